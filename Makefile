@@ -1,0 +1,59 @@
+# Everything here works on a machine with Python 3.11 or newer, Java 17 or newer and make, and nothing else.
+# PYTHON=/path/to/python3 chooses the Python; PYTEST_ARGS is handed to pytest (PYTEST_ARGS="-n 2 tests/core").
+
+VENV = .venv
+PYTEST_ARGS =
+
+.PHONY: help demo test lint types imports check docs bench soak clean java venv venv-dev
+
+help:
+	@echo "make demo      run the demonstration: flight delays by carrier"
+	@echo "make test      run all tests (PYTEST_ARGS=... for pytest)"
+	@echo "make lint      check the code with ruff"
+	@echo "make types     check the types with mypy --strict"
+	@echo "make imports   check that imports obey the table"
+	@echo "make check     lint, types, imports and test"
+	@echo "make docs      write the pages that are made from the code"
+	@echo "make bench     measure; each number that is claimed comes from there"
+	@echo "make soak      run for long, with processes killed and stopped"
+	@echo "make clean     remove the environment and the caches"
+	@echo "All but help and clean make .venv first, once. PYTHON=... chooses the Python."
+
+demo: java venv
+	@$(VENV)/bin/headrace demo
+
+test: java venv-dev
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: venv-dev
+	$(VENV)/bin/ruff check .
+
+types: venv-dev
+	$(VENV)/bin/mypy
+
+imports: venv-dev
+	$(VENV)/bin/python -m pytest -q tests/project/test_imports.py
+
+check: lint types imports test
+
+docs: venv-dev
+	$(VENV)/bin/python scripts/configuration_page.py docs/configuration.md
+
+bench: java venv-dev
+	$(VENV)/bin/python bench/run.py
+
+soak: java venv-dev
+	$(VENV)/bin/python bench/soak.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests bench examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@sh scripts/need_java.sh
+
+venv:
+	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV)
+
+venv-dev:
+	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV) dev

@@ -1,0 +1,113 @@
+"""Headrace: keyed stream processing on Spark. These are the public names; `headrace.testing` has the test kit.
+
+Importing this loads neither Spark nor Arrow: a topology is declared without them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
+from headrace.dsl.app import App
+from headrace.dsl.functions import batch
+from headrace.dsl.grouped import KGrouped
+from headrace.dsl.json_serde import Json
+from headrace.dsl.kstream import KStream
+from headrace.dsl.ktable import KTable
+from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
+from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.serdes import Bytes, Double, Int, Long, String
+from headrace.dsl.windowed import Windowed, WindowedKey
+from headrace.dsl.windows import Hopping, Tumbling
+from headrace.errors import (
+    ConfigError,
+    FencedError,
+    HeadraceError,
+    IncompatibleChangeError,
+    InvalidNameError,
+    JobHeldError,
+    NotSupportedError,
+    OffsetOutOfRangeError,
+    RecordError,
+    RecordTooLargeError,
+    RoundFailedError,
+    SchemaError,
+    SerdeError,
+    SetupError,
+    StateError,
+    StorageError,
+    StreamExistsError,
+    StreamNotFoundError,
+    TopologyError,
+    WaitTimeoutError,
+)
+from headrace.record import Record
+
+if TYPE_CHECKING:
+    from headrace import testing
+    from headrace.wiring import open_system
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "App",
+    "Bytes",
+    "ConfigError",
+    "Double",
+    "FencedError",
+    "HeadraceError",
+    "Hopping",
+    "IncompatibleChangeError",
+    "Int",
+    "InvalidNameError",
+    "JobHeldError",
+    "Json",
+    "KGrouped",
+    "KStream",
+    "KTable",
+    "KeyValueStore",
+    "Long",
+    "NotSupportedError",
+    "OffsetOutOfRangeError",
+    "Processor",
+    "Record",
+    "RecordError",
+    "RecordTooLargeError",
+    "Repartitioned",
+    "RoundFailedError",
+    "SchemaError",
+    "SerdeError",
+    "SetupError",
+    "StateError",
+    "StorageError",
+    "StreamExistsError",
+    "StreamNotFoundError",
+    "String",
+    "TopologyError",
+    "Tumbling",
+    "WaitTimeoutError",
+    "WindowStore",
+    "Windowed",
+    "WindowedKey",
+    "batch",
+    "count",
+    "count_distinct",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "open_system",
+    "sum",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs the runtime is loaded when it is first asked for (PEP 562)."""
+    if name == "open_system":
+        return importlib.import_module("headrace.wiring").open_system
+    if name == "testing":
+        return importlib.import_module("headrace.testing")
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -1,0 +1,255 @@
+"""Owns the LMDB environments that this process has open, and everything that is done to one but reading for a round.
+
+LMDB must not open one environment twice in a process, and opening costs more than a small round: so environments stay
+open between rounds. Only the owner of a store folder (`ownership`) touches its environment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+
+from headrace.adapters.lmdb.entries import META_DB, Meta, packed
+from headrace.errors import StateError, StoreDamagedError
+
+DATA_FILE = "data.mdb"
+MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full
+_DATABASES_MAX = 64
+_READERS_MAX = 1024
+_IDLE_MAX = 128
+_DOUBLINGS_MAX = 30
+
+_NOT_DAMAGE = (lmdb.MapFullError, lmdb.MapResizedError, lmdb.DiskError, lmdb.MemoryError, lmdb.ReadersFullError)
+
+
+@contextmanager
+def damage_named(folder: Path) -> Iterator[None]:
+    """Turn what LMDB raises into ours: a full disk or table is a `StateError`, anything else means damage."""
+    try:
+        yield
+    except (lmdb.MapFullError, lmdb.MapResizedError, lmdb.BadValsizeError):
+        raise  # the first two are dealt with above; the last is a bug of the caller's, and no damage
+    except lmdb.DbsFullError as error:
+        hint = f"a task has room for {_DATABASES_MAX - 1} stores and indexes"
+        raise StateError(f"local store {folder}: {error}", hint) from error
+    except lmdb.Error as error:
+        if isinstance(error, _NOT_DAMAGE) or getattr(error, "code", 0) in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+            hint = "see to its disk and limits, then start again"
+            raise StateError(f"local store {folder}: {error}", hint) from error
+        raise StoreDamagedError(f"local store {folder}: {error}") from error
+
+
+@dataclass(slots=True)
+class Environment:
+    """One open LMDB environment and the handles of its databases."""
+
+    folder: Path
+    lmdb: Any
+    pid: int
+    handles: dict[str, Any] = field(default_factory=dict)
+    busy: bool = False
+
+    def refresh(self) -> None:
+        """Take in what other processes did since: a larger map, new databases; and free the slots of dead readers."""
+        with damage_named(self.folder):
+            self.lmdb.reader_check()
+            try:
+                names = self.lmdb.dbs()
+            except lmdb.MapResizedError:
+                self.lmdb.set_mapsize(0)  # 0: as large as the file says
+                names = self.lmdb.dbs()
+            for name in names:
+                text = name.decode(errors="replace")  # a name that is no text was damaged: no entry of it will be right
+                if text not in self.handles:
+                    self.handles[text] = self.lmdb.open_db(name, create=False)
+
+    @property
+    def databases(self) -> list[str]:
+        return sorted(name for name in self.handles if name != META_DB)
+
+    @property
+    def txnid(self) -> int:
+        return int(self.lmdb.info()["last_txnid"])
+
+    def meta(self, txn: Any) -> Meta:
+        """What the store holds, as `txn` sees it; `StoreDamagedError` if the record is damaged."""
+        handle = self.handles.get(META_DB)
+        stored = None if handle is None else txn.get(Meta.KEY, db=handle)
+        return Meta() if stored is None else Meta.from_stored(stored)
+
+    def apply(
+        self,
+        base: str,
+        after: str,
+        changes: Callable[[], Iterable[pa.RecordBatch]],
+        applying: Callable[[], None] | None = None,
+    ) -> bool:
+        """In one transaction: if the store holds the state `base`, apply `changes` and call it `after`; else False.
+
+        `changes` may be called several times. `applying` is called before the transaction is committed. No transaction
+        of this process may be open on the environment: the map may have to grow.
+        """
+
+        def attempt(txn: Any, opened: dict[str, Any]) -> bool:
+            meta = self.meta(txn)
+            if meta.identity != base:
+                return False
+            for batch in changes():
+                meta = self._change(txn, opened, meta, batch)
+            self._write_meta(txn, opened, replace(meta, identity=after))
+            if applying is not None:
+                applying()
+            return True
+
+        return self._in_transaction(attempt)
+
+    def load(self, batches: Iterable[pa.RecordBatch], *, append: bool) -> int:
+        """Apply batches to a store that nobody uses yet, each in a transaction of its own; the number of rows.
+
+        `append`: every key is larger than those its database holds, which is faster and packs pages tightly.
+        """
+        rows = 0
+        for batch in batches:
+
+            def attempt(txn: Any, opened: dict[str, Any], batch: pa.RecordBatch = batch) -> bool:
+                meta = self._change(txn, opened, self.meta(txn), batch, append=append)
+                self._write_meta(txn, opened, meta)
+                return True
+
+            self._in_transaction(attempt)
+            rows += batch.num_rows
+        return rows
+
+    def _in_transaction(self, attempt: Callable[[Any, dict[str, Any]], bool]) -> bool:
+        """Run `attempt(txn, newly opened handles)` and commit; again with a map twice as large while it is full."""
+        for _ in range(_DOUBLINGS_MAX):
+            opened: dict[str, Any] = {}  # a handle outlives its transaction only if that is committed
+            try:
+                with damage_named(self.folder), self.lmdb.begin(write=True) as txn:
+                    done = attempt(txn, opened)
+                self.handles.update(opened)
+                return done
+            except lmdb.MapFullError:
+                self.lmdb.set_mapsize(2 * self.lmdb.info()["map_size"])
+            except lmdb.MapResizedError:
+                self.lmdb.set_mapsize(0)
+        raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
+
+    def _change(
+        self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False
+    ) -> Meta:
+        db = str(batch.column(0)[0].as_py())
+        keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
+        handle = self._handle(txn, opened, db)
+        with txn.cursor(db=handle) as cursor:
+            replaced = [] if append else cursor.getmulti(keys)
+            if batch.column(2).null_count:
+                for key, value in zip(keys, values, strict=True):
+                    if value is None:
+                        txn.delete(key, db=handle)
+                kept = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+                keys, values = [key for key, _ in kept], [value for _, value in kept]
+            stored = packed(db, keys, values)
+            consumed, _ = cursor.putmulti(list(zip(keys, stored, strict=True)), append=append)
+            if consumed != len(keys):
+                raise StoreDamagedError(f"local store {self.folder}: {consumed} of {len(keys)} entries were taken")
+        return meta.changed_by(stored, [value for _, value in replaced])
+
+    def _write_meta(self, txn: Any, opened: dict[str, Any], meta: Meta) -> None:
+        txn.put(Meta.KEY, meta.to_stored(), db=self._handle(txn, opened, META_DB))
+
+    def _handle(self, txn: Any, opened: dict[str, Any], db: str) -> Any:
+        handle = self.handles.get(db) or opened.get(db)
+        if handle is None:
+            handle = opened[db] = self.lmdb.open_db(db.encode(), txn=txn)
+        return handle
+
+
+_open: OrderedDict[Path, Environment] = OrderedDict()  # by folder, the one used last at the end
+_lock = Lock()
+
+
+def take(folder: Path) -> Environment:
+    """The environment in `folder`, opened or made if need be, for the use of its owner until `give_back`."""
+    with _lock:
+        _forget_those_of_the_parent()
+        environment = _open.get(folder)
+        if environment is None:
+            environment = _open[folder] = _opened(folder)
+        environment.busy = True
+        _open.move_to_end(folder)
+    environment.refresh()
+    return environment
+
+
+def give_back(environment: Environment) -> None:
+    """It stays open for the next round; beyond some number the one unused for longest is closed."""
+    with _lock:
+        environment.busy = False
+        idle = [folder for folder, other in _open.items() if not other.busy]
+        for folder in idle[: max(0, len(idle) - _IDLE_MAX)]:
+            _open.pop(folder).lmdb.close()
+
+
+def close_others(place: Path, kept: Path | None) -> None:
+    """Close what this process has open below the store folder `place`, which it owns, except `kept`."""
+    with _lock:
+        for folder in [folder for folder in _open if folder.parent == place and folder != kept]:
+            _open.pop(folder).lmdb.close()
+
+
+def close_idle() -> None:
+    """Close all environments that no round uses."""
+    with _lock:
+        for folder in [folder for folder, environment in _open.items() if not environment.busy]:
+            _open.pop(folder).lmdb.close()
+
+
+def remove(folder: Path) -> None:
+    """Close and delete an environment."""
+    with _lock:
+        environment = _open.pop(folder, None)
+        if environment is not None:
+            environment.lmdb.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _opened(folder: Path) -> Environment:
+    folder.mkdir(parents=True, exist_ok=True)
+    with damage_named(folder):
+        opened = lmdb.open(
+            str(folder),
+            map_size=max(MAP_BYTES, _map_bytes_of(folder)),
+            max_dbs=_DATABASES_MAX,
+            max_readers=_READERS_MAX,
+            sync=False,  # what a power cut leaves is told by the boot id, and rebuilt
+            metasync=False,
+            writemap=False,  # a stray write of the process must not reach the file
+        )
+    return Environment(folder, opened, os.getpid())
+
+
+def _map_bytes_of(folder: Path) -> int:
+    try:
+        return 2 * (folder / DATA_FILE).stat().st_size
+    except OSError:
+        return 0
+
+
+def _forget_those_of_the_parent() -> None:
+    """LMDB's environments do not survive a fork: the child closes its copies and opens its own."""
+    pid = os.getpid()
+    for folder in [folder for folder, environment in _open.items() if environment.pid != pid]:
+        with suppress(lmdb.Error):
+            _open.pop(folder).lmdb.close()

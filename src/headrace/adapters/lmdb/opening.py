@@ -1,0 +1,231 @@
+"""Owns how a task's local store is made ready for a round: owned, proved whole, and at the state the round builds on.
+
+A store is a cache. Whatever is wrong with it, it is rebuilt from the state files that the head names, into a new
+generation beside the old one; only a state file that is missing or damaged is an error (protocol.md 17-20).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.adapters.lmdb import environments
+from headrace.adapters.lmdb.environments import DATA_FILE, Environment
+from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
+from headrace.adapters.lmdb.mounts import refuse_network_file_system
+from headrace.adapters.lmdb.ownership import owned
+from headrace.adapters.lmdb.store import TaskStore
+from headrace.adapters.lmdb.verification import check_entries, check_structure
+from headrace.errors import StoreDamagedError
+from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
+
+_log = logging.getLogger("headrace.state")
+
+
+class StateReader(Protocol):
+    """Where state files are read from."""
+
+    def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
+        """The file's batches, checked; `StateError` naming the file if it is missing or damaged."""
+
+
+@contextmanager
+def open_task_store(
+    folder: Path,
+    head: Head | None,
+    files: StateReader,
+    *,
+    run_id: str,
+    boot_id: str,
+    applying: Callable[[], None] | None = None,
+) -> Iterator[TaskStore]:
+    """The local store under `folder` at the state of `head` (None: empty), for this process alone while open.
+
+    `run_id` names the driver's run, `boot_id` the machine's boot. `applying` is called inside each write transaction
+    that applies a file, before its commit. A `StoreDamagedError` that leaves the context makes the next opening rebuild
+    the store: so a round that meets one opens it once more. Errors: `StateError` for a state file that is missing or
+    damaged, a network file system, or a folder that others hold.
+    """
+    folder = folder.absolute()
+    refuse_network_file_system(folder)
+    with owned(folder) as (place, notes):
+        opening = _Opening(place, head, files, run_id, boot_id, notes, applying)
+        store = opening.store()
+        damaged = False
+        try:
+            store.begin()
+            yield store
+        except StoreDamagedError:
+            damaged = True
+            raise
+        finally:
+            store.end()
+            opening.close(damaged)
+            for note in notes:
+                _log.log(logging.INFO if note.startswith("restored") else logging.WARNING, "%s: %s", place, note)
+
+
+class _Opening:
+    """One opening of an owned store folder; `notes` collects what is out of the ordinary."""
+
+    def __init__(
+        self,
+        place: Path,
+        head: Head | None,
+        files: StateReader,
+        run_id: str,
+        boot_id: str,
+        notes: list[str],
+        applying: Callable[[], None] | None,
+    ) -> None:
+        self._place = place
+        self._head = head
+        self._files = files
+        self._run_id = run_id
+        self._boot_id = boot_id
+        self._notes = notes
+        self._applying = applying
+        self._environment: Environment | None = None
+
+    def store(self) -> TaskStore:
+        """The store at the head; rebuilt if what is there cannot be used."""
+        try:
+            environment = self._usable()
+            if environment is None or not self._caught_up(environment):
+                environment = self._rebuilt()
+        except StoreDamagedError as error:
+            self._notes.append(f"rebuilt: {error.message}")
+            environment = self._rebuilt()
+        except BaseException:  # a state file is missing, say: the store itself is as good as before
+            if self._environment is not None:
+                self.close(damaged=False)
+            raise
+        return TaskStore(environment, self._notes)
+
+    def close(self, damaged: bool) -> None:
+        """Say in the mark that the store was left in order, and leave the environment to the next round."""
+        environment = self._environment
+        assert environment is not None and self._mark is not None
+        size = (environment.folder / DATA_FILE).stat().st_size
+        write_mark(self._place, replace(self._mark, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
+        environments.give_back(environment)
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _usable(self) -> Environment | None:
+        """The environment that is there, proved whole; None if there is none, `StoreDamagedError` if it is not."""
+        mark = read_mark(self._place)
+        if mark is None:
+            return None
+        folder = self._place / mark.generation
+        environments.close_others(self._place, folder)
+        data = folder / DATA_FILE
+        if not data.exists():
+            return None
+        if mark.boot_id != self._boot_id:
+            raise StoreDamagedError("the machine was started anew since, and the store is not synced")
+        if mark.damaged:
+            raise StoreDamagedError("the last round found it damaged")
+        if mark.verifying is not None:
+            raise StoreDamagedError(f"process {mark.verifying} ended while it verified the store")
+        if mark.in_use is not None or mark.run_id != self._run_id:
+            mark = self._verified(mark, folder)
+        elif data.stat().st_size < mark.bytes:
+            raise StoreDamagedError(f"expected at least {mark.bytes} bytes, found {data.stat().st_size}")
+        environment = self._take(folder, mark)
+        if mark.in_use is None and mark.txnid and environment.txnid != mark.txnid:
+            raise StoreDamagedError(f"expected transaction {mark.txnid}, found {environment.txnid}")
+        return environment
+
+    def _verified(self, mark: Mark, folder: Path) -> Mark:
+        """The mark of a store that another process left, after all of it was looked at."""
+        started = time.monotonic()
+        if mark.in_use is None and (folder / DATA_FILE).stat().st_size < mark.bytes:
+            raise StoreDamagedError(f"expected at least {mark.bytes} bytes")
+        environments.close_others(self._place, None)
+        check_structure(folder)
+        # Should LMDB fault on what it maps, this process ends; the next one reads here that it did so, and rebuilds.
+        write_mark(self._place, replace(mark, verifying=os.getpid()))
+        environment = environments.take(folder)
+        try:
+            check_entries(environment)
+        finally:
+            environments.give_back(environment)
+        _log.debug("verified local store %s in %.2f s", folder, time.monotonic() - started)
+        return replace(mark, run_id=self._run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
+
+    def _take(self, folder: Path, mark: Mark) -> Environment:
+        self._mark = replace(mark, run_id=self._run_id, in_use=os.getpid(), verifying=None, damaged=False)
+        write_mark(self._place, self._mark)
+        self._environment = environments.take(folder)
+        return self._environment
+
+    # --- forward ----------------------------------------------------------------------------------------------------
+
+    def _caught_up(self, environment: Environment) -> bool:
+        """Apply the files of the head that the store lacks; False if its state is none that the head goes through."""
+        with environment.lmdb.begin() as txn:
+            held = environment.meta(txn).identity
+        states = _states_of(self._head)
+        if held not in states:
+            self._notes.append(f"rebuilt: it holds state {held}, which {identity_of(self._head)} does not build on")
+            return False
+        for index in range(states.index(held), len(states) - 1):
+            assert self._head is not None
+            file = self._head.files[index]
+            if file.kind is StateFileKind.SNAPSHOT:
+                return False  # it holds no deletions, so it needs an empty store, and is best loaded piece by piece
+
+            def changes(file: StateFile = file) -> Iterator[pa.RecordBatch]:
+                return self._files.batches(file)
+
+            if not environment.apply(states[index], states[index + 1], changes, self._applying):
+                return False
+        return True
+
+    # --- anew -------------------------------------------------------------------------------------------------------
+
+    def _rebuilt(self) -> Environment:
+        """A new generation, made of the head's files one after the other; the old ones are removed."""
+        if self._environment is not None:
+            environments.give_back(self._environment)
+        environments.close_others(self._place, None)
+        self._remove_generations(kept=None)
+        started, entries = time.monotonic(), 0
+        generation = uuid.uuid4().hex[:8]
+        folder = self._place / generation
+        environment = environments.take(folder)
+        try:
+            for index, file in enumerate(() if self._head is None else self._head.files):
+                entries += environment.load(self._files.batches(file), append=index == 0)
+                _log.info("local store %s: %d entries read, file %d", folder, entries, index + 1)
+            environment.apply(EMPTY, identity_of(self._head), lambda: (), self._applying)
+        except BaseException:
+            environments.remove(folder)
+            raise
+        if self._head is not None:
+            seconds = time.monotonic() - started
+            self._notes.append(f"restored {entries} entries from {len(self._head.files)} files in {seconds:.2f} s")
+        environments.give_back(environment)
+        return self._take(folder, Mark(generation, self._boot_id, self._run_id))
+
+    def _remove_generations(self, kept: Path | None) -> None:
+        for folder in self._place.iterdir():
+            if folder.is_dir() and folder != kept:
+                environments.remove(folder)
+
+
+def _states_of(head: Head | None) -> list[str]:
+    """The identities that a store on its way to `head` goes through: empty, then after each file."""
+    if head is None:
+        return [EMPTY]
+    return [EMPTY, *(file.identity for file in head.files[:-1]), head.identity]

@@ -1,0 +1,111 @@
+"""Owns who may use a store folder: one process at a time, through flock, which the kernel gives up when it dies.
+
+A folder that a stopped process holds would block for ever (a worker stopped inside an LMDB write transaction keeps
+LMDB's lock, too): then a sibling folder is used, `<task>~1` and so on, and built from the state files (protocol.md 18).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.errors import StateError
+
+_FILE_NAME = "owner"
+_SIBLINGS_MAX = 16
+_POLL_S = 0.02
+
+
+@contextmanager
+def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]:
+    """Own `folder`, or a sibling of it, while the context lasts; gives the folder and what there is to say about it.
+
+    Waits at most `wait_s` for a running process to let go, not at all for a stopped one. Errors: `StateError` if the
+    siblings are taken as well.
+    """
+    notes: list[str] = []
+    for number in range(_SIBLINGS_MAX):
+        place = _sibling(folder, number)
+        lock, holder = _locked(place, 0.0 if number else wait_s)
+        if lock is None:
+            notes.append(f"{place.name} is held by {holder}")
+            continue
+        if number:
+            notes[:] = [f"using {place.name}: " + "; ".join(notes)]
+        else:
+            _remove_siblings(folder)
+        try:
+            yield place, notes
+        finally:
+            os.close(lock)  # which unlocks it
+        return
+    raise StateError(
+        f"local store {folder}: it and {_SIBLINGS_MAX - 1} siblings are held by other processes",
+        "see the processes named in the files `owner` of these folders; stop those that are left over",
+    )
+
+
+def _sibling(folder: Path, number: int) -> Path:
+    return folder.with_name(f"{folder.name}~{number}") if number else folder
+
+
+def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
+    """A descriptor that holds the lock of `place`, or a text that says who else does."""
+    holder = "?"
+    for attempt in range(1 + math.ceil(wait_s / _POLL_S)):
+        if attempt:
+            time.sleep(_POLL_S)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            lock = os.open(place / _FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:  # removed in between, by an owner of the first folder
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).strip().decode(errors="replace") or "?"
+            os.close(lock)
+            if process_is_stopped(holder):
+                return None, f"process {holder}, which is stopped"
+            continue
+        if _is_current(lock, place / _FILE_NAME):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+            return lock, None
+        os.close(lock)
+    return None, f"process {holder}, which is running"
+
+
+def _is_current(lock: int, path: Path) -> bool:
+    """Whether the locked file still is the one of that name: a sibling may be removed between open and flock."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def process_is_stopped(pid: str) -> bool:
+    """Whether the process is stopped or traced, by its state in /proc."""
+    try:
+        text = Path(f"/proc/{int(pid)}/stat").read_text()
+    except (OSError, ValueError):
+        return False
+    return text.rpartition(")")[2].split()[0] in ("T", "t")  # a process's name may hold spaces and parentheses
+
+
+def _remove_siblings(folder: Path) -> None:
+    """Remove the siblings that nobody uses any more; the first folder is in use again."""
+    for number in range(1, _SIBLINGS_MAX):
+        place = _sibling(folder, number)
+        if not place.exists():
+            continue
+        lock, _ = _locked(place, 0.0)
+        if lock is not None:
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(lock)

@@ -1,0 +1,104 @@
+"""Owns `TaskStore`: what a round reads of a task's committed state, and the apply that follows a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
+from headrace.adapters.lmdb.environments import Environment, damage_named
+
+
+class TaskStore:
+    """The local store of one task, owned by this process while it is open.
+
+    All reads come from one read transaction, begun when the store was opened: they see the state of `identity`. `notes`
+    says what was out of the ordinary when it was opened, for the round's summary.
+    """
+
+    def __init__(self, environment: Environment, notes: list[str]) -> None:
+        self.folder = environment.folder
+        self.notes = notes
+        self._environment = environment
+        self._txn: Any = None
+
+    def begin(self) -> None:
+        """Begin the read transaction, anew if there is one: from then on the newest state is read."""
+        self.end()
+        with damage_named(self.folder):
+            self._txn = self._environment.lmdb.begin()
+            self._meta = self._environment.meta(self._txn)
+            self._handles = dict(self._environment.handles)
+
+    def end(self) -> None:
+        """End the read transaction; nothing can be read before the next `begin`."""
+        if self._txn is not None:
+            self._txn.abort()
+            self._txn = None
+
+    @property
+    def identity(self) -> str:
+        """The identity of the state that is read."""
+        return self._meta.identity
+
+    @property
+    def entries(self) -> int:
+        """How many entries all databases have together."""
+        return self._meta.entries
+
+    def databases(self) -> list[str]:
+        """The databases that have ever been written to, sorted."""
+        return sorted(name for name in self._handles if name != META_DB)
+
+    def get(self, db: str, key: bytes) -> bytes | None:
+        """The value under `key`, None if there is none. Errors: `StoreDamagedError`."""
+        handle = self._handles.get(db)
+        if handle is None:
+            return None
+        with damage_named(self.folder):
+            stored = self._txn.get(key, db=handle)
+        return None if stored is None else unpacked(db, key, stored)
+
+    def get_many(self, db: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The values of those of `keys` that are there; some 2 µs per key. Errors: `StoreDamagedError`."""
+        handle = self._handles.get(db)
+        if handle is None or not keys:
+            return {}
+        with damage_named(self.folder), self._txn.cursor(db=handle) as cursor:
+            found = cursor.getmulti(sorted(keys))  # neighbours share pages: many times faster than in any order
+        return unpacked_many(db, found)
+
+    def scan(self, db: str, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries low <= key < high, by key; None is no bound. Errors: `StoreDamagedError`."""
+        handle = self._handles.get(db)
+        if handle is None:
+            return
+        with damage_named(self.folder), self._txn.cursor(db=handle) as cursor:
+            there = cursor.set_range(low) if low else cursor.first()
+            if not there:
+                return
+            for key, stored in cursor.iternext():
+                if high is not None and key >= high:
+                    return
+                yield key, unpacked(db, key, stored)
+
+    def apply(
+        self,
+        base: str,
+        after: str,
+        changes: Callable[[], Iterable[pa.RecordBatch]],
+        applying: Callable[[], None] | None = None,
+    ) -> bool:
+        """Apply the changes that lead from the state `base` to `after`, if `base` is what the store holds; else False.
+
+        One LMDB transaction, all or nothing (protocol.md 17). `changes` gives batches as `state_batches` describes
+        them and may be called again; `applying` is called just before the commit. Ends the read transaction and begins
+        one on the outcome.
+        """
+        self.end()
+        try:
+            return self._environment.apply(base, after, changes, applying)
+        finally:
+            self.begin()

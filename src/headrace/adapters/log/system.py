@@ -1,0 +1,151 @@
+"""Owns `LogSystem`: the embedded log as one system, put together from its catalog, its data files and its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.adapters.log import stream_tables
+from headrace.adapters.log.catalog import Catalog, open_catalog
+from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
+from headrace.adapters.log.metadata import LogMetadataStore
+from headrace.errors import ConfigError
+from headrace.model.names import checked_name
+from headrace.ports import Chunk, StreamDescription
+from headrace.record import Record
+
+# Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
+# stand inside the methods that need them.
+
+
+def open_system(url: str, *, create: bool = True) -> LogSystem:
+    """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`.
+
+    `ConfigError` for another kind of URL, `SetupError` for a folder that cannot be written (or holds no log),
+    `StorageError` for a catalog that is damaged or newer. Close it, or use it as a context manager.
+    """
+    scheme, colon, folder = url.partition(":")
+    if scheme != "log" or not colon or not folder:
+        raise ConfigError(f"system {url!r}: expected log: and a folder", "such as log:./data")
+    root = Path(folder).expanduser().absolute()
+    return LogSystem(open_catalog(root, create=create))
+
+
+class LogSystem:
+    """See `headrace.ports.Streams`. `root` is the log's folder; `metadata` its `MetadataStore`."""
+
+    name = "log"
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.root = catalog.root
+        self.metadata = LogMetadataStore(catalog)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def job_store(self, application: str, reached: Reached = no_steps) -> LogJobStore:
+        """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
+        return LogJobStore(self._catalog, checked_name("application", application), reached)
+
+    # --- streams ----------------------------------------------------------------------------------------------------
+
+    def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
+        with self._catalog.write() as db:
+            return stream_tables.create_stream(db, name, partitions, internal_of)
+
+    def streams(self) -> list[StreamDescription]:
+        """All streams, internal ones too, sorted by name."""
+        with self._catalog.read() as db:
+            return stream_tables.all_streams(db)
+
+    def describe_stream(self, name: str) -> StreamDescription:
+        with self._catalog.read() as db:
+            return stream_tables.stream_row(db, name).description
+
+    def delete_stream(self, name: str) -> None:
+        """`StreamNotFoundError` if there is none."""
+        with self._catalog.write() as db:
+            stream_tables.delete_stream(db, name)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def produce(self, stream: str, records: Iterable[Any], key: Any = None, value: Any = None) -> int:
+        """Append `records`: (key, value) pairs, or `Record`s, whose timestamp, headers and partition count.
+
+        `key` and `value` are serdes; without one, bytes are taken as they are. A record goes to the partition that it
+        asks for, else to Kafka's default for its key, one with a null key to the next in turn. Written in commits of
+        100,000 records, each all or nothing; the number of records written is returned.
+        """
+        from headrace.adapters.log import records as log_records
+
+        return log_records.produce(self._catalog, stream, records, key, value)
+
+    def consume(
+        self,
+        stream: str,
+        key: Any = None,
+        value: Any = None,
+        partitions: Sequence[int] | None = None,
+        start: Any = None,
+    ) -> Iterator[Record]:
+        """The records from `start` to the end as it is at this call, partition after partition.
+
+        `OffsetOutOfRangeError` at once for a start or a partition that is not there; `SerdeError` at a record that does
+        not decode; `StorageError` at a damaged file.
+        """
+        from headrace.adapters.log import records as log_records
+
+        return log_records.consume(self._catalog, stream, key, value, partitions, start)
+
+    def beginning_offsets(self, stream: str) -> dict[int, int]:
+        return {partition: first for partition, (first, _) in self._bounds(stream).items()}
+
+    def end_offsets(self, stream: str) -> dict[int, int]:
+        return {partition: end for partition, (_, end) in self._bounds(stream).items()}
+
+    def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
+        """Per partition the first offset whose record is not older than `timestamp_us`; the end where there is none."""
+        from headrace.adapters.log import records as log_records
+
+        return log_records.offsets_for_time(self._catalog, stream, timestamp_us)
+
+    def chunks(self, stream: str, partition: int, start: int, end: int) -> list[Chunk]:
+        """The committed chunks that hold start <= offset < end, whole, in order; to be read by `data_files.read_range`.
+
+        `OffsetOutOfRangeError` if the stream does not hold all of them (any more).
+        """
+        with self._catalog.read() as db:
+            row = stream_tables.stream_row(db, stream)
+            stream_tables.checked_range(stream, partition, stream_tables.bounds_of(db, row).get(partition), start, end)
+            return stream_tables.chunks_of(db, row, partition, start, end)
+
+    # --- room -------------------------------------------------------------------------------------------------------
+
+    def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
+        """Forget what lies before `offsets` (partition to offset); files go when garbage is collected.
+
+        `OffsetOutOfRangeError` for one beyond the end; then nothing was purged.
+        """
+        with self._catalog.write() as db:
+            stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
+
+    def collect_garbage(self, now_us: int | None = None) -> tuple[str, ...]:
+        """Delete data files that nobody refers to and nobody will (protocol.md 16); their names."""
+        from headrace.adapters.log.garbage import collect_garbage
+
+        return collect_garbage(self._catalog, now_us)
+
+    def _bounds(self, stream: str) -> dict[int, tuple[int, int]]:
+        with self._catalog.read() as db:
+            return stream_tables.bounds_of(db, stream_tables.stream_row(db, stream))

@@ -1,0 +1,186 @@
+"""Owns the Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker.
+
+The reader gives `_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`,
+`partition`, `offset` and `headers`. Rows that do not decode never enter: the reader puts them aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from headrace.errors import TopologyError
+from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
+
+HEADERS = "array<struct<name:string,value:binary>>"
+READER_COLUMNS = (
+    f"ssp int, partition int, offset bigint, timestamp_us bigint, headers {HEADERS}, raw_key binary, raw_value binary"
+)
+_VISIBLE = ("key", "value", "timestamp", "partition", "offset", "headers")
+_REFUSED = {
+    "Aggregate": "an aggregation",
+    "Sort": "a sort",
+    "GlobalLimit": "a limit",
+    "LocalLimit": "a limit",
+    "Repartition": "an exchange",
+    "RepartitionByExpression": "an exchange",
+    "RebalancePartitions": "an exchange",
+    "Window": "a window",
+    "Deduplicate": "a deduplication",
+    "Distinct": "a deduplication",
+    "Union": "a union",
+}
+
+
+def reader_schema(source: Source) -> str:
+    """The schema of what the reader of a source yields, as DDL."""
+    return f"{READER_COLUMNS}, key {spark_type(source.key)}, value {spark_type(source.value)}"
+
+
+def spark_type(serde: Any) -> str:
+    """The Spark type of a serde's values; JSON without a schema is its text."""
+    if serde is None:
+        return "binary"
+    return serde.spark_type or "string"
+
+
+def opened(read: Any) -> Any:
+    """The reader's rows as user expressions see them."""
+    return read.select(
+        F.struct("ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value").alias("_at"),
+        "key",
+        "value",
+        F.timestamp_micros("timestamp_us").alias("timestamp"),
+        "partition",
+        "offset",
+        "headers",
+    )
+
+
+def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
+    """`rows` through the source's time expression and the operators of `chain`."""
+    if source.timestamp is not None and source.timestamp.in_jvm:
+        time = _column(source.timestamp)
+        rows = _tried(f"timestamp of {source.stream}", source.timestamp.label, lambda: _timed(rows, time))
+    for node in chain:
+        rows = _applied(rows, node)
+    return rows
+
+
+def _timed(rows: Any, time: Any) -> Any:
+    timed = rows.withColumn("timestamp", time)
+    kind = timed.schema["timestamp"].dataType.simpleString()
+    if kind in ("bigint", "int"):
+        return timed.withColumn("timestamp", F.timestamp_micros(F.col("timestamp").cast("bigint")))
+    return timed.withColumn("timestamp", F.col("timestamp").cast("timestamp"))
+
+
+def _applied(rows: Any, node: Node) -> Any:
+    match node:
+        case Filter(predicate=predicate, negate=negate):
+            condition = _column(predicate)
+            kept = ~F.coalesce(condition, F.lit(False)) if negate else condition
+            return _tried(node.name, predicate.label, lambda: rows.where(kept))
+        case SelectKey(function=function):
+            return _tried(node.name, function.label, lambda: rows.withColumn("key", _column(function)))
+        case MapValues(function=function):
+            return _tried(node.name, function.label, lambda: rows.withColumn("value", _column(function)))
+        case Transform():
+            return _transformed(rows, node)
+        case _:
+            raise AssertionError(node)
+
+
+def _column(function: Function) -> Any:
+    return F.expr(function.body) if function.kind is FunctionKind.SQL else function.body
+
+
+def _tried(operator: str, label: str, make: Callable[[], Any]) -> Any:
+    """Run Spark's analysis of one operator; what it refuses becomes an error of the topology, without Java's stack."""
+    try:
+        made = make()
+        made.schema  # noqa: B018  (asks Spark to analyse the plan)
+        return made
+    except PySparkException as error:
+        raise TopologyError(f"{operator}: {label!r} cannot be understood by Spark: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark says, without its SQL context and stack."""
+    get_message = getattr(error, "getMessage", None)
+    text = (get_message() if callable(get_message) else None) or str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def _transformed(rows: Any, node: Transform) -> Any:
+    made = _tried(node.name, node.label, lambda: node.function(rows))
+    missing = [name for name in ("_at", "key", "value") if name not in getattr(made, "columns", ())]
+    if missing:
+        raise TopologyError(
+            f"{node.name}: the DataFrame that {node.label} gives lacks the column {', '.join(missing)}",
+            "keep `_at` (where a row comes from), and give `key` and `value`, e.g. df.select('_at', 'key', ...)",
+        )
+    _refuse_wide(made, node)
+    if "timestamp" not in made.columns:
+        made = made.withColumn("timestamp", F.timestamp_micros("_at.timestamp_us"))
+    for name in ("partition", "offset", "headers"):
+        if name not in made.columns:
+            made = made.withColumn(name, F.col(f"_at.{name}"))
+    return made.select("_at", *_VISIBLE)
+
+
+def _refuse_wide(made: Any, node: Transform) -> None:
+    """Refuse plans that would mix or drop rows of different offsets: on the way from the reader to the top."""
+    execution = made._jdf.queryExecution()
+    for name in _path_to_reader(execution.optimizedPlan()) or ():
+        if name in _REFUSED:
+            raise TopologyError(
+                f"{node.name}: {node.label} has {_REFUSED[name]}, and a transform must work row by row",
+                "use group_by_key() and aggregations for that, or do it in a table that is joined by broadcast",
+            )
+    physical = execution.sparkPlan().toString()
+    for join in ("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"):
+        if join in physical:
+            raise TopologyError(
+                f"{node.name}: {node.label} joins with a shuffle", "wrap the static table in F.broadcast(...)"
+            )
+
+
+def _path_to_reader(plan: Any) -> list[str] | None:
+    """The names of the operators from the top of a plan down to our reader, None if it is not below."""
+    name = str(plan.nodeName())
+    if name == "MapInArrow":
+        return [name]
+    children = plan.children()
+    for index in range(children.size()):
+        below = _path_to_reader(children.apply(index))
+        if below is not None:
+            return [name, *below]
+    return None
+
+
+def selected(rows: Any, number: int, count: int, key_changed: bool, value_changed: bool, types: Sequence[Any]) -> Any:
+    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint.
+
+    A key or value that no expression touched goes on as its original bytes. `types`: per endpoint the Spark types of
+    its columns, so that several endpoints fit into one DataFrame.
+    """
+    columns = [
+        F.lit(number).alias("endpoint"),
+        F.col("_at.ssp").alias("ssp"),
+        F.col("_at.offset").alias("offset"),
+        F.unix_micros("timestamp").alias("timestamp_us"),
+        F.col("_at.headers").alias("headers"),
+    ]
+    for other in range(count):
+        if other == number:
+            columns.append((F.col("key") if key_changed else F.col("_at.raw_key")).alias(f"key_{other}"))
+            columns.append((F.col("value") if value_changed else F.col("_at.raw_value")).alias(f"value_{other}"))
+        else:
+            key_type, value_type = types[other]
+            columns.append(F.lit(None).cast(key_type).alias(f"key_{other}"))
+            columns.append(F.lit(None).cast(value_type).alias(f"value_{other}"))
+    return rows.select(*columns)

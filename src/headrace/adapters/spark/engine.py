@@ -1,0 +1,258 @@
+"""Owns running a round's containers on Spark: one Spark job per round, one row back per container's Spark task.
+
+Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
+reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
+container. `result.rdd.zip(placement)` gives each Spark task its preferred location (design.md 2.6).
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import functions as F
+
+from headrace.adapters.spark import columns
+from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.session import slots_of
+from headrace.model.topology import Node, Source
+from headrace.ports import ContainerWork, EngineFailure
+
+_SUMMARY = "summary string"
+_programs: dict[str, Any] = {}  # in a worker process: what was unpickled once
+_PROGRAMS_MAX = 32
+
+RunContainer = Callable[..., bytes]
+ReadPrefix = Callable[[bytes, Any, int], Iterator[pa.RecordBatch]]
+PreparedRows = Callable[[bytes, Any, Iterable[pa.RecordBatch]], Iterable[Any]]
+
+
+class SparkEngine:
+    """See `headrace.ports.Engine`. The three functions are what runs in the worker; `wiring` gives them."""
+
+    def __init__(
+        self,
+        session: Any,
+        run_container: RunContainer,
+        read_prefix: ReadPrefix,
+        prepared_rows: PreparedRows,
+        stop_session: bool,
+        closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._session = session
+        self._context = session.sparkContext
+        self._functions = (run_container, read_prefix, prepared_rows)
+        self._stop_session, self._closed = stop_session, closed
+        self._pickled: dict[str, bytes] = {}
+        self.slots = slots_of(session)
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    def run(
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
+    ) -> list[bytes]:
+        pickled = self._pickled_program(program)
+        groups = [[work.payload for work in group] for group in works]
+        self._context.setLocalProperty("spark.scheduler.pool", sub_topology)
+        self._context.setJobGroup(_group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
+        try:
+            made = self._made(program, pickled, groups)
+            rows = self._collected(made, [group[0].location for group in works])
+        except Exception as error:
+            raise failure_of(error) from None
+        return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
+
+    def probe(self, payload: bytes, program: Any, ssp: int, start: int, end: int) -> EngineFailure | None:
+        pickled = self._pickled_program(program)
+        try:
+            for number in range(len(program.endpoints)):
+                if program.endpoints[number].chain:
+                    rows = self._endpoint(program, pickled, [[payload]], number, 1, [])
+                    rows.mapInArrow(_counted, _SUMMARY).collect()
+        except Exception as error:
+            return failure_of(error)
+        return None
+
+    def cancel(self, round_id: str) -> None:
+        self._context.cancelJobGroup(_group(round_id))
+
+    def close(self) -> None:
+        if self._stop_session:
+            self._session.stop()
+        self._closed()
+
+    # --- types ------------------------------------------------------------------------------------------------------
+
+    def types_of(self, source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
+        """Spark's types of key and value behind a chain, as DDL; nothing runs."""
+        rows = columns.chained(columns.opened(self._empty(source)), source, chain)
+        schema = rows.schema
+        return schema["key"].dataType.simpleString(), schema["value"].dataType.simpleString()
+
+    def _empty(self, source: Source) -> Any:
+        return self._session.range(0, 0, 1, 1).mapInArrow(_nothing, columns.reader_schema(source))
+
+    # --- plans ------------------------------------------------------------------------------------------------------
+
+    def _made(self, program: Any, pickled: bytes, groups: list[list[bytes]]) -> Any:
+        """The DataFrame of a round: one Spark partition per group, one row each."""
+        run_container, _, prepared_rows = self._functions
+        worker = _Worker(pickled, program.id, groups, run_container, prepared_rows)
+        chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
+        count = len(groups)
+        if not chained:
+            return self._session.range(0, count, 1, count).mapInArrow(worker.directly, _SUMMARY)
+        types = self._types(program)
+        of = 1 if len(chained) == 1 else len(program.endpoints)
+        parts = [self._endpoint(program, pickled, groups, i, of, types) for i in chained]
+        if len(parts) == 1:
+            return parts[0].drop("task").mapInArrow(worker.prepared, _SUMMARY)
+        united = parts[0]
+        for part in parts[1:]:
+            united = united.unionByName(part)
+        return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.prepared, _SUMMARY)
+
+    def _endpoint(
+        self, program: Any, pickled: bytes, groups: list[list[bytes]], number: int, of: int, types: Sequence[Any]
+    ) -> Any:
+        """The rows of one endpoint behind its chain, with the number of the Spark task that they belong to."""
+        endpoint = program.endpoints[number]
+        source = program.node(endpoint.source)
+        reader = _Reader(pickled, program.id, groups, number, self._functions[1])
+        read = self._session.range(0, len(groups), 1, len(groups)).mapInArrow(reader, columns.reader_schema(source))
+        rows = columns.chained(columns.opened(read), source, endpoint.chain)
+        side = program.endpoint_sides[number]
+        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types)
+        return chosen.withColumn("task", F.spark_partition_id())
+
+    def _types(self, program: Any) -> list[tuple[str, str]]:
+        return [
+            (
+                columns.spark_type(side.key) if side.key_changed else "binary",
+                columns.spark_type(side.value) if side.value_changed else "binary",
+            )
+            for side in program.endpoint_sides
+        ]
+
+    def _pickled_program(self, program: Any) -> bytes:
+        if program.id not in self._pickled:
+            _pickle_own_modules_by_value(program)
+            self._pickled[program.id] = cloudpickle.dumps(program.without_columns())
+        return self._pickled[program.id]
+
+    # --- placement --------------------------------------------------------------------------------------------------
+
+    def _collected(self, made: Any, locations: Sequence[str | None]) -> list[str]:
+        if not any(locations):
+            return [row[0] for row in made.collect()]
+        jvm = self._context._jvm
+        tag = jvm.scala.reflect.ClassTag.Any()
+        placed = [
+            jvm.scala.Tuple2(i, self._scala([location] if location else [])) for i, location in enumerate(locations)
+        ]
+        placement = self._context._jsc.sc().makeRDD(self._scala(placed), tag)
+        return [pair._1().getString(0) for pair in made._jdf.rdd().zip(placement, tag).collect()]
+
+    def _scala(self, items: Sequence[Any]) -> Any:
+        java = self._context._jvm.java.util.ArrayList()
+        for item in items:
+            java.add(item)
+        return self._context._jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
+
+
+def _group(round_id: str) -> str:
+    return f"headrace-{round_id}"
+
+
+# --- what runs in the worker ----------------------------------------------------------------------------------------
+
+
+def _program(pickled: bytes, program_id: str) -> Any:
+    """The program of a plan, unpickled once per worker process. The bytes come from our own driver, through Spark."""
+    if program_id not in _programs:
+        if len(_programs) >= _PROGRAMS_MAX:
+            _programs.clear()
+        _programs[program_id] = cloudpickle.loads(pickled)
+    return _programs[program_id]
+
+
+class _Worker:
+    """The container's side of a round, as functions for `mapInArrow`."""
+
+    def __init__(
+        self,
+        pickled: bytes,
+        program_id: str,
+        groups: list[list[bytes]],
+        run_container: RunContainer,
+        prepared_rows: PreparedRows,
+    ) -> None:
+        self._pickled, self._program_id, self._groups = pickled, program_id, groups
+        self._run_container, self._prepared_rows = run_container, prepared_rows
+
+    def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program = _program(self._pickled, self._program_id)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield _row([self._run_container(payload, program) for payload in self._groups[number]])
+
+    def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program = _program(self._pickled, self._program_id)
+        context = TaskContext.get()
+        assert context is not None
+        payloads = self._groups[context.partitionId()]
+        if len(payloads) == 1:
+            rows = self._prepared_rows(payloads[0], program, batches)
+            yield _row([self._run_container(payloads[0], program, rows)])
+            return
+        held = [row for row in self._prepared_rows(payloads[0], program, batches)]
+        yield _row([self._run_container(payload, program, tuple(held)) for payload in payloads])
+
+
+class _Reader:
+    """The reading side of a Column prefix, as a function for `mapInArrow`."""
+
+    def __init__(
+        self, pickled: bytes, program_id: str, groups: list[list[bytes]], endpoint: int, read_prefix: ReadPrefix
+    ) -> None:
+        self._pickled, self._program_id, self._groups = pickled, program_id, groups
+        self._endpoint, self._read_prefix = endpoint, read_prefix
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program = _program(self._pickled, self._program_id)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for payload in self._groups[number]:
+                    yield from self._read_prefix(payload, program, self._endpoint)
+
+
+def _row(summaries: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"summary": ["\n".join(base64.b64encode(s).decode() for s in summaries)]})
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from ()
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"summary": [str(sum(batch.num_rows for batch in batches))]})
+
+
+def _pickle_own_modules_by_value(program: Any) -> None:
+    """Workers cannot import the file that an application was loaded from: its functions travel by value."""
+    for node in program.nodes:
+        for name in node.__dataclass_fields__:
+            body = getattr(node, name)
+            body = getattr(body, "body", body)
+            module = sys.modules.get(getattr(body, "__module__", None) or "")
+            if module is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "headrace":
+                continue
+            file = getattr(module, "__file__", None) or ""
+            if "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix):
+                cloudpickle.register_pickle_by_value(module)
+
+

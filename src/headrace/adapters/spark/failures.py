@@ -1,0 +1,49 @@
+"""Owns reading what Spark says when a job fails: was it us, a Python worker that died, or an expression that raised."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from headrace.ports import EngineFailure
+
+_WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
+_CANCELLED = ("cancelled", "was cancelled", "SparkContext was shut down", "SparkContext has been shutdown")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
+
+
+def failure_of(error: BaseException) -> EngineFailure:
+    """What happened, from an exception of pyspark or py4j; Java's stack stays in Spark's log."""
+    text = _text(error)
+    if any(word in text for word in _CANCELLED) and "headrace-" in text or "shut" in text and "SparkContext" in text:
+        return EngineFailure("the Spark job was cancelled", cancelled=True)
+    condition = _CONDITION.search(text)
+    if any(word in text for word in _WORKER_DIED):
+        return EngineFailure(f"a Python worker died: {_line(text, _WORKER_DIED)}", error_class="PythonWorkerDied")
+    if condition is not None and "Traceback" not in text:
+        return EngineFailure(
+            f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1]
+        )
+    if "Traceback (most recent call last)" in text:
+        trace = text[text.index("Traceback (most recent call last)") :]
+        last = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
+        return EngineFailure("\n".join(trace.splitlines()[-12:]), error_class=last[-1][:80] if last else "Python")
+    java = re.search(r"(\w+(?:\.\w+)*(?:Exception|Error)): ([^\n]*)", text)
+    if java is not None and java[1].rsplit(".", 1)[-1] not in ("SparkException", "Py4JJavaError"):
+        return EngineFailure(java[2] or java[1], in_expression=True, error_class=java[1].rsplit(".", 1)[-1])
+    return EngineFailure(text.strip().splitlines()[0][:500] if text.strip() else type(error).__name__)
+
+
+def _text(error: BaseException) -> str:
+    java: Any = getattr(error, "java_exception", None)
+    if java is not None:
+        found = [str(error)]
+        while java is not None:
+            found.append(str(java.toString()))
+            java = java.getCause()
+        return "\n".join(found)
+    return str(error)
+
+
+def _line(text: str, words: tuple[str, ...]) -> str:
+    return next((line.strip()[:200] for line in text.splitlines() if any(word in line for word in words)), "")

@@ -1,0 +1,102 @@
+"""Owns the Spark session: starting one with what Headrace needs, or taking a user's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import NotSupportedError
+from headrace.setup_check import checked_java
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+logger.procfs.name = org.apache.spark.executor.ProcfsMetricsGetter
+logger.procfs.level = off
+"""
+
+# What can be set on any session, a user's too.
+SESSION_SETTINGS: Mapping[str, str] = {
+    "spark.sql.adaptive.enabled": "false",  # one SSP is one map task: order rests on it (protocol.md 4)
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # at its default the JVM measures every row
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def slots_of(session: Any) -> int:
+    """How many Spark tasks run at the same time."""
+    return max(1, int(session.sparkContext.defaultParallelism))
+
+
+def started(settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str]) -> Any:
+    """A local session with our settings. `SetupError` without Java. Logs of the JVM go to `log_dir`/spark.log."""
+    checked_java(os.environ)
+    from pyspark.sql import SparkSession
+
+    sockets = tempfile.mkdtemp(prefix="hr-")  # short: the path of a Unix socket has 108 bytes
+    log_dir.mkdir(parents=True, exist_ok=True)
+    log4j = Path(sockets) / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(file=(log_dir / "spark.log").absolute()))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
+    cores = os.cpu_count() or 1
+    ours = {
+        "spark.master": f"local[{cores},4]",  # a dead Python worker costs one Spark task, not the round
+        "spark.app.name": application,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": sockets,
+        "spark.scheduler.mode": "FAIR",
+        "spark.shuffle.reduceLocality.enabled": "false",
+        "spark.locality.wait": "500ms",
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ui.retainedExecutions": "50",
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.sql.shuffle.partitions": str(cores),
+    }
+    builder = SparkSession.builder
+    for name, value in {**ours, **SESSION_SETTINGS, **settings}.items():
+        builder = builder.config(name, value)
+    return _configured(builder.getOrCreate())
+
+
+def taken(given: Any) -> Any:
+    """A session of our own within the user's Spark application."""
+    if "connect" in type(given).__module__:
+        raise NotSupportedError(
+            "a Spark Connect session was given: its driver is elsewhere, and rounds cannot be placed or cancelled from here",
+            "give a classic SparkSession, or none",
+        )
+    if given.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        raise NotSupportedError(
+            "spark.speculation is on: it runs Spark tasks twice at the same time", "start Spark with spark.speculation=false"
+        )
+    return _configured(given.newSession())
+
+
+def _configured(session: Any) -> Any:
+    for name, value in SESSION_SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def default_log_dir(local_store_dir: str) -> Path:
+    return Path(local_store_dir).absolute().parent / "logs"

@@ -1,0 +1,11 @@
+"""Owns the model checker of the commit protocols: every schedule of a small world, and what must hold in each state.
+
+`explore` searches; `log_model` is the embedded log's commit. It serves protocol.md, "Three tests that catch most
+mistakes", number 1. Nothing that runs a job imports it.
+"""
+
+from headrace.core.commit_model.explore import Counterexample, Exploration, Model, explore
+from headrace.core.commit_model.log_model import LogModel
+from headrace.core.commit_model.log_values import Bounds, Safeguards
+
+__all__ = ["Bounds", "Counterexample", "Exploration", "LogModel", "Model", "Safeguards", "explore"]

@@ -1,0 +1,81 @@
+"""Owns whether an application that was edited may go on with the state and positions that it has stored.
+
+Operators may come and go around a store: state is found under the store's name, in the task that its sub-topology gives
+it, as bytes of one form. What changes the place or the form of a store that stays is refused, with the ways out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.core.sub_topologies import stores_of, sub_topologies_of
+from headrace.errors import IncompatibleChangeError
+from headrace.model.job_model import JobModel
+from headrace.model.serde import Serde
+from headrace.model.topology import StoreSpec, Topology
+
+
+def store_forms(topology: Topology) -> Mapping[str, str]:
+    """Store to `<sub-topology>|<form>`, as `JobModel.stores` keeps it; the source sub-topology is `source`."""
+    return {
+        store.name: f"{sub.title}|{store.form}"
+        for sub in sub_topologies_of(topology)
+        for node in sub.nodes
+        for store in stores_of(node)
+    }
+
+
+def with_spark_types(store: StoreSpec, key: Serde | None = None, value: Serde | None = None) -> StoreSpec:
+    """The store with the serdes that Spark's types turned out to be, in its form too, wherever it says `spark`."""
+    form = " ".join(
+        _resolved(part, "key", key) if part.startswith("key=") else _resolved(part, "value", value)
+        for part in store.form.split(" ")
+    )
+    return replace(store, form=form, value=store.value or value)
+
+
+def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
+    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now."""
+    if previous is None:
+        return []
+    found: list[str] = []
+    for name in sorted(set(previous.stores) & set(stores)):
+        old_place, _, old_form = previous.stores[name].partition("|")
+        new_place, _, new_form = stores[name].partition("|")
+        if old_place != new_place:
+            found.append(
+                f"store {name!r} was in sub-topology {old_place!r} and is now in {new_place!r}: its tasks are others, "
+                "and its state would not be found"
+            )
+        if old_form != new_form:
+            found.append(f"store {name!r} holds `{old_form}` and is now `{new_form}`: its bytes cannot be read as that")
+    return found
+
+
+def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
+    """What goes on, but should be said: stores that are gone, and stores that begin empty at the stored positions."""
+    if previous is None:
+        return []
+    gone = [f"store {name!r} is gone; its state is dropped" for name in sorted(set(previous.stores) - set(stores))]
+    new = [
+        f"store {name!r} is new and begins empty, at the stored positions"
+        for name in sorted(set(stores) - set(previous.stores))
+    ]
+    return gone + new
+
+
+def check_compatible(previous: JobModel | None, stores: Mapping[str, str]) -> None:
+    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then."""
+    found = refusals(previous, stores)
+    if found:
+        assert previous is not None
+        raise IncompatibleChangeError(
+            f"application {previous.application!r} cannot go on from its stored state: " + "; ".join(found),
+            "undo that edit; or give the store another name, so that it begins empty; or run the edited application "
+            "under another application name, from the beginning",
+        )
+
+
+def _resolved(part: str, side: str, serde: Serde | None) -> str:
+    return f"{side}={serde.form}" if serde is not None and part == f"{side}=spark" else part

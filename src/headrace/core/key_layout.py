@@ -1,0 +1,152 @@
+"""Owns the layout of keys in a task's local store, so that every key bucket of every factor is one contiguous range.
+
+State (protocol.md 21):   reversed hash, 8 bytes | key length, 2 bytes | key | sub-key
+Time indexes:             top 10 bits of the reversed hash, in 2 bytes | time, 8 bytes | rest
+
+All numbers are big-endian, so that the order of bytes is the order of numbers. A bucket is made of the LOW bits of the
+hash; reversed, they come first. With hashes of 3 bits:
+
+    hash       000 100 010 110 001 101 011 111     (in the order of the layout)
+    reversed   000 001 010 011 100 101 110 111
+    factor 2   0   0   0   0   1   1   1   1       each bucket is one range ...
+    factor 4   0   0   2   2   1   1   3   3       ... which halves when the factor doubles
+
+LMDB takes keys of at most 511 bytes. A longer user key is replaced by 16 bytes of xxh3_128, marked by a length that no
+real key has; the full key then belongs into the value and is compared on read. Whether a key is replaced depends on the
+key alone, never on the sub-key, so that `state_key(key)` is the prefix of all entries of `key`, and of no other key's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xxhash import xxh3_128_digest
+
+from headrace.core.hashing import key_hash
+
+LAYOUT_BYTES_MAX = 511  # LMDB's limit
+SUB_BYTES_MAX = 64
+HASH_BYTES = 8
+LENGTH_BYTES = 2
+HEAD_BYTES = HASH_BYTES + LENGTH_BYTES
+KEY_BYTES_MAX = LAYOUT_BYTES_MAX - HEAD_BYTES - SUB_BYTES_MAX  # a longer key is replaced by a digest
+DIGEST_LENGTH = 0xFFFF
+DIGEST_BYTES = 16
+
+SLOT_BITS = 10
+SLOTS = 1 << SLOT_BITS  # parts of a time index; also the highest elasticity factor
+SLOT_BYTES = 2
+_FACTORS = frozenset(1 << bits for bits in range(SLOT_BITS + 1))
+TIME_BYTES = 8
+TIME_REST_BYTES_MAX = LAYOUT_BYTES_MAX - SLOT_BYTES - TIME_BYTES
+_TIME_BIAS = 1 << 63  # makes the order of unsigned bytes that of signed numbers
+_TIME_MAX = _TIME_BIAS - 1
+
+
+REVERSED_BYTE = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+def reversed_hash(key: bytes) -> bytes:
+    """The key's hash with its 64 bits in reverse order, as 8 bytes."""
+    # Little-endian bytes are the bytes in reverse order; what is left is to reverse the bits in each.
+    return key_hash(key).to_bytes(HASH_BYTES, "little").translate(REVERSED_BYTE)
+
+
+def state_key(key: bytes, sub: bytes = b"") -> bytes:
+    """The store's key for `sub` under the routing key `key`; without `sub` the prefix of all entries of `key`."""
+    assert len(sub) <= SUB_BYTES_MAX, f"sub-key of {len(sub)} bytes, at most {SUB_BYTES_MAX}"
+    if len(key) > KEY_BYTES_MAX:
+        return reversed_hash(key) + DIGEST_LENGTH.to_bytes(LENGTH_BYTES, "big") + xxh3_128_digest(key) + sub
+    return reversed_hash(key) + len(key).to_bytes(LENGTH_BYTES, "big") + key + sub
+
+
+def is_digest(layout_key: bytes) -> bool:
+    """Whether the user's key was too long and only its digest is in `layout_key`."""
+    return int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
+
+
+def split_state_key(layout_key: bytes) -> tuple[bytes | None, bytes]:
+    """The user's key and sub-key; the key is None for a digest."""
+    assert len(layout_key) >= HEAD_BYTES, layout_key
+    if is_digest(layout_key):
+        return None, layout_key[HEAD_BYTES + DIGEST_BYTES :]
+    end = HEAD_BYTES + int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big")
+    assert end <= len(layout_key), layout_key
+    return layout_key[HEAD_BYTES:end], layout_key[end:]
+
+
+def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
+    """The range low <= layout key < high that holds bucket `index` of `factor`; `high` None: to the end.
+
+    `factor` is a power of two, 1 (everything) to 1,024.
+
+    >>> [low.hex() for low, high in (bucket_range(index, 4) for index in (0, 2, 1, 3))]
+    ['0000000000000000', '4000000000000000', '8000000000000000', 'c000000000000000']
+    """
+    low, high = _slots_of(index, factor)
+    shift = 64 - SLOT_BITS
+    return (
+        (low << shift).to_bytes(HASH_BYTES, "big"),
+        None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"),
+    )
+
+
+def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
+    """A time index's key: `time_us` (a signed 64-bit number) of something of the routing key `key`.
+
+    `rest` makes it unique, at most 501 bytes; what to put there for a long key is the caller's affair.
+    """
+    assert len(rest) <= TIME_REST_BYTES_MAX, f"rest of {len(rest)} bytes, at most {TIME_REST_BYTES_MAX}"
+    slot = int.from_bytes(reversed_hash(key)[:SLOT_BYTES], "big") >> (8 * SLOT_BYTES - SLOT_BITS)
+    return _slot_bytes(slot) + _time_bytes(time_us) + rest
+
+
+def time_of(layout_key: bytes) -> int:
+    """The time in a time index's key."""
+    return int.from_bytes(layout_key[SLOT_BYTES : SLOT_BYTES + TIME_BYTES], "big") - _TIME_BIAS
+
+
+def rest_of(layout_key: bytes) -> bytes:
+    """The `rest` of a time index's key."""
+    return layout_key[SLOT_BYTES + TIME_BYTES :]
+
+
+def due_ranges(until_us: int) -> Iterator[tuple[bytes, bytes]]:
+    """The 1,024 ranges low <= time key < high that hold every time <= `until_us`, in the order of the layout.
+
+    Few slots of a store are in use, and fewer are due: rather than seek 1,024 times, seek to `low`; whatever key is
+    found there, the next range worth a look is that of the found key's own slot (or, if that one is not due, the slot
+    after it: `after_slot`). That is one seek per slot in use.
+    """
+    for slot in range(SLOTS):
+        low = _slot_bytes(slot)
+        yield low, low + _time_bytes(until_us + 1) if until_us < _TIME_MAX else _slot_bytes(slot + 1)
+
+
+def after_slot(layout_key: bytes) -> bytes:
+    """The lowest key that can stand after all entries of the slot of `layout_key`: where to seek to skip the rest."""
+    return _slot_bytes(int.from_bytes(layout_key[:SLOT_BYTES], "big") + 1)
+
+
+def time_bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
+    """As `bucket_range`, of a time index."""
+    low, high = _slots_of(index, factor)
+    return _slot_bytes(low), None if high == SLOTS else _slot_bytes(high)
+
+
+def _slots_of(index: int, factor: int) -> tuple[int, int]:
+    """The slots low <= slot < high of a bucket: its bits reversed, then as many slots as there are to a bucket."""
+    assert factor in _FACTORS, f"factor {factor}: a power of two, 1 to {SLOTS}"
+    assert 0 <= index < factor, f"bucket {index} of factor {factor}"
+    bits = factor.bit_length() - 1
+    place = int(f"{index:0{bits}b}"[::-1], 2) if bits else 0
+    width = SLOTS // factor
+    return place * width, (place + 1) * width
+
+
+def _slot_bytes(slot: int) -> bytes:
+    return slot.to_bytes(SLOT_BYTES, "big")
+
+
+def _time_bytes(time_us: int) -> bytes:
+    return (time_us + _TIME_BIAS).to_bytes(TIME_BYTES, "big")

@@ -1,0 +1,112 @@
+"""Owns what a round reads and how its containers are packed into Spark tasks."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import OffsetOutOfRangeError
+from headrace.model.streams import SSP, SystemStreamPartition
+
+SMALL_ROUND_RECORDS = 20_000  # up to here one Spark task is done sooner than a second one starts (40-50 ms)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets start <= o < end of one whole partition."""
+
+    ssp: SystemStreamPartition
+    start: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets, which is at least the number of records (a log may have holes)."""
+        return self.end - self.start
+
+
+def ranges_of(
+    positions: Mapping[SSP, int], ends: Mapping[SSP, int], max_records: int | None
+) -> tuple[OffsetRange, ...]:
+    """What the next round reads, by SSP; an SSP with nothing to read is left out.
+
+    `positions`: per SSP the lowest position among its tasks. `ends`: per SSP (of at least those) the offset behind the
+    last available record. The ranges together have at most `max_records` offsets, None for no limit: small lags are
+    served in full, and the others share what is left evenly.
+
+    >>> a, b, c = (SSP("k", "s", partition) for partition in range(3))
+    >>> [r.records for r in ranges_of({a: 0, b: 0, c: 0}, {a: 10, b: 500, c: 900}, max_records=100)]
+    [10, 45, 45]
+
+    Raises `OffsetOutOfRangeError` for a position behind the end, changing nothing.
+    """
+    assert max_records is None or max_records >= 1, max_records
+    lags: dict[SSP, int] = {}
+    for ssp in sorted(positions):
+        if positions[ssp] > ends[ssp]:
+            raise OffsetOutOfRangeError(
+                f"{ssp}: the position is {positions[ssp]}, but the partition ends at {ends[ssp]}",
+                "the stream was truncated or made anew: restore it, or set a startpoint for this partition",
+            )
+        if positions[ssp] < ends[ssp]:
+            lags[ssp] = ends[ssp] - positions[ssp]
+    shares = lags if max_records is None else _shared(lags, positions, max_records)
+    return tuple(OffsetRange(ssp, positions[ssp], positions[ssp] + share) for ssp, share in shares.items() if share)
+
+
+def _shared(lags: Mapping[SSP, int], positions: Mapping[SSP, int], budget: int) -> dict[SSP, int]:
+    """At most `budget` shared out by water-filling; the odd ones over go round among those not served in full.
+
+    Whose turn it is follows from the sum of their positions, which grows by just what they were given. 3 SSPs far
+    behind, budget 2: sum 0 serves numbers 0 and 1, sum 2 serves 2 and 0, sum 4 serves 1 and 2. So even a budget below
+    the number of SSPs starves none of them.
+    """
+    shares = dict.fromkeys(lags, 0)
+    waiting = sorted(lags, key=lambda ssp: (lags[ssp], ssp.sort_key))
+    for number, ssp in enumerate(waiting):
+        if lags[ssp] > budget // (len(waiting) - number):
+            break
+        shares[ssp] = lags[ssp]
+        budget -= lags[ssp]
+    else:
+        return shares
+    large = sorted(waiting[number:])
+    even, odd = divmod(budget, len(large))
+    turn = sum(positions[ssp] for ssp in large)
+    for number, ssp in enumerate(large):
+        # Never more than the lag: each is larger than `even`.
+        shares[ssp] = even + ((number - turn) % len(large) < odd)
+    return shares
+
+
+def spark_tasks_of(
+    containers: Sequence[tuple[int, int]], slots: int, small_round_records: int = SMALL_ROUND_RECORDS
+) -> tuple[tuple[int, ...], ...]:
+    """Pack containers, given as (lane, records), into Spark tasks, given as their lanes: each lane in exactly one.
+
+    A small round is one Spark task. A larger one has as many as there are slots, or as containers with records, and the
+    heaviest is as light as a greedy choice makes it. A container without records (only its timers are due) comes along.
+
+    >>> spark_tasks_of([(0, 100_000), (1, 50_000), (2, 40_000), (3, 0)], slots=2)
+    ((0,), (1, 2, 3))
+    """
+    assert slots >= 1, slots
+    assert len({lane for lane, _ in containers}) == len(containers), containers
+    if sum(records for _, records in containers) <= small_round_records:
+        return (tuple(sorted(lane for lane, _ in containers)),) if containers else ()
+    count = min(slots, sum(records > 0 for _, records in containers))
+    loads = [(0, index) for index in range(count)]  # a heap: the lightest first
+    lanes: list[list[int]] = [[] for _ in range(count)]
+    for lane, records in sorted(containers, key=lambda container: (-container[1], container[0])):
+        load, index = loads[0]
+        heapq.heapreplace(loads, (load + records, index))
+        lanes[index].append(lane)
+    return tuple(sorted(tuple(sorted(own)) for own in lanes))
+
+
+def halves(offsets: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
+    """Both halves of a range of at least 2 offsets: one step in the search for a record that takes a Spark job down."""
+    assert offsets.records >= 2, offsets
+    middle = offsets.start + offsets.records // 2
+    return OffsetRange(offsets.ssp, offsets.start, middle), OffsetRange(offsets.ssp, middle, offsets.end)

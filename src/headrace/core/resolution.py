@@ -1,0 +1,126 @@
+"""Owns filling in the serdes that follow Spark's types: they are known only once Spark has looked at the expressions.
+
+A topology is written without a JVM; a node whose serde is None takes that of its parent, or what its expression's type
+says. `resolved` walks the topology once, parents first, and gives it back with nothing left open that bytes depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from headrace.core.compatibility import with_spark_types
+from headrace.core.prefix import runs_in_jvm
+from headrace.errors import TopologyError
+from headrace.model.serde import Serde
+from headrace.model.topology import (
+    Aggregate,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Node,
+    Process,
+    Repartition,
+    SelectKey,
+    Sink,
+    Source,
+    SourceKind,
+    Table,
+    Topology,
+    Transform,
+)
+
+Sides = tuple[Serde | None, Serde | None]
+
+
+def has_open_types(topology: Topology) -> bool:
+    """Whether Spark has to be asked for types."""
+    return any(runs_in_jvm(node) for node in topology.nodes)
+
+
+def resolved(
+    topology: Topology,
+    types_of: Callable[[Source, tuple[Node, ...]], tuple[str, str]],
+    serde_of_type: Callable[[str], Serde | None],
+    windowed: Callable[[Serde], Serde],
+) -> tuple[Topology, Mapping[str, Sides]]:
+    """The topology with its serdes filled in, and per operator the serdes of the keys and values that it gives.
+
+    `types_of(source, chain)`: Spark's types of key and value behind a chain of in-engine operators, as DDL.
+    """
+    sides: dict[str, Sides] = {}
+    chains: dict[str, tuple[Source, tuple[Node, ...]]] = {}
+    streams: dict[str, Sides] = {}
+    nodes: list[Node] = []
+    for node in topology.nodes:
+        before = sides[node.parents[0]] if node.parents else (None, None)
+        if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
+            key, value = streams[node.stream]
+            node = replace(node, key=node.key or key, value=node.value or value)
+        if runs_in_jvm(node):
+            source, chain = chains[node.parents[0]]
+            node = _typed(node, types_of(source, (*chain, node)), serde_of_type)
+            chains[node.name] = (source, (*chain, node))
+        elif isinstance(node, Source):
+            chains[node.name] = (node, ())
+        node, side = _with_sides(node, before, windowed)
+        sides[node.name] = side
+        if isinstance(node, Repartition):
+            streams[node.stream] = (node.key, node.value)
+        nodes.append(node)
+    return Topology(topology.application, tuple(nodes)), sides
+
+
+def _typed(node: Node, types: tuple[str, str], serde_of_type: Callable[[str], Serde | None]) -> Any:
+    """An operator of the prefix with the serdes that its Spark types say, where it gives new keys or values."""
+    key_type, value_type = types
+    if isinstance(node, (SelectKey, Transform)) and node.key is None:
+        node = replace(node, key=_serde(node, "key", key_type, serde_of_type))
+    if isinstance(node, (MapValues, Transform)) and node.value is None:
+        node = replace(node, value=_serde(node, "value", value_type, serde_of_type))
+    return node
+
+
+def _serde(node: Node, part: str, spark_type: str, serde_of_type: Callable[[str], Serde | None]) -> Serde:
+    serde = serde_of_type(spark_type)
+    if serde is None:
+        raise TopologyError(
+            f"{node.name}: its {part} is of Spark's type {spark_type}, and no serde follows from that type",
+            f"give {part}=... to the operator, or cast it to a type such as string, bigint or struct",
+        )
+    return serde
+
+
+def _with_sides(node: Node, before: Sides, windowed: Callable[[Serde], Serde]) -> tuple[Any, Sides]:
+    """The operator with its open serdes taken from its parent, and the serdes of what it gives."""
+    key, value = before
+    match node:
+        case Source():
+            return node, (node.key, node.value)
+        case SelectKey():
+            return node, (node.key, value)
+        case MapValues() | FlatMapValues():
+            return node, (key, node.value)
+        case Map() | FlatMap():
+            return node, (node.key, node.value)
+        case Transform():
+            return node, (node.key, node.value)
+        case Process():
+            stores = tuple(with_spark_types(store, key, value) for store in node.stores)
+            return replace(node, stores=stores), (node.key or key, node.value)
+        case Aggregate():
+            result = node.key or (key if node.windows is None or key is None else windowed(key))
+            store = with_spark_types(node.store, key, node.value or value)
+            return replace(node, key=result, store=store, value=node.value or value), (result, node.value or value)
+        case Table():
+            store = with_spark_types(node.store, key, value)
+            return replace(node, store=store, value=node.value or value), before
+        case Repartition():
+            node = replace(node, key=node.key or key, value=node.value or value)
+            return node, (node.key, node.value)
+        case Sink():
+            return replace(node, key=node.key or key, value=node.value or value), before
+        case _:
+            return node, before

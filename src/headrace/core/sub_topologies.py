@@ -1,0 +1,190 @@
+"""Owns how a topology falls into sub-topologies: the parts between repartition streams, each with tasks of its own.
+
+As in Samza, all external inputs form ONE source sub-topology. Any other part is named by the repartition stream that it
+reads (of several the first by name). `has_state` is the one definition of what has state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import TopologyError
+from headrace.model.topology import (
+    Aggregate,
+    Node,
+    Process,
+    Repartition,
+    Sink,
+    Source,
+    SourceKind,
+    StoreSpec,
+    Table,
+    Topology,
+)
+
+_SUFFIX = "-repartition"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubTopology:
+    """`name` is None for the source sub-topology. `nodes` keep the order of the topology, parents first.
+
+    `reads`: the streams of its sources, `writes`: the repartition streams it writes; both sorted. Sinks are apart.
+    """
+
+    name: str | None
+    nodes: tuple[Node, ...]
+    sources: tuple[Source, ...]
+    stores: tuple[StoreSpec, ...]
+    sinks: tuple[Sink, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The name, `source` for the source sub-topology."""
+        return self.name or "source"
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def children(self, name: str) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if name in node.parents)
+
+
+def short_name_of(application: str, stream: str) -> str:
+    """The name of a repartition stream within its application.
+
+    >>> short_name_of("flight-delays", "flight-delays-by-carrier-repartition")
+    'by-carrier'
+    """
+    return stream.removeprefix(f"{application}-").removesuffix(_SUFFIX)
+
+
+def stores_of(node: Node) -> tuple[StoreSpec, ...]:
+    """The stores that an operator has."""
+    match node:
+        case Aggregate(store=store) | Table(store=store):
+            return (store,)
+        case Process(stores=stores):
+            return stores
+        case _:
+            return ()
+
+
+def is_stateful(node: Node) -> bool:
+    """Whether an operator keeps anything between records: stores, or timers."""
+    return bool(stores_of(node)) or (isinstance(node, Process) and node.timers)
+
+
+def has_state(sub: SubTopology) -> bool:
+    """Whether a sub-topology has state: whether any of its operators keeps anything between records."""
+    return any(is_stateful(node) for node in sub.nodes)
+
+
+def sub_topologies_of(topology: Topology) -> tuple[SubTopology, ...]:
+    """The sub-topologies: each comes after all that write the streams it reads; ties are in order of names.
+
+    Raises `TopologyError` where one would read what it writes itself, directly or around.
+    """
+    subs = [_sub_topology(topology.application, nodes) for nodes in _parts(topology)]
+    ordered = _in_order(subs)
+    for sub in subs:
+        if own := sorted(set(sub.reads) & set(sub.writes)):
+            raise _cycle_error(topology, sub, own[0])
+    if len(ordered) < len(subs):
+        names = ", ".join(sorted(sub.title for sub in subs if sub not in ordered))
+        raise TopologyError(
+            f"the sub-topologies {names} read what they write, around",
+            "begin one of them from another stream",
+        )
+    return ordered
+
+
+def upstream_names_of(subs: tuple[SubTopology, ...]) -> Mapping[str | None, tuple[str | None, ...]]:
+    """For each sub-topology those that write a stream which it reads, in the order of `subs`."""
+    return {
+        reader.name: tuple(writer.name for writer in subs if set(writer.writes) & set(reader.reads)) for reader in subs
+    }
+
+
+def ancestors_of(topology: Topology, name: str) -> Topology:
+    """The part of a topology that the operator `name` depends on, with it, across repartition streams too."""
+    wanted = {name}
+    streams: set[str] = set()
+    for node in reversed(topology.nodes):
+        if isinstance(node, Repartition) and node.stream in streams:
+            wanted.add(node.name)
+        if node.name in wanted:
+            wanted.update(node.parents)
+            if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
+                streams.add(node.stream)
+    return Topology(topology.application, tuple(node for node in topology.nodes if node.name in wanted))
+
+
+def _parts(topology: Topology) -> list[tuple[Node, ...]]:
+    """The connected parts, where all external sources count as connected."""
+    part_of: dict[str, int] = {}
+    members: dict[int, list[str]] = {}
+    external: int | None = None
+    for number, node in enumerate(topology.nodes):
+        joined = {part_of[parent] for parent in node.parents}
+        if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION:
+            if external is not None:
+                joined.add(part_of[topology.nodes[external].name])
+            external = number
+        members[number] = [node.name]
+        for part in sorted(joined):
+            members[number].extend(members.pop(part))
+        for name in members[number]:
+            part_of[name] = number
+    return [tuple(node for node in topology.nodes if part_of[node.name] == part) for part in sorted(members)]
+
+
+def _sub_topology(application: str, nodes: tuple[Node, ...]) -> SubTopology:
+    sources = tuple(node for node in nodes if isinstance(node, Source))
+    external = any(source.kind is not SourceKind.REPARTITION for source in sources)
+    name = None if external else min(short_name_of(application, source.stream) for source in sources)
+    return SubTopology(
+        name=name,
+        nodes=nodes,
+        sources=sources,
+        stores=tuple(store for node in nodes for store in stores_of(node)),
+        sinks=tuple(node for node in nodes if isinstance(node, Sink)),
+        reads=tuple(sorted({source.stream for source in sources})),
+        writes=tuple(sorted({node.stream for node in nodes if isinstance(node, Repartition)})),
+    )
+
+
+def _in_order(subs: list[SubTopology]) -> tuple[SubTopology, ...]:
+    """Writers before readers, the source sub-topology and lower names first; those on a cycle are left out."""
+    waiting = sorted(subs, key=lambda sub: sub.name or "")
+    done: list[SubTopology] = []
+    while waiting:
+        unwritten = {stream for sub in waiting for stream in sub.writes}
+        ready = next((sub for sub in waiting if not unwritten & set(sub.reads)), None)
+        if ready is None:
+            break
+        waiting.remove(ready)
+        done.append(ready)
+    return tuple(done)
+
+
+def _cycle_error(topology: Topology, sub: SubTopology, stream: str) -> TopologyError:
+    """Name the operator at which the repartition stream comes together again with what it was written from."""
+    short = short_name_of(topology.application, stream)
+    source = next(source for source in sub.sources if source.stream == stream)
+    behind = {source.name}
+    meeting: Node | None = None
+    for node in sub.nodes:
+        if behind & set(node.parents):
+            behind.add(node.name)
+            if meeting is None and not set(node.parents) <= behind:
+                meeting = node
+    at = "" if meeting is None else f" at {meeting.name!r}"
+    return TopologyError(
+        f"the repartition stream {short!r} is joined{at} with rows of the sub-topology {sub.title!r} that writes it: "
+        "a sub-topology cannot read its own repartition stream",
+        "repartition the other side of it too",
+    )

@@ -1,0 +1,201 @@
+"""Owns `App`: an application's name, its topology as it is written, and the way to what runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from headrace.core.description import description_of, mermaid_of, text_of
+from headrace.core.picture import picture_of
+from headrace.core.sub_topologies import sub_topologies_of
+from headrace.dsl import flow as flows
+from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.durations import time_us
+from headrace.dsl.flow import Flow, Side, checked_function, checked_serde
+from headrace.dsl.grouped import added_table
+from headrace.dsl.kstream import KStream
+from headrace.dsl.ktable import KTable
+from headrace.dsl.serdes import Bytes
+from headrace.errors import ConfigError, HeadraceError, NotSupportedError, TopologyError
+from headrace.model.names import checked_name, checked_own_name
+from headrace.model.serde import Serde
+from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.topology import Function, FunctionKind, Source, SourceKind, Topology
+
+_TIMESTAMP_KINDS = flows.JVM | {FunctionKind.RECORD}
+
+
+class App:
+    """An application: streams are read from it, and it is run.
+
+    `system` is where its streams are, `log:./data` where it is not said anywhere. `spark` is a session to run in;
+    without one, one is started when it is needed. `config` and `keys` are configuration keys; those with a dot, such
+    as `spark.executor.memory`, only fit into `config`. Making an App connects to nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        system: str | None = None,
+        spark: Any = None,
+        config: Mapping[str, Any] | None = None,
+        **keys: Any,
+    ) -> None:
+        self.name = checked_own_name("application", name)
+        self.spark_given = spark
+        self.config_arguments = _config_arguments(system, config, keys)
+        self.builder = Builder(name)
+
+    # --- what it reads ----------------------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        stream: str,
+        /,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamp: Any = None,
+        start: Any = "earliest",
+        partitioning: str = "hash",
+        reset_offset: bool = False,
+        name: str | None = None,
+    ) -> KStream:
+        """Read `stream`; key and value are bytes where no serde is given. `name` names the operator.
+
+        `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, or a time
+        (an aware datetime, or text such as "2026-01-31T12:00Z"). `timestamp` is an expression, or a function over the
+        record that gives µs since the epoch. `reset_offset=True` begins at `start` at every start of the job.
+        """
+        source = self._source(stream, SourceKind.STREAM, key, value, timestamp, start, partitioning, reset_offset, name)
+        self.builder.add("stream", source)
+        return KStream(self, _flow(source))
+
+    def table(
+        self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
+    ) -> KTable:
+        """Read `stream` as a table: the last value of each key, kept in `store` (named like the stream by default)."""
+        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", "hash", False, None)
+        store_name = self.builder.checked_store("table", stream if store is None else store)
+        own = self.builder.checked("table", f"{stream}-table")
+        self.builder.add("table", source)
+        return added_table(self, _flow(source), own, store_name, Side(source.key), Side(source.value))
+
+    def _source(
+        self,
+        stream: str,
+        kind: SourceKind,
+        key: Serde | None,
+        value: Serde | None,
+        timestamp: Any,
+        start: Any,
+        partitioning: str,
+        reset_offset: bool,
+        name: str | None,
+    ) -> Source:
+        text = operator_text(str(kind), checked_name("stream", stream))
+        if partitioning != "hash":
+            raise NotSupportedError(
+                f"{text}: partitioning={partitioning!r}", 'only "hash" is known: a key\'s records are in one partition'
+            )
+        return Source(
+            name=self.builder.checked_source(stream, name),
+            stream=stream,
+            key=Bytes() if key is None else checked_serde(f"{text}: key", key),
+            value=Bytes() if value is None else checked_serde(f"{text}: value", value),
+            kind=kind,
+            timestamp=_timestamp(text, timestamp),
+            start=_start(text, start),
+            partitioning=partitioning,
+            reset_offset=bool(reset_offset),
+        )
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def topology(self) -> Topology:
+        """The topology as written so far, checked as a whole: `TopologyError` says what does not fit together."""
+        topology = self.builder.topology()
+        if not topology.nodes:
+            raise TopologyError(
+                f"application {self.name!r} reads nothing", 'begin with app.stream("name") or app.table("name")'
+            )
+        sub_topologies_of(topology)
+        return topology
+
+    def describe(self, format: str = "text") -> Any:
+        """The topology as "text", as a JSON-able "dict", or as a "mermaid" diagram."""
+        ways: dict[str, Callable[[Topology], Any]] = {"text": text_of, "dict": description_of, "mermaid": mermaid_of}
+        if format not in ways:
+            raise TopologyError(f"describe({format!r}): expected one of {', '.join(ways)}")
+        return ways[format](self.topology())
+
+    def _repr_html_(self) -> str:
+        return picture_of(self.builder.topology())
+
+    def __repr__(self) -> str:
+        return f"<App {self.name!r}>"
+
+    # --- what runs it -----------------------------------------------------------------------------------------------
+
+    def run(self, until: str | None = None, **options: Any) -> Any:
+        """Run until it is stopped, or with `until="caught-up"` until the inputs' present end is worked off."""
+        return self.wiring().run(self, until, **options)
+
+    def start(self, **options: Any) -> Any:
+        """Start it, and give the running `Job`: `status()`, `wait()`, `stop()`."""
+        return self.wiring().start(self, **options)
+
+    def preview(self, n: int = 20) -> Any:
+        """The first `n` records of a bounded read of the inputs, as a DataFrame; nothing is committed."""
+        return self.wiring().preview(self, n)
+
+    def state(self, name: str) -> Any:
+        """The state of the store `name` as committed; `to_df()` gives a DataFrame."""
+        return self.wiring().open_state(self, name)
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session, started if there is none yet."""
+        return self.wiring().spark_session(self)
+
+    def wiring(self) -> Any:
+        """What runs applications, loaded when first needed: declaring a topology needs neither Spark nor Arrow."""
+        return importlib.import_module("headrace.wiring")
+
+
+def _config_arguments(system: str | None, config: Mapping[str, Any] | None, keys: Mapping[str, Any]) -> dict[str, Any]:
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(f"App(config={config!r}): expected a mapping of keys to values")
+    named = dict(keys) if system is None else {"system": system, **keys}
+    given = dict(config or {})
+    if twice := sorted(set(named) & set(given)):
+        raise ConfigError(f"App: {twice[0]!r} is given as an argument and in config", "give it once")
+    return given | named
+
+
+def _flow(source: Source) -> Flow:
+    return Flow(node=source.name, anchor=source.name, key=Side(source.key), value=Side(source.value))
+
+
+def _timestamp(text: str, given: Any) -> Function | None:
+    return None if given is None else checked_function(f"{text}: timestamp", given, _TIMESTAMP_KINDS, None)
+
+
+def _start(text: str, given: Any) -> str | int | Startpoint:
+    """As the model has it: 'earliest', 'latest', an offset, or a time as a startpoint."""
+    match given:
+        case "earliest" | "latest" | Startpoint():
+            return given
+        case bool():
+            pass
+        case int() if given >= 0:
+            return given
+        case str() | datetime():
+            with contextlib.suppress(HeadraceError):
+                return Startpoint(PositionType.TIMESTAMP, time_us(given))
+    raise TopologyError(
+        f"{text}: start={given!r}: expected 'earliest', 'latest', an offset, or a time",
+        'a time is an aware datetime, or text such as "2026-01-31T12:00Z"',
+    )

@@ -1,0 +1,168 @@
+"""Owns the growing topology of one application: its nodes in order, and every name in it.
+
+A name that state or positions hang on (a store, an aggregation, a repartition stream) is made of the nearest name that
+the user gave before it on its path and the operator's kind: `flights` and `count` give `flights-count`. Stateless
+operators added before, behind or beside it do not move it. Two that would get one name are refused, because any
+number that told them apart would hand the state of the one to the other as soon as one of them is deleted.
+
+Every other generated name is made of its parent's name and its kind (`flights-filter`, then `flights-filter-peek`), and
+siblings of one kind are numbered among themselves. No counter reaches beyond one parent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.core.sub_topologies import short_name_of, stores_of
+from headrace.errors import TopologyError
+from headrace.model.names import NAME_LENGTH_MAX, RESERVED, checked_own_name
+from headrace.model.topology import Node, Repartition, Sink, Source, SourceKind, Topology
+
+_GENERATED_LENGTH_MAX = 120  # of a chain of kinds; beyond it the middle becomes a digest
+
+
+def operator_text(kind: str, name: str) -> str:
+    """How errors and descriptions call an operator.
+
+    >>> operator_text("aggregate", "delays")
+    "aggregate('delays')"
+    """
+    return f"{kind}('{name}')"
+
+
+class Builder:
+    """The nodes of one application so far. A call that raises has added nothing."""
+
+    def __init__(self, application: str) -> None:
+        self.application = application
+        self._nodes: list[Node] = []
+        self._texts: dict[str, str] = {}  # operator name -> how it is called in errors
+        self._stores: dict[str, str] = {}  # store name -> the operator that has it
+
+    def topology(self) -> Topology:
+        return Topology(self.application, tuple(self._nodes))
+
+    def add(self, kind: str, node: Node) -> None:
+        """Append `node`; `kind` is what errors call it."""
+        assert node.name not in self._texts, f"two nodes named {node.name!r}: ask for a name first"
+        self._texts[node.name] = operator_text(kind, node.name)
+        for store in stores_of(node):
+            self._stores[store.name] = self._texts[node.name]
+        self._nodes.append(node)
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Take back what was added inside where it ends in an error, for a call that adds step by step."""
+        nodes, texts, stores = len(self._nodes), dict(self._texts), dict(self._stores)
+        try:
+            yield
+        except BaseException:
+            del self._nodes[nodes:]
+            self._texts, self._stores = texts, stores
+            raise
+
+    def reserve(self, kind: str, name: str) -> None:
+        """Keep `name` from other operators, for one that is written as several nodes and has none of its own."""
+        self._texts[self.checked(kind, name)] = operator_text(kind, name)
+
+    def name_of(self, kind: str, parent: str, given: str | None) -> str:
+        """The name of a stateless operator behind `parent`: the one given, or the next free one of its kind there."""
+        if given is not None:
+            return self.checked(kind, given)
+        base = _chained(parent, kind)
+        name, number = base, 1
+        while name in self._texts:
+            number += 1
+            name = f"{base}-{number}"
+        return name
+
+    def lasting_name_of(self, kind: str, anchor: str, given: str | None, say: str = "name") -> str:
+        """The name of an operator that state hangs on; `say` is the argument by which the user may name it."""
+        if given is not None:
+            return self.checked(kind, given)
+        name = f"{anchor}-{kind}"
+        if name in self._texts or name in self._stores:
+            raise TopologyError(
+                f"{kind} behind {anchor!r} would be named {name!r}, which {self._taken_by(name)} is named already",
+                f'give it a name of its own, {kind}(..., {say}="..."): its state is found again under that name',
+            )
+        return self.checked(kind, name)
+
+    def checked_store(self, kind: str, name: str) -> str:
+        """`name` if a new store may have it."""
+        checked_own_name("store", name)
+        if name in self._stores:
+            raise TopologyError(
+                f"store {name!r} of {kind}(): {self._stores[name]} has a store of that name",
+                "give this one another name: a store belongs to one operator",
+            )
+        return name
+
+    def repartition_stream(self, name: str) -> str:
+        """`<application>-<name>-repartition`, the suffix not doubled; refused where it exists in this application.
+
+        >>> Builder("shop").repartition_stream("by-user"), Builder("shop").repartition_stream("by-user-repartition")
+        ('shop-by-user-repartition', 'shop-by-user-repartition')
+        """
+        checked_own_name("repartition", name)
+        stream = f"{self.application}-{name.removesuffix('-repartition')}-repartition"
+        short = short_name_of(self.application, stream)
+        if short in RESERVED or not short:
+            raise TopologyError(f"repartition name {name!r}: {short!r} is reserved", "choose another name")
+        if len(stream) > NAME_LENGTH_MAX:
+            raise TopologyError(
+                f"repartition stream {stream!r}: {len(stream)} characters, at most {NAME_LENGTH_MAX} are allowed",
+                "give it a shorter name",
+            )
+        for node in self._nodes:
+            if isinstance(node, Repartition | Source | Sink) and node.stream == stream:
+                raise TopologyError(
+                    f"two repartitions with the name {short!r}: {self._texts[node.name]} has the stream {stream!r}",
+                    "give this one another name, or branch from the stream that the first repartition gives",
+                )
+        return stream
+
+    def checked_source(self, stream: str, name: str | None) -> str:
+        """The name of a new source of `stream`."""
+        for node in self._nodes:
+            if isinstance(node, Source | Repartition) and node.stream == stream:
+                what = "reads" if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION else "writes"
+                raise TopologyError(
+                    f"stream {stream!r} is asked for twice: {self._texts[node.name]} {what} it already",
+                    "branch from the stream that the first call gave; in a notebook, make the App in the same cell",
+                )
+        return self.checked("stream", stream if name is None else name)
+
+    def checked_sink(self, stream: str) -> str:
+        """`stream` if this application may write it as an output."""
+        for node in self._nodes:
+            if isinstance(node, Repartition) and node.stream == stream:
+                raise TopologyError(
+                    f"to({stream!r}): that is the internal stream of {self._texts[node.name]}",
+                    "write to a stream of another name",
+                )
+        return stream
+
+    def checked(self, kind: str, name: str) -> str:
+        """`name` if a new operator of `kind` may have it."""
+        checked_own_name("operator", name)
+        if name in self._texts:
+            raise TopologyError(
+                f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()",
+                "give one of them another name",
+            )
+        return name
+
+    def _taken_by(self, name: str) -> str:
+        return self._texts.get(name) or f"the store of {self._stores[name]}"
+
+
+def _chained(parent: str, kind: str) -> str:
+    """`<parent>-<kind>`; a long chain keeps its beginning and its end, with a digest of all of it in between."""
+    name = f"{parent}-{kind}"
+    if len(name) <= _GENERATED_LENGTH_MAX:
+        return name
+    digest = hashlib.blake2b(name.encode(), digest_size=5).hexdigest()
+    return f"{parent[:40].rstrip('.')}-{digest}-{kind}"

@@ -1,0 +1,219 @@
+"""Owns `KGrouped`: a stream grouped by key, perhaps within windows of time, and what can be aggregated from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.dsl import flow as flows
+from headrace.dsl.aggregated import checked_fields, named_form, result_serde_of
+from headrace.dsl.builder import operator_text
+from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, needed, with_sides
+from headrace.dsl.ktable import KTable
+from headrace.dsl.rekeying import Grouping
+from headrace.dsl.returns import returned
+from headrace.dsl.serdes import Long, natural_serde
+from headrace.dsl.windowed import Windowed
+from headrace.errors import TopologyError
+from headrace.model.serde import Serde
+from headrace.model.topology import (
+    Aggregate,
+    AggregateKind,
+    Function,
+    NamedAggregate,
+    StoreKind,
+    StoreSpec,
+    Table,
+)
+from headrace.model.windows import Windows
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+
+_ABSENT: Any = object()
+
+
+class KGrouped:
+    """A stream grouped by its key. A record without a key is dropped, and counted."""
+
+    def __init__(self, app: App, grouping: Grouping, windows: Windows | None = None) -> None:
+        self.app = app
+        self.grouping = grouping
+        self.windows = windows
+
+    def windowed_by(self, windows: Windows) -> KGrouped:
+        """Aggregate each window of time by itself; the key of a result is `hr.WindowedKey(key, start, end)`."""
+        if not isinstance(windows, Windows):
+            raise TopologyError(
+                f"windowed_by({windows!r}): expected windows", 'give hr.Tumbling("1 hour") or hr.Hopping(size, advance)'
+            )
+        if self.windows is not None:
+            raise TopologyError("windowed_by: these rows have windows already", "call it once")
+        return KGrouped(self.app, self.grouping, windows)
+
+    def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
+        """How many records each key has, as a long."""
+        return self._aggregated("count", AggregateKind.COUNT, store, name, value=Long(), what="count")
+
+    def reduce(
+        self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None
+    ) -> KTable:
+        """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
+
+        The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
+        """
+        given = _folding("reduce", function)
+        serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value").serde
+        return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
+
+    def aggregate(
+        self,
+        *,
+        initial: Any = _ABSENT,
+        function: Any = None,
+        value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+        **named: NamedAggregate,
+    ) -> KTable:
+        """Aggregate the records of each key: by names, or by a function of your own.
+
+        `aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))` gives a dict with those names.
+        `aggregate(initial=0, function=lambda state, record: ..., value=hr.Long())` folds; `initial` is a value, or a
+        function without arguments that makes it. A state of None deletes the key.
+        """
+        if named and (function is not None or initial is not _ABSENT):
+            raise TopologyError(
+                f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other"
+            )
+        if named:
+            return self._named(named, value, store, name)
+        if function is None or initial is _ABSENT:
+            raise TopologyError(
+                "aggregate(): expected named aggregates, or both initial= and function=",
+                'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
+            )
+        given = _folding("aggregate", function)
+        serde = _general_serde(given, initial, value)
+        return self._aggregated(
+            "aggregate",
+            AggregateKind.GENERAL,
+            store,
+            name,
+            value=serde,
+            what="aggregate",
+            function=given,
+            initial=initial,
+        )
+
+    def _named(
+        self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None
+    ) -> KTable:
+        side = self.grouping.flow.value
+        checked_fields(named, side.serde)
+        serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
+        return self._aggregated(
+            "aggregate",
+            AggregateKind.NAMED,
+            store,
+            name,
+            value=serde,
+            what=f"named {named_form(named, side.serde)}",
+            named=dict(named),
+        )
+
+    def _aggregated(
+        self,
+        kind: str,
+        aggregate: AggregateKind,
+        store: str | None,
+        name: str | None,
+        *,
+        value: Serde | None,
+        what: str,
+        function: Function | None = None,
+        initial: Any = None,
+        named: Mapping[str, NamedAggregate] | None = None,
+    ) -> KTable:
+        builder, before = self.app.builder, self.grouping.flow
+        own = builder.lasting_name_of(kind, before.anchor, name or store, say="store")
+        text = operator_text(kind, own)
+        store_name = builder.checked_store(kind, store or own)
+        key = self.grouping.key(text)
+        spec = self._spec(store_name, what, key, value)
+        grouped = self.grouping.grouped(store_name)
+        result_key = self._result_key(key)
+        node = Aggregate(
+            name=own,
+            parents=(grouped.node,),
+            kind=aggregate,
+            store=spec,
+            named=named,
+            function=None if function is None else function.body,
+            initial=initial,
+            windows=self.windows,
+            key=result_key.serde,
+            value=value,
+            label="" if function is None else function.label,
+        )
+        builder.add(kind, node)
+        return KTable(self.app, _behind(grouped, own, text, result_key, Side(value), windowed=self.windows is not None))
+
+    def _result_key(self, key: Side) -> Side:
+        """The grouping key's side, within `Windowed` where there are windows; by Spark's type it stays None."""
+        if self.windows is None or key.serde is None:
+            return key
+        return Side(Windowed(key.serde))
+
+    def _spec(self, name: str, what: str, key: Side, value: Serde | None) -> StoreSpec:
+        """The form names what the bytes depend on: not the grace, which only decides what is late."""
+        form = f"{what} key={key.form} value={Side(value).form}"
+        if self.windows is None:
+            return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
+        windows = self.windows
+        form = f"{form} windows={windows.size_us}us/{windows.advance_us}us"
+        return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
+
+
+def table_of(app: App, flow: Flow, store: str | None, name: str | None) -> KTable:
+    """The last value of each key of a stream, for `KStream.to_table`."""
+    grouping = Grouping(app.builder, flow)
+    own = app.builder.lasting_name_of("table", flow.anchor, name or store, say="store")
+    text = operator_text("table", own)
+    store_name = app.builder.checked_store("table", store or own)
+    key, value = grouping.key(text), needed(flow.value, "value", text, None)
+    grouped = grouping.grouped(store_name)
+    return added_table(app, grouped, own, store_name, key, value)
+
+
+def added_table(app: App, flow: Flow, own: str, store: str, key: Side, value: Side) -> KTable:
+    """Add the `Table` operator `own` behind `flow`; its names are checked by the caller."""
+    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"table key={key.form} value={value.form}", value.serde)
+    app.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
+    return KTable(app, _behind(flow, own, operator_text("table", store), key, value, windowed=False))
+
+
+def _behind(flow: Flow, own: str, text: str, key: Side, value: Side, *, windowed: bool) -> Flow:
+    """The flow of a table: its name is the anchor of what follows, and a windowed key is another key than before."""
+    after = replace(flow, left_at=None).after(own, text, given=own)
+    return with_sides(after, key, value, text if windowed else None)
+
+
+def _folding(operator: str, function: Any) -> Function:
+    return checked_function(operator, function, flows.RECORD_ONLY, None)
+
+
+def _general_serde(function: Function, initial: Any, value: Serde | None) -> Serde:
+    """Said, else by the function's annotation, else by the kind of the initial value."""
+    if value is not None:
+        return checked_serde("aggregate", value)
+    serde = returned(function)
+    if serde is None and initial is not None and not callable(initial):
+        serde = natural_serde(initial)
+    if serde is None:
+        raise TopologyError(
+            f"aggregate({function.label}): the serde of its state is not known",
+            "give value=hr.Json() or another serde, or annotate what the function returns",
+        )
+    return serde

@@ -1,0 +1,335 @@
+"""Owns `KStream`: a stream of keyed records while the topology is being written. Each method adds operators to the app.
+
+A function over records is given one `headrace.Record`. Where `name` is not given, it is made of the names before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.description import text_of
+from headrace.core.picture import picture_of
+from headrace.core.sub_topologies import ancestors_of
+from headrace.dsl import flow as flows
+from headrace.dsl.builder import operator_text
+from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, merged, needed, result_side
+from headrace.dsl.grouped import KGrouped, table_of
+from headrace.dsl.processor import declared_by
+from headrace.dsl.rekeying import Grouping, written_anew
+from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
+from headrace.dsl.schema_text import schema_text
+from headrace.dsl.serdes import serde_of_annotation
+from headrace.dsl.splitting import split_by_expressions, split_by_functions
+from headrace.errors import TopologyError
+from headrace.model.names import checked_name
+from headrace.model.serde import Serde
+from headrace.model.topology import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Function,
+    Map,
+    MapValues,
+    Merge,
+    Node,
+    Peek,
+    Process,
+    SelectKey,
+    Sink,
+    Transform,
+)
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+    from headrace.dsl.ktable import KTable
+
+
+class KStream:
+    """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
+
+    def __init__(self, app: App, flow: Flow) -> None:
+        self.app = app
+        self.flow = flow
+
+    # --- of each record one or none --------------------------------------------------------------------------------
+
+    def filter(self, predicate: Any, *, name: str | None = None) -> KStream:
+        """Keep the records for which `predicate` holds; null counts as false."""
+        return self._filter("filter", predicate, name, negate=False)
+
+    def filter_not(self, predicate: Any, *, name: str | None = None) -> KStream:
+        """Keep the records that `filter` would drop."""
+        return self._filter("filter_not", predicate, name, negate=True)
+
+    def _filter(self, kind: str, predicate: Any, name: str | None, negate: bool) -> KStream:
+        function = checked_function(kind, predicate, flows.ANY, self.flow)
+        own = self._name(kind, name)
+        node = Filter(name=own, parents=(self.flow.node,), predicate=function, negate=negate)
+        return self._added(kind, node, name, function)
+
+    def map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
+        """Give each record the value that `function` returns; the key stays, so nothing is repartitioned later."""
+        given = checked_function("map_values", function, flows.ANY, self.flow)
+        own = self._name("map_values", name)
+        side = result_side(given, value, returned(given), operator_text("map_values", own), self.flow)
+        node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
+        return self._added("map_values", node, name, given, value=side)
+
+    def select_key(self, function: Any, *, key: Serde | None = None, name: str | None = None) -> KStream:
+        """Give each record the key that `function` returns."""
+        given = checked_function("select_key", function, flows.ANY, self.flow)
+        own = self._name("select_key", name)
+        side = result_side(given, key, returned(given), operator_text("select_key", own), self.flow)
+        node = SelectKey(name=own, parents=(self.flow.node,), function=given, key=side.serde)
+        return self._added("select_key", node, name, given, key=side)
+
+    def map(
+        self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
+        given = checked_function("map", function, flows.WORKER, self.flow)
+        own = self._name("map", name)
+        keys, values = self._pair(given, key, value, returned_pair(given), operator_text("map", own))
+        node = Map(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
+        return self._added("map", node, name, given, key=keys, value=values)
+
+    def peek(self, function: Any, *, name: str | None = None) -> KStream:
+        """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
+        given = checked_function("peek", function, flows.WORKER, self.flow)
+        node = Peek(name=self._name("peek", name), parents=(self.flow.node,), function=given)
+        return self._added("peek", node, name, given)
+
+    # --- of each record any number ----------------------------------------------------------------------------------
+
+    def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
+        """Make a record with the same key of each value that `function` gives."""
+        given = checked_function("flat_map_values", function, flows.RECORD_ONLY, self.flow)
+        own = self._name("flat_map_values", name)
+        side = result_side(given, value, returned_each(given), operator_text("flat_map_values", own), self.flow)
+        node = FlatMapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
+        return self._added("flat_map_values", node, name, given, value=side)
+
+    def flat_map(
+        self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """Make a record of each (key, value) that `function` gives."""
+        given = checked_function("flat_map", function, flows.RECORD_ONLY, self.flow)
+        own = self._name("flat_map", name)
+        keys, values = self._pair(given, key, value, returned_pairs(given), operator_text("flat_map", own))
+        node = FlatMap(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
+        return self._added("flat_map", node, name, given, key=keys, value=values)
+
+    def transform(
+        self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> KStream:
+        """Put the rows through `function`, DataFrame to DataFrame, inside Spark's engine.
+
+        Only what needs no shuffle: `select`, `explode`, broadcast joins. The column `_at` must come back.
+        """
+        given = checked_function("transform", function, flows.RECORD_ONLY, None)
+        if self.flow.left_at is not None:
+            raise TopologyError(
+                f"transform({given.label}) after {self.flow.left_at}: these rows have left Spark's engine; "
+                "use a function, @hr.batch, or .repartition() before it"
+            )
+        own = self._name("transform", name)
+        keys = Side(None if key is None else checked_serde("transform", key))
+        values = Side(None if value is None else checked_serde("transform", value))
+        node = Transform(
+            name=own,
+            parents=(self.flow.node,),
+            function=function,
+            label=given.label,
+            key=keys.serde,
+            value=values.serde,
+        )
+        return self._put("transform", node, name, in_jvm=True, key=keys, value=values)
+
+    def process(
+        self, processor: Any, *, name: str | None = None, key: Serde | None = None, value: Serde | None = None
+    ) -> KStream:
+        """Work the records off with `processor`, a class derived from `hr.Processor`, and go on with what it forwards.
+
+        Say `key` if it forwards other keys than it was given.
+        """
+        declared = declared_by(processor)
+        builder = self.app.builder
+        if declared.stateful:
+            own = builder.lasting_name_of("process", self.flow.anchor, name)
+        else:
+            own = self._name("process", name)
+        text = operator_text("process", own)
+        if declared.stateful and self.flow.rekeyed_at is not None:
+            raise TopologyError(
+                f"{text} has state, and {self.flow.rekeyed_at} changed the key: state is kept where the old key was",
+                f".repartition() between {self.flow.rekeyed_at} and {text} brings equal keys together",
+            )
+        specs = tuple(store.spec(self.flow.key.form) for store in declared.stores)
+        for spec in specs:
+            builder.checked_store(text, spec.name)
+        given = checked_serde(text, value) if value is not None else None
+        annotated = None if declared.value_annotation is None else serde_of_annotation(declared.value_annotation)
+        values = Side(given or annotated, None if given or annotated else f"{text} ({processor.__qualname__})")
+        keys = self.flow.key if key is None else Side(checked_serde(text, key))
+        node = Process(
+            name=own,
+            parents=(self.flow.node,),
+            processor=processor,
+            stores=specs,
+            timers=declared.timers,
+            key=keys.serde,
+            value=values.serde,
+        )
+        return self._put("process", node, name, key=keys, value=values, rekeyed=key is not None)
+
+    # --- several streams --------------------------------------------------------------------------------------------
+
+    def merge(self, *others: KStream, name: str | None = None) -> KStream:
+        """All records of this stream and of `others`; the order within each is kept."""
+        streams = (self, *others)
+        for other in others:
+            if not isinstance(other, KStream):
+                raise TopologyError(f"merge({type(other).__name__}): expected streams", "a table has .to_stream()")
+            if other.app is not self.app:
+                raise TopologyError(
+                    f"merge: one stream is of application {self.app.name!r}, another of {other.app.name!r}",
+                    "streams of one App can be merged",
+                )
+        if len({id(stream.flow) for stream in streams}) < len(streams) or not others:
+            raise TopologyError("merge: expected other streams, each given once")
+        own = self._name("merge", name)
+        self.app.builder.add("merge", Merge(name=own, parents=tuple(stream.flow.node for stream in streams)))
+        text = operator_text("merge", own)
+        return KStream(self.app, merged([stream.flow for stream in streams], own, text, name))
+
+    def split(self, *predicates: Any, name: str | None = None) -> tuple[KStream, ...]:
+        """One stream per predicate, of the records for which it is the first to hold, and a last one for the rest."""
+        if not predicates:
+            raise TopologyError("split(): expected at least one predicate")
+        given = [checked_function("split", predicate, flows.ANY, self.flow) for predicate in predicates]
+        in_jvm = {function.in_jvm for function in given}
+        if len(in_jvm) == 2:
+            raise TopologyError(
+                "split: some predicates are Spark expressions and some are functions",
+                "give all of one kind: expressions run in Spark's engine, functions in the worker",
+            )
+        parts = split_by_expressions if in_jvm == {True} else split_by_functions
+        return tuple(KStream(self.app, flow) for flow in parts(self.app.builder, self.flow, given, name))
+
+    # --- by key -----------------------------------------------------------------------------------------------------
+
+    def repartition(self, repartitioned: Repartitioned | None = None, *, name: str | None = None) -> KStream:
+        """Write the stream by its key into an internal stream, and go on from there with tasks of its own.
+
+        It always makes a stream, whether the key was changed or not. After it, Spark expressions work again.
+        """
+        if repartitioned is not None and not isinstance(repartitioned, Repartitioned):
+            raise TopologyError(
+                f"repartition({repartitioned!r}): expected hr.Repartitioned(...)",
+                'write .repartition(name="...") or .repartition(hr.Repartitioned(name="...", number_of_partitions=4))',
+            )
+        options = repartitioned or Repartitioned()
+        if name is not None and options.name is not None and name != options.name:
+            raise TopologyError(f"repartition: named {name!r} and {options.name!r}", "give one name")
+        return KStream(self.app, written_anew(self.app.builder, self.flow, options, name or options.name))
+
+    def group_by_key(self) -> KGrouped:
+        """Group by the current key; a repartition stream is put in where the key was changed."""
+        return KGrouped(self.app, Grouping(self.app.builder, self.flow))
+
+    def group_by(self, selector: Any, *, key: Serde | None = None) -> KGrouped:
+        """Group by the key that `selector` gives: `select_key` and `group_by_key`."""
+        return self.select_key(selector, key=key).group_by_key()
+
+    def to_table(self, *, store: str | None = None, name: str | None = None) -> KTable:
+        """The last value of each key as a table; a null value deletes the key."""
+        return table_of(self.app, self.flow, store, name)
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    def to(self, name: Any, key: Serde | None = None, value: Serde | None = None, headers: Any = None) -> None:
+        """Write the stream to the output `name`: a text, or a function of the record that gives the name.
+
+        The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs.
+        """
+        stream: str | Function
+        if isinstance(name, str):
+            stream = self.app.builder.checked_sink(checked_name("stream", name))
+        else:
+            stream = checked_function("to", name, flows.RECORD_ONLY, None)
+        text = operator_text("to", stream if isinstance(stream, str) else stream.label)
+        sink = Sink(
+            name=self._name("to", None),
+            parents=(self.flow.node,),
+            stream=stream,
+            key=needed(self.flow.key, "key", text, key, "key").serde,
+            value=needed(self.flow.value, "value", text, value, "value").serde,
+            headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
+        )
+        self.app.builder.add("to", sink)
+
+    def preview(self, n: int = 20) -> Any:
+        """The first `n` records of a bounded read, as a DataFrame; nothing is committed."""
+        return self.app.wiring().preview(self, n)
+
+    def print_schema(self) -> None:
+        """Print what is known of key and value, as `DataFrame.printSchema` would."""
+        print(schema_text(self.flow.key, self.flow.value))
+
+    def describe(self) -> str:
+        """How this stream comes about, as text."""
+        return text_of(ancestors_of(self.app.builder.topology(), self.flow.node))
+
+    def _repr_html_(self) -> str:
+        return picture_of(ancestors_of(self.app.builder.topology(), self.flow.node))
+
+    def __repr__(self) -> str:
+        return f"<KStream {self.flow.node!r} of {self.app.name!r}>"
+
+    # --- in here ----------------------------------------------------------------------------------------------------
+
+    def _name(self, kind: str, given: str | None) -> str:
+        return self.app.builder.name_of(kind, self.flow.node, given)
+
+    def _pair(
+        self,
+        function: Function,
+        key: Serde | None,
+        value: Serde | None,
+        annotated: tuple[Serde | None, Serde | None],
+        text: str,
+    ) -> tuple[Side, Side]:
+        keys = result_side(function, key, annotated[0], text, self.flow)
+        return keys, result_side(function, value, annotated[1], text, self.flow)
+
+    def _added(
+        self,
+        kind: str,
+        node: Node,
+        given: str | None,
+        function: Function,
+        *,
+        key: Side | None = None,
+        value: Side | None = None,
+    ) -> KStream:
+        return self._put(kind, node, given, in_jvm=function.in_jvm, key=key, value=value)
+
+    def _put(
+        self,
+        kind: str,
+        node: Node,
+        given: str | None,
+        *,
+        in_jvm: bool = False,
+        key: Side | None = None,
+        value: Side | None = None,
+        rekeyed: bool | None = None,
+    ) -> KStream:
+        """The stream behind `node`; a new `key` marks it as rekeyed unless `rekeyed` says otherwise."""
+        self.app.builder.add(kind, node)
+        text = operator_text(kind, node.name)
+        flow = self.flow.after(node.name, text, given=given, in_jvm=in_jvm)
+        changed = key is not None if rekeyed is None else rekeyed
+        flow = flows.with_sides(flow, key, value, text if changed else None)
+        return KStream(self.app, flow)

@@ -1,0 +1,157 @@
+"""Owns what a user writes for one operator of their own: `Processor`, and the stores it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+
+from headrace.dsl.durations import duration_us
+from headrace.dsl.flow import checked_serde
+from headrace.errors import TopologyError
+from headrace.model.names import checked_own_name
+from headrace.model.serde import Serde
+from headrace.model.topology import StoreKind, StoreSpec
+
+KIn = TypeVar("KIn")
+VIn = TypeVar("VIn")
+KOut = TypeVar("KOut")
+VOut = TypeVar("VOut")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueStore:
+    """Declares a store of one value per key (and sub-key). With a `ttl`, an entry goes that long after its last put."""
+
+    name: str
+    value: Serde
+    ttl: str | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        checked_own_name("store", self.name)
+        checked_serde(f"KeyValueStore({self.name!r})", self.value)
+        if self.ttl is not None:
+            _positive_us(f"KeyValueStore({self.name!r}): ttl", self.ttl)
+
+    def spec(self, key_form: str) -> StoreSpec:
+        """The store in a topology; `key_form` is the form of the keys of the stream that the operator reads."""
+        expiring = "" if self.ttl is None else " expiring"
+        form = f"key-value{expiring} key={key_form} value={self.value.form}"
+        ttl_us = None if self.ttl is None else duration_us(self.ttl)
+        return StoreSpec(self.name, StoreKind.KEY_VALUE, form, self.value, ttl_us)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStore:
+    """Declares a store of values by time under each key; a value is gone `retention` after its time."""
+
+    name: str
+    value: Serde
+    retention: str | timedelta = "7 days"
+
+    def __post_init__(self) -> None:
+        checked_own_name("store", self.name)
+        checked_serde(f"WindowStore({self.name!r})", self.value)
+        _positive_us(f"WindowStore({self.name!r}): retention", self.retention)
+
+    def spec(self, key_form: str) -> StoreSpec:
+        form = f"window key={key_form} value={self.value.form}"
+        return StoreSpec(self.name, StoreKind.WINDOW, form, self.value, duration_us(self.retention))
+
+
+class Processor(Generic[KIn, VIn, KOut, VOut]):
+    """One operator written by hand. Give the class to `KStream.process`, not an object of it.
+
+    Define `process(record)` for one record at a time or `process_batch(batch)` for Arrow batches, not both. An object
+    is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
+
+    `stores` lists the `KeyValueStore` and `WindowStore` declarations; inside, `context.store(name)` gives the store,
+    which sees the current record's key only.
+    """
+
+    stores: ClassVar[Sequence[KeyValueStore | WindowStore]] = ()
+
+    def init(self, context: Any) -> None:
+        """Called once before the first record. Keep the context: it forwards records, and gives stores and timers."""
+        self.context = context
+
+    def process(self, record: Any) -> None:
+        """Called with each `Record`."""
+        raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
+
+    def process_batch(self, batch: Any) -> None:
+        """Called with each pyarrow RecordBatch of records, if defined instead of `process`."""
+        raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
+
+    def on_timer(self, timer: Any) -> None:
+        """Called when a timer is due; defining it makes the operator a stateful one, because timers are kept."""
+
+    def close(self) -> None:
+        """Called when the task leaves this process, as far as that can be promised: a killed process calls nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the class of a processor says about itself."""
+
+    stores: tuple[KeyValueStore | WindowStore, ...]
+    timers: bool
+    value_annotation: Any = None  # VOut, where the class says it
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self.stores) or self.timers
+
+
+def declared_by(processor: Any) -> Declared:
+    """Check the class given to `process` and read its declarations; `TopologyError` says what does not fit."""
+    if isinstance(processor, Processor):
+        name = type(processor).__name__
+        raise TopologyError(
+            f"process({name}(...)): an object was given, expected the class",
+            f"write process({name}): each task makes its own object",
+        )
+    if not isinstance(processor, type) or not issubclass(processor, Processor):
+        raise TopologyError(
+            f"process({processor!r}): expected a class derived from hr.Processor",
+            "for a function over records use map, flat_map or map_values",
+        )
+    one = processor.process is not Processor.process
+    batch = processor.process_batch is not Processor.process_batch
+    if one == batch:
+        found = "both" if one else "neither"
+        raise TopologyError(
+            f"{processor.__name__} defines {found} of process and process_batch; expected exactly one",
+            "define process(self, record), or process_batch(self, batch) for Arrow batches",
+        )
+    timers = processor.on_timer is not Processor.on_timer
+    return Declared(_stores_of(processor), timers, _value_annotation_of(processor))
+
+
+def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValueStore | WindowStore, ...]:
+    names: set[str] = set()
+    for store in processor.stores:
+        if not isinstance(store, KeyValueStore | WindowStore):
+            raise TopologyError(
+                f"{processor.__name__}.stores: {store!r} is no store",
+                'list declarations such as hr.KeyValueStore("recent", value=hr.Json())',
+            )
+        if store.name in names:
+            raise TopologyError(f"{processor.__name__}.stores: two stores are named {store.name!r}")
+        names.add(store.name)
+    return tuple(processor.stores)
+
+
+def _value_annotation_of(processor: type) -> Any:
+    """VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
+    for base in getattr(processor, "__orig_bases__", ()):
+        arguments = get_args(base)
+        if get_origin(base) is Processor and len(arguments) == 4 and not isinstance(arguments[3], TypeVar):
+            return arguments[3]
+    return None
+
+
+def _positive_us(what: str, value: str | timedelta) -> None:
+    if duration_us(value) <= 0:
+        raise TopologyError(f"{what}: {value!r} is no length of time above 0")

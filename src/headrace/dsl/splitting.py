@@ -1,0 +1,62 @@
+"""Owns how `split` becomes operators: filters inside Spark's engine for expressions, one `Split` for functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.flow import Flow
+from headrace.model.topology import Filter, Function, FunctionKind, Split, SplitOutput
+
+
+def split_by_expressions(
+    builder: Builder, flow: Flow, predicates: Sequence[Function], name: str | None
+) -> tuple[Flow, ...]:
+    """p1; not p1 and p2; …; none of them. A null predicate counts as false, so that each row is in exactly one."""
+    own = builder.name_of("split", flow.node, name)
+    outputs, rests = _output_names(own, name, len(predicates)), [f"{own}-not-{n}" for n in range(1, len(predicates))]
+    rests.append(outputs[-1])
+    for each in {*outputs, *rests}:
+        builder.checked("split", each)
+    builder.reserve("split", own)
+    flows: list[Flow] = []
+    rest = flow
+    for predicate, holds_name, rest_name in zip(map(_null_is_false, predicates), outputs, rests, strict=False):
+        parents = (rest.node,)
+        builder.add("split", Filter(name=holds_name, parents=parents, predicate=predicate))
+        builder.add("split", Filter(name=rest_name, parents=parents, predicate=predicate, negate=True))
+        flows.append(_behind(flow, holds_name, own, name, in_jvm=True))
+        rest = _behind(flow, rest_name, own, name, in_jvm=True)
+    return (*flows, rest)
+
+
+def split_by_functions(
+    builder: Builder, flow: Flow, predicates: Sequence[Function], name: str | None
+) -> tuple[Flow, ...]:
+    """One `Split`, and an output for each predicate and one for the rest."""
+    own = builder.name_of("split", flow.node, name)
+    outputs = _output_names(own, name, len(predicates))
+    for each in outputs:
+        builder.checked("split", each)
+    builder.add("split", Split(name=own, parents=(flow.node,), predicates=tuple(predicates)))
+    for index, output in enumerate(outputs):
+        builder.add("split", SplitOutput(name=output, parents=(own,), index=index))
+    return tuple(_behind(flow, output, own, name, in_jvm=False) for output in outputs)
+
+
+def _output_names(own: str, given: str | None, predicates: int) -> list[str]:
+    """`own-1`, `own-2`, …, `own-rest`; with a word in between where `own` is generated: its siblings have numbers."""
+    stem = own if given is not None else f"{own}-output"
+    return [*(f"{stem}-{number}" for number in range(1, predicates + 1)), f"{own}-rest"]
+
+
+def _behind(flow: Flow, output: str, own: str, given: str | None, *, in_jvm: bool) -> Flow:
+    """An output of a split that was given a name has a name of its own for what follows."""
+    return flow.after(output, operator_text("split", own), given=None if given is None else output, in_jvm=in_jvm)
+
+
+def _null_is_false(predicate: Function) -> Function:
+    if predicate.kind is FunctionKind.SQL:
+        return replace(predicate, body=f"coalesce(({predicate.body}), false)")
+    return replace(predicate, body=predicate.body.eqNullSafe(True))

@@ -1,0 +1,62 @@
+"""Owns the public words for windows, `Tumbling` and `Hopping`; what a window is, `headrace.model.windows` says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from headrace.dsl.durations import duration_text, duration_us
+from headrace.errors import ConfigError, TopologyError
+from headrace.model.windows import Windows
+
+Duration = str | timedelta
+
+
+def Tumbling(size: Duration, grace: Duration | None = None, retention: Duration = "7 days") -> Windows:  # noqa: N802
+    """Windows of `size`, one after the other, beginning at multiples of `size` since 1970 in UTC.
+
+    With a `grace` a record is late once the watermark is `grace` past its window's end; without one no record is late
+    while the window is kept, which is `retention` beyond its end. `TopologyError` for what is no duration.
+
+    >>> Tumbling("1 hour").starts_of(3_600_000_000 + 5)
+    [3600000000]
+    """
+    size_us = _positive("size", size)
+    return _windows("Tumbling", size_us, size_us, grace, retention)
+
+
+def Hopping(  # noqa: N802 - the two read like the classes that they are in other systems
+    size: Duration, advance: Duration, grace: Duration | None = None, retention: Duration = "7 days"
+) -> Windows:
+    """Windows of `size`, a new one every `advance`: a record falls into size / advance of them.
+
+    `grace` and `retention` as for `Tumbling`. Raises `TopologyError`, also for an advance above the size.
+
+    >>> len(Hopping("1 hour", advance="15 minutes").starts_of(0))
+    4
+    """
+    size_us, advance_us = _positive("size", size), _positive("advance", advance)
+    if advance_us > size_us:
+        raise TopologyError(
+            f"Hopping: the advance of {duration_text(advance_us)} is above the size of {duration_text(size_us)}",
+            "records between two windows would be lost: make the advance at most the size",
+        )
+    return _windows("Hopping", size_us, advance_us, grace, retention)
+
+
+def _windows(kind: str, size_us: int, advance_us: int, grace: Duration | None, retention: Duration) -> Windows:
+    grace_us = None if grace is None else _length(f"{kind} grace", grace)
+    return Windows(size_us, advance_us, grace_us, _length(f"{kind} retention", retention))
+
+
+def _positive(name: str, value: Duration) -> int:
+    length = _length(f"window {name}", value)
+    if length == 0:
+        raise TopologyError(f"window {name} {value!r}: expected more than 0")
+    return length
+
+
+def _length(name: str, value: Duration) -> int:
+    try:
+        return duration_us(value, name)
+    except ConfigError as error:
+        raise TopologyError(error.message, error.hint) from None

@@ -1,0 +1,148 @@
+"""Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on.
+
+An error's text has up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that
+says what to do. Nothing here is raised for a bug of our own; those are `assert`s.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The root of all errors that Headrace raises on purpose."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuilt, (type(self), self.__dict__ | {"args": self.args}))
+
+
+def _rebuilt(kind: type[HeadraceError], fields: dict[str, object]) -> HeadraceError:
+    error = kind.__new__(kind)
+    error.args = fields.pop("args")  # type: ignore[assignment]
+    error.__dict__.update(fields)
+    return error
+
+
+# --- the caller's side: what was written is wrong -------------------------------------------------------------------
+
+
+class ConfigError(HeadraceError):
+    """A configuration key is unknown, or its value is not what the key takes."""
+
+
+class InvalidNameError(HeadraceError):
+    """The name of a stream, store, application or operator is not allowed."""
+
+
+class TopologyError(HeadraceError):
+    """The operators of an application do not fit together."""
+
+
+class SchemaError(HeadraceError):
+    """A DDL string or a type given to a serde cannot be understood."""
+
+
+class NotSupportedError(HeadraceError):
+    """What was asked for is known, but cannot be done here."""
+
+
+class SetupError(HeadraceError):
+    """The machine lacks something that Headrace needs: Java, Python, a folder that can be written."""
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+class SerdeError(HeadraceError):
+    """A key or value could not be encoded or decoded."""
+
+
+class RecordError(HeadraceError):
+    """One record could not be processed, and no dead-letter stream is set; nothing of its round was committed.
+
+    `stream`, `partition` and `offset` name the record; `error_class` and `error_message` say what was raised.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        stream: str,
+        partition: int,
+        offset: int,
+        error_class: str,
+        error_message: str,
+        user_traceback: str = "",
+    ) -> None:
+        super().__init__(message, hint)
+        self.stream = stream
+        self.partition = partition
+        self.offset = offset
+        self.error_class = error_class
+        self.error_message = error_message
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{self.user_traceback.rstrip()}\n\n{text}" if self.user_traceback else text
+
+
+class RecordTooLargeError(HeadraceError):
+    """A record is larger than the system takes."""
+
+
+# --- stored things --------------------------------------------------------------------------------------------------
+
+
+class StreamNotFoundError(HeadraceError):
+    """A stream that is named does not exist."""
+
+
+class StreamExistsError(HeadraceError):
+    """A stream that was to be created exists already, or exists in another shape."""
+
+
+class OffsetOutOfRangeError(HeadraceError):
+    """A position lies outside what a stream holds."""
+
+
+class StorageError(HeadraceError):
+    """A stored file or catalog is missing, damaged or cannot be reached."""
+
+
+class StateError(HeadraceError):
+    """The state of a task cannot be read or rebuilt."""
+
+
+class StoreDamagedError(StateError):
+    """A local store holds other bytes than were written. It is a cache: opened again, it is rebuilt from its files."""
+
+
+class IncompatibleChangeError(HeadraceError):
+    """The application was edited in a way that its stored state or positions cannot follow."""
+
+
+# --- the life of a job ----------------------------------------------------------------------------------------------
+
+
+class JobHeldError(HeadraceError):
+    """Another driver holds this application."""
+
+
+class FencedError(HeadraceError):
+    """A newer driver or job model took over; this one must stop and changed nothing."""
+
+
+class RoundFailedError(HeadraceError):
+    """A round failed again and again; nothing of it was committed."""
+
+
+class WaitTimeoutError(HeadraceError, TimeoutError):
+    """Something that was waited for did not come within its bound."""

@@ -1,0 +1,75 @@
+"""Owns the job model: the immutable plan of which task reads what, and where it runs.
+
+Seeds: SEP-5 (written at every initialization), SEP-11 "Cleaning up ContainerModel" (one processor id, a location id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headrace.model.streams import SystemStreamPartition
+from headrace.model.tasks import TaskName
+
+
+@dataclass(frozen=True, slots=True)
+class TaskModel:
+    """A task and the SSPs (or key buckets) it owns, sorted."""
+
+    name: TaskName
+    ssps: tuple[SystemStreamPartition, ...]
+
+    def __post_init__(self) -> None:
+        if list(self.ssps) != sorted(set(self.ssps)):
+            raise ValueError(f"task {self.name}: its SSPs are not sorted, or one stands twice")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerModel:
+    """The tasks that are worked off together; `lane` numbers it within its sub-topology.
+
+    `processor_id` is the member that runs it and `location_id` where that member runs; None where any may.
+    """
+
+    lane: int
+    tasks: tuple[TaskModel, ...]
+    processor_id: str | None = None
+    location_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopologyModel:
+    """One sub-topology's containers; `name` is None for the source sub-topology."""
+
+    name: str | None
+    containers: tuple[ContainerModel, ...]
+
+    @property
+    def tasks(self) -> Iterator[TaskModel]:
+        return (task for container in self.containers for task in container.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """The plan of a whole job. `version` rises when anything else in it changes, and only then.
+
+    `partition_counts`: stream to the number of its partitions that this plan was made from. `stores`: store to a
+    text that says where its state lives and in which form, `<sub-topology>|<form>`; a later start compares it.
+    """
+
+    application: str
+    version: int
+    sub_topologies: tuple[SubTopologyModel, ...]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    stores: Mapping[str, str] = field(default_factory=dict)
+    elasticity_factor: int = 1
+
+    def sub_topology(self, name: str | None) -> SubTopologyModel:
+        for model in self.sub_topologies:
+            if model.name == name:
+                return model
+        raise KeyError(f"no sub-topology {name or 'source'!r} in version {self.version}")
+
+    @property
+    def tasks(self) -> Iterator[TaskModel]:
+        return (task for model in self.sub_topologies for task in model.tasks)

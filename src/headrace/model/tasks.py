@@ -1,0 +1,150 @@
+"""Owns the one format of task names. A name is a value; its text is parsed back to that value, never cut up elsewhere.
+
+Seed: SEP-5 (`Partition 3`), SEP-32 "JobModel" 3 (virtual tasks: partition, bucket, factor).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyBucket:
+    """Bucket `index` of `factor` (a power of two, at least 2): what a virtual task owns of its SSPs."""
+
+    index: int
+    factor: int
+
+    def __post_init__(self) -> None:
+        if self.factor < 2 or self.factor & (self.factor - 1):
+            raise ValueError(f"elasticity factor {self.factor}: expected a power of two, at least 2")
+        if not 0 <= self.index < self.factor:
+            raise ValueError(f"key bucket {self.index}: expected 0 to {self.factor - 1}")
+
+
+_OF_THE_FORMAT = frozenset(",[]/")
+
+
+def _check_number(kind: str, number: int) -> None:
+    if number < 0:
+        raise ValueError(f"{kind} {number} of a task: below 0")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionGroup:
+    """Partition `partition` of every input."""
+
+    partition: int
+
+    def __post_init__(self) -> None:
+        _check_number("partition", self.partition)
+
+    def __str__(self) -> str:
+        return f"Partition_{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SspGroup:
+    """One SSP by itself."""
+
+    system: str
+    stream: str
+    partition: int
+
+    def __post_init__(self) -> None:
+        _check_number("partition", self.partition)
+        for part in (self.system, self.stream):
+            if not part or set(part) & _OF_THE_FORMAT:
+                raise ValueError(f"task of SSP {self.system!r}, {self.stream!r}: empty, or one of ',[]/' in a name")
+
+    def __str__(self) -> str:
+        return f"SystemStreamPartition_[{self.system},{self.stream},{self.partition}]"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EverySspGroup:
+    """All SSPs, in each of several tasks."""
+
+    index: int
+
+    def __post_init__(self) -> None:
+        _check_number("index", self.index)
+
+    def __str__(self) -> str:
+        return f"AllSsps_{self.index}"
+
+
+Group = PartitionGroup | SspGroup | EverySspGroup
+
+_PARTITION = re.compile(r"Partition_(\d+)")
+_SSP = re.compile(r"SystemStreamPartition_\[([^,\[\]]+),([^,\[\]]+),(\d+)\]")
+_EVERY = re.compile(r"AllSsps_(\d+)")
+_BUCKET = re.compile(r"-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskName:
+    """The identity of a task: its sub-topology (None: the source sub-topology), its group of SSPs, its key bucket.
+
+    >>> str(TaskName(PartitionGroup(3), "by-carrier", KeyBucket(1, 4)))
+    'by-carrier/Partition_3-1-4'
+    >>> TaskName.parse("SystemStreamPartition_[kafka,views,3]").group
+    SspGroup(system='kafka', stream='views', partition=3)
+    """
+
+    group: Group
+    sub_topology: str | None = None
+    bucket: KeyBucket | None = None
+
+    def __post_init__(self) -> None:
+        if self.sub_topology is not None and (not self.sub_topology or "/" in self.sub_topology):
+            raise ValueError(f"task of sub-topology {self.sub_topology!r}: empty, or with a '/'; absent is None")
+
+    def __str__(self) -> str:
+        prefix = "" if self.sub_topology is None else f"{self.sub_topology}/"
+        bucket = "" if self.bucket is None else f"-{self.bucket.index}-{self.bucket.factor}"
+        return f"{prefix}{self.group}{bucket}"
+
+    def __lt__(self, other: TaskName) -> bool:
+        return self.sort_key < other.sort_key
+
+    @property
+    def sort_key(self) -> tuple[str, int, str, str, int, int, int]:
+        """A total order in which Partition_2 comes before Partition_10."""
+        bucket = (0, 0) if self.bucket is None else (self.bucket.factor, self.bucket.index)
+        match self.group:
+            case PartitionGroup(partition):
+                group = (0, "", "", partition)
+            case SspGroup(system, stream, partition):
+                group = (1, system, stream, partition)
+            case EverySspGroup(index):
+                group = (2, "", "", index)
+        return (self.sub_topology or "", *group, *bucket)
+
+    @property
+    def whole(self) -> TaskName:
+        """The task that this virtual task is a part of, or itself."""
+        return self if self.bucket is None else replace(self, bucket=None)
+
+    @classmethod
+    def parse(cls, text: str) -> TaskName:
+        """The value whose `str` is `text`; `ValueError` for anything else."""
+        prefix, slash, rest = text.rpartition("/")
+        group: Group
+        if found := _PARTITION.match(rest):
+            group = PartitionGroup(int(found[1]))
+        elif found := _SSP.match(rest):
+            group = SspGroup(found[1], found[2], int(found[3]))
+        elif found := _EVERY.match(rest):
+            group = EverySspGroup(int(found[1]))
+        else:
+            raise ValueError(f"{text!r} is no task name: expected e.g. 'Partition_3' or 'by-carrier/Partition_3-1-4'")
+        tail = rest[found.end() :]
+        bucket = _BUCKET.fullmatch(tail) if tail else None
+        if (tail and bucket is None) or (slash and not prefix):
+            raise ValueError(f"{text!r} is no task name: {tail or slash!r} is left over")
+        name = cls(group, prefix or None, KeyBucket(int(bucket[1]), int(bucket[2])) if bucket else None)
+        if str(name) != text:  # leading zeros and the like: two texts must never mean one task
+            raise ValueError(f"{text!r} is no task name: it would be written {str(name)!r}")
+        return name

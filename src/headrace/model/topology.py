@@ -1,0 +1,271 @@
+"""Owns the topology: the operators of an application as a graph of frozen nodes, made by `dsl`, read by everyone else.
+
+A node names its parents. Functions, classes and serdes inside nodes are carried, never called here. A `Repartition`
+node ends one sub-topology; the `Source` of kind REPARTITION with the same stream begins the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from headrace.model.serde import Serde
+from headrace.model.windows import Windows
+
+
+class FunctionKind(StrEnum):
+    SQL = "sql"  # a Spark SQL expression as text: runs in the JVM
+    COLUMN = "column"  # a pyspark Column: runs in the JVM
+    BATCH = "batch"  # marked @hr.batch: RecordBatch -> RecordBatch | Array, runs in the worker
+    RECORD = "record"  # a function over a Record, runs in the worker
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """What a user gave to an operator. `label` names it in errors: the expression, or the callable with file and line."""
+
+    kind: FunctionKind
+    body: Any
+    label: str
+
+    @property
+    def in_jvm(self) -> bool:
+        return self.kind in (FunctionKind.SQL, FunctionKind.COLUMN)
+
+
+class StoreKind(StrEnum):
+    KEY_VALUE = "key-value"
+    WINDOW = "window"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreSpec:
+    """A store: its name, kind, the serde of its values and how long entries live (µs; None: for ever).
+
+    `form` names everything that its bytes depend on; a restart compares it with what was stored.
+    """
+
+    name: str
+    kind: StoreKind
+    form: str
+    value: Serde | None = None
+    ttl_us: int | None = None
+
+
+class SourceKind(StrEnum):
+    STREAM = "stream"
+    TABLE = "table"
+    REPARTITION = "repartition"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Node:
+    """One operator. Names are unique in a topology."""
+
+    name: str
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Source(Node):
+    """Reads a stream. `start` is 'earliest', 'latest', an offset, or µs since the epoch as a `Startpoint`."""
+
+    stream: str
+    key: Serde | None
+    value: Serde | None
+    kind: SourceKind = SourceKind.STREAM
+    timestamp: Function | None = None
+    start: Any = "earliest"
+    broadcast: bool = False
+    partitioning: str = "hash"
+    reset_offset: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Filter(Node):
+    predicate: Function
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class MapValues(Node):
+    function: Function
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FlatMapValues(Node):
+    function: Function
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Map(Node):
+    """The function gives (key, value)."""
+
+    function: Function
+    key: Serde | None = None
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FlatMap(Node):
+    """The function gives any number of (key, value)."""
+
+    function: Function
+    key: Serde | None = None
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SelectKey(Node):
+    function: Function
+    key: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Peek(Node):
+    function: Function
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Merge(Node):
+    """Several streams as one; the order between them is that in which the task takes its records."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Split(Node):
+    """Sends each record to the first `SplitOutput` whose predicate holds, or to the last one, `index` = their number."""
+
+    predicates: tuple[Function, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SplitOutput(Node):
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Transform(Node):
+    """`function`: DataFrame -> DataFrame, narrow, over the stateless prefix; the column `_at` must come back."""
+
+    function: Callable[[Any], Any]
+    label: str
+    key: Serde | None = None
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Process(Node):
+    """A user's `Processor` class; one object of it per task and worker process. `timers`: it has an `on_timer`."""
+
+    processor: Any
+    stores: tuple[StoreSpec, ...] = ()
+    timers: bool = False
+    key: Serde | None = None
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Group(Node):
+    """Drops and counts records whose key is null; everything keyed comes after it."""
+
+
+class AggregateKind(StrEnum):
+    COUNT = "count"  # a long
+    NAMED = "named"  # a struct of named aggregates
+    REDUCE = "reduce"  # function(old value, new value)
+    GENERAL = "general"  # function(state, record), from `initial`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedAggregate:
+    """One of count, sum, mean, min, max, first, last, count_distinct over `field` (a path such as `value.delay`)."""
+
+    kind: str
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Aggregate(Node):
+    kind: AggregateKind
+    store: StoreSpec
+    named: Mapping[str, NamedAggregate] | None = None
+    function: Callable[..., Any] | None = None
+    initial: Any = None
+    windows: Windows | None = None
+    key: Serde | None = None  # of the result: `Windowed(...)` of the grouping key where there are windows
+    value: Serde | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Table(Node):
+    """Keeps the last value of each key in a store; a null value deletes the key."""
+
+    store: StoreSpec
+    value: Serde | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TableFilter(Node):
+    """Of a table: a value that the predicate refuses becomes a deletion."""
+
+    predicate: Function
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ToStream(Node):
+    """The updates of a table as a stream."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Repartition(Node):
+    """Writes an internal stream keyed by the current key. `partitions` None: inherited from the source."""
+
+    stream: str
+    key: Serde | None = None
+    value: Serde | None = None
+    partitions: int | None = None
+    partitions_is_hint: bool = False
+    generated: bool = False  # put in by a grouping, not asked for
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Sink(Node):
+    """Writes to an output stream; `stream` is its name or a record function that gives the name."""
+
+    stream: str | Function
+    key: Serde | None = None
+    value: Serde | None = None
+    headers: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """All nodes of an application, parents before children."""
+
+    application: str
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.name in seen:
+                raise ValueError(f"two operators are named {node.name!r}")
+            if missing := [parent for parent in node.parents if parent not in seen]:
+                raise ValueError(f"operator {node.name!r} comes before its parents {missing}")
+            seen.add(node.name)
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def children(self, name: str) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if name in node.parents)
+
+    @property
+    def sources(self) -> Iterator[Source]:
+        return (node for node in self.nodes if isinstance(node, Source))

@@ -1,0 +1,281 @@
+"""Owns a running job: one thread per sub-topology that runs its rounds, a heartbeat, stopping, and what `status` shows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.core.sub_topologies import upstream_names_of
+from headrace.core.watermarks import stream_watermark
+from headrace.errors import FencedError, HeadraceError, RoundFailedError, WaitTimeoutError
+from headrace.model.streams import SSP
+from headrace.ports import Engine, EngineFailure
+from headrace.runtime.culprits import find_culprit
+from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.startup import JobPlan
+from headrace.runtime.steps import reached
+
+LOG = logging.getLogger("headrace.job")
+HEARTBEAT_S = 2.0
+FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
+STATUS_S = 0.5
+STOP_WAIT_S = 30.0
+
+
+class Job:
+    """A job that runs. `status()` says where it stands, `wait()` waits for its end, `stop()` ends it.
+
+    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, have gone through.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        all_rounds: list[Rounds],
+        store: Any,
+        engine: Engine,
+        *,
+        trigger_s: float,
+        idle_timeout_s: float,
+        until: str | None,
+        collect: Callable[[Rounds], None],
+        close: Callable[[], None],
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self.plan = plan
+        self._rounds = {rounds.sub.name: rounds for rounds in all_rounds}
+        self._store, self._engine = store, engine
+        self._trigger_s, self._idle_timeout_s, self._until = trigger_s, idle_timeout_s, until
+        self._collect, self._close, self._clock_us = collect, close, clock_us
+        self._upstream = upstream_names_of(plan.subs)
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self._rounds}
+        self._current: dict[str | None, PlannedRound] = {}
+        self._waiting_for: dict[str | None, str] = {}
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._started_s = time.monotonic()
+        self._published: dict[str | None, float] = {}
+        self._threads: list[threading.Thread] = []
+        self._targets: Mapping[SSP, int] | None = None
+
+    # --- the life of a job ------------------------------------------------------------------------------------------
+
+    def start(self) -> Job:
+        if self._until == "caught-up":
+            self._targets = {ssp: end for rounds in self._sources() for ssp, end in rounds.ends().items()}
+        self._threads = [
+            threading.Thread(target=self._loop, args=(rounds,), name=f"headrace-{rounds.sub.title}", daemon=True)
+            for rounds in self._rounds.values()
+        ]
+        self._threads.append(threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True))
+        reached("start", 11)
+        for thread in self._threads:
+            thread.start()
+        threading.Thread(target=self._finish, name="headrace-finish", daemon=True).start()
+        return self
+
+    def _sources(self) -> list[Rounds]:
+        return [rounds for rounds in self._rounds.values() if not self._upstream[rounds.sub.name]]
+
+    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
+        """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
+        self._stop()
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._current_text()}")
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        for name, planned in list(self._current.items()):
+            self._rounds[name].stop_flag(planned)
+            self._engine.cancel(str(planned.id))
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._current_text()}")
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_running(self) -> bool:
+        return not self._ended.is_set()
+
+    def wake(self) -> None:
+        """Look for new records now, without waiting for the trigger interval."""
+        self._wake.set()
+
+    def _current_text(self) -> str:
+        return ", ".join(str(planned.id) for planned in self._current.values()) or "no round"
+
+    def _finish(self) -> None:
+        """Wait for the threads of all sub-topologies, then give the application back and close everything."""
+        for thread in self._threads[:-1]:
+            thread.join()
+        self._stopping.set()
+        self._wake.set()
+        self._threads[-1].join()
+        try:
+            for rounds in self._rounds.values():
+                self._publish(rounds, force=True)
+            if not isinstance(self._error, FencedError):
+                self._store.release(self.plan.epoch)
+        except Exception:
+            LOG.exception("could not give the application back; the next start takes it over")
+        finally:
+            try:
+                self._close()
+            finally:
+                self._ended.set()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._error is None:
+                self._error = error
+        self._stop()
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_S):
+            try:
+                self._store.heartbeat(self.plan.epoch, self._clock_us())
+            except FencedError as error:
+                self._fail(error)
+            except Exception as error:
+                LOG.warning("heartbeat: %s", error)
+
+    # --- one sub-topology -------------------------------------------------------------------------------------------
+
+    def _loop(self, rounds: Rounds) -> None:
+        name = rounds.sub.name
+        failures = 0
+        try:
+            while not self._stopping.is_set():
+                upstream_done = all(self._done[writer].is_set() for writer in self._upstream[name])
+                planned = self._planned(rounds)
+                self._publish(rounds)
+                if planned is None:
+                    if self._until == "caught-up" and upstream_done:
+                        return
+                    self._waiting_for[name] = "new records"
+                    self._wake.wait(self._trigger_s)
+                    if not self._stopping.is_set():
+                        self._wake.clear()
+                    continue
+                failures = 0 if self._try(rounds, planned, failures) else failures + 1
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._done[name].set()
+            self._wake.set()
+
+    def _planned(self, rounds: Rounds) -> PlannedRound | None:
+        upstream = self._upstream_watermark(rounds)  # before the ends: what comes after it may only be later
+        ends = rounds.ends()
+        now_s = time.monotonic()
+        rounds.note_idle(ends, now_s)
+        positions = rounds.positions()
+        rounds.progress.lag = sum(max(0, end - positions.get(ssp, 0)) for ssp, end in ends.items())
+        limit = self._targets if not self._upstream[rounds.sub.name] else None
+        return rounds.plan(ends, upstream, rounds.idle(now_s, self._idle_timeout_s), self._clock_us(), limit)
+
+    def _upstream_watermark(self, rounds: Rounds) -> int | None:
+        tasks: list[tuple[int | None, bool]] = []
+        now_s = time.monotonic()
+        for writer in self._upstream[rounds.sub.name]:
+            above = self._rounds[writer]
+            idle = above.idle(now_s, self._idle_timeout_s)
+            marks = above.watermarks(above.positions(), self._upstream_watermark(above), idle)
+            tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
+        return stream_watermark(tasks)
+
+    def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
+        """Run and commit a round; False if it failed in a way that another try may mend."""
+        name = rounds.sub.name
+        self._current[name] = planned
+        self._waiting_for[name] = f"round {planned.id}"
+        try:
+            if self._stopping.is_set():
+                return True
+            summaries = rounds.run(planned)
+            if self._stopping.is_set():
+                return True
+            rounds.commit(planned, summaries)
+            reached("log", 13)
+            self._collect(rounds)
+            return True
+        except EngineFailure as failure:
+            rounds.stop_flag(planned)
+            if self._stopping.is_set() or failure.cancelled:
+                return True
+            if failure.in_expression and find_culprit(self._engine, rounds, planned):
+                return True
+            self._again_or_raise(rounds, planned, failures, failure.message)
+            return False
+        except RoundFailedError as error:
+            rounds.stop_flag(planned)
+            if self._stopping.is_set():
+                return True
+            self._again_or_raise(rounds, planned, failures, error.message)
+            return False
+        finally:
+            self._current.pop(name, None)
+            self._wake.set()  # whoever reads what was just written may look
+
+    def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, reason: str) -> None:
+        if failures + 1 >= FAILURES_MAX:
+            raise RoundFailedError(
+                f"round {planned.id} failed {failures + 1} times, the last time: {reason}",
+                "nothing of it was committed; what was committed before stays",
+            )
+        delay_s = min(3.0, 0.1 * 2**failures)
+        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.strip().splitlines()[-1])
+        self._waiting_for[rounds.sub.name] = f"another try after: {reason.strip().splitlines()[-1]}"
+        self._stopping.wait(delay_s)
+        rounds.read_again()
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Where the job stands: for the whole, and per sub-topology (`source` is the one that reads the inputs)."""
+        return {
+            "application": self.plan.topology.application,
+            "running": self.is_running,
+            "epoch": self.plan.epoch,
+            "job_model": self.plan.model.version,
+            "sub_topologies": {rounds.sub.title: self._status_of(rounds) for rounds in self._rounds.values()},
+        }
+
+    def _status_of(self, rounds: Rounds) -> dict[str, Any]:
+        progress = rounds.progress
+        seconds = max(time.monotonic() - self._started_s, 1e-3)
+        return {
+            "records": progress.records,
+            "records_per_s": round(progress.records / seconds),
+            "records_written": progress.records_written,
+            "lag": progress.lag,
+            "round": progress.rounds,
+            "tasks": len(rounds.tasks),
+            "containers": len(rounds.model.containers),
+            "counters": dict(sorted(progress.counters.items())),
+            "timings_ms": progress.timings_ms,
+            "waiting_for": self._waiting_for.get(rounds.sub.name, ""),
+            "notes": progress.notes[-3:],
+            "known_failures": len(rounds.known_failures),
+        }
+
+    def _publish(self, rounds: Rounds, force: bool = False) -> None:
+        now_s = time.monotonic()
+        if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:
+            return
+        self._published[rounds.sub.name] = now_s
+        status = self._status_of(rounds) | {"updated_us": self._clock_us()}
+        try:
+            self._store.publish_status(rounds.sub.name, status)
+        except HeadraceError as error:
+            LOG.warning("status could not be published: %s", error)

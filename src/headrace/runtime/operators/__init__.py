@@ -1,0 +1,88 @@
+"""Owns the graph of operators of one task: which class runs which node, and how they are wired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.model import topology as t
+from headrace.runtime.operators import stateless as s
+from headrace.runtime.operators.aggregate import VectorAggregateOperator
+from headrace.runtime.operators.base import Operator
+from headrace.runtime.operators.keyed import RecordAggregateOperator, TableFilterOperator, TableOperator
+from headrace.runtime.operators.process import ProcessOperator
+
+_CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
+    t.Filter: s.FilterOperator,
+    t.MapValues: s.MapValuesOperator,
+    t.SelectKey: s.SelectKeyOperator,
+    t.Map: s.MapOperator,
+    t.FlatMap: s.FlatMapOperator,
+    t.FlatMapValues: s.FlatMapValuesOperator,
+    t.Peek: s.PeekOperator,
+    t.Split: s.SplitOperator,
+    t.SplitOutput: s.SplitOutputOperator,
+    t.Merge: s.MergeOperator,
+    t.Group: s.GroupOperator,
+    t.Sink: s.SinkOperator,
+    t.Repartition: s.RepartitionOperator,
+    t.ToStream: Operator,
+    t.Table: TableOperator,
+    t.TableFilter: TableFilterOperator,
+    t.Process: ProcessOperator,
+}
+
+
+def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Operator:
+    if isinstance(node, t.Source):
+        return s.SourceOperator(node, context, watermarks)
+    if isinstance(node, t.Aggregate):
+        vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
+        return VectorAggregateOperator(node, context) if vectorised else RecordAggregateOperator(node, context)
+    return _CLASSES[type(node)](node, context)
+
+
+class Graph:
+    """The operators of one task, parents before children.
+
+    Rows enter through `entry(endpoint)`: the operators behind the part of the endpoint's chain that ran in the JVM.
+    """
+
+    def __init__(self, nodes: Sequence[t.Node], endpoints: Sequence[Any], context: Any, watermarks: dict[int, int]) -> None:
+        in_jvm = {node.name for endpoint in endpoints for node in endpoint.chain}
+        self.operators: dict[str, Operator] = {
+            node.name: operator_of(node, context, watermarks) for node in nodes if node.name not in in_jvm
+        }
+        self._entries: list[tuple[s.SourceOperator, list[Operator]]] = []
+        for node in nodes:
+            if node.name in in_jvm or isinstance(node, t.Source):
+                continue
+            for parent in node.parents:
+                if parent in self.operators and not isinstance(self.operators[parent].node, t.Source):
+                    self.operators[parent].children.append(self.operators[node.name])
+        for endpoint in endpoints:
+            source = self.operators[endpoint.source]
+            assert isinstance(source, s.SourceOperator)
+            self._entries.append((source, [self.operators[name] for name in endpoint.children]))
+
+    def push(self, endpoint: int, rows: Any) -> None:
+        """Rows of an endpoint, as read (empty chain) or as they came out of Spark's engine."""
+        source, children = self._entries[endpoint]
+        source.children = children
+        source.push(rows)
+
+    def push_prepared(self, endpoint: int, rows: Any) -> None:
+        """Rows that went through a Column prefix: decoded and timed already."""
+        source, children = self._entries[endpoint]
+        source.seen(rows)
+        for child in children:
+            if len(rows):
+                child.push(rows)
+
+    def batch_end(self) -> None:
+        for operator in self.operators.values():
+            operator.batch_end()
+
+    def finish(self) -> None:
+        for operator in self.operators.values():
+            operator.finish()

@@ -1,0 +1,209 @@
+"""Owns what every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
+is set aside. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
+parents before children.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.serde import Failures
+from headrace.model.topology import Function, FunctionKind, Node
+from headrace.record import Record
+from headrace.runtime.rows import Field, Rows
+
+FAILED = object()  # what stands in for the result of a function that raised
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that an operator could not process."""
+
+    ssp: int
+    offset: int
+    operator: str
+    error_class: str
+    message: str
+    traceback: str = ""
+
+
+class Context(Protocol):
+    """What operators may use of the task that they run in."""
+
+    task: str
+    streams: list[tuple[str, int]]
+    watermark_us: int | None
+    now_us: int
+
+    def count(self, metric: str, by: int = 1) -> None: ...
+
+    def reject(self, reject: Reject) -> None: ...
+
+    def knows_stream(self, name: str) -> bool: ...
+
+    def late(self, ssp: int, offset: int, operator: str) -> None: ...
+
+    def database(self, name: str) -> Any: ...
+
+    def emit(self, stream: str, key: Any, value: Any, timestamp_us: Any, headers: Any, routing: Any, offsets: Any) -> None: ...
+
+    def due_changed(self, clock: str) -> None: ...
+
+
+class Operator:
+    """One node at work in one task."""
+
+    def __init__(self, node: Node, context: Context) -> None:
+        self.node = node
+        self.context = context
+        self.children: list[Operator] = []
+
+    def push(self, rows: Rows) -> None:
+        """Take rows; most operators work on them at once and push the result on."""
+        self.forward(rows)
+
+    def batch_end(self) -> None:
+        """All rows of one input batch have been pushed."""
+
+    def finish(self) -> None:
+        """All rows of the round have been pushed."""
+
+    def forward(self, rows: Rows) -> None:
+        if len(rows):
+            for child in self.children:
+                child.push(rows)
+
+    # --- failing records --------------------------------------------------------------------------------------------
+
+    def reject(self, rows: Rows, index: int, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(type(error), error, _user_frames(error))) if error.__traceback__ else ""
+        self.context.reject(
+            Reject(
+                int(rows.ssp[index]), int(rows.offset[index]), self.node.name, type(error).__name__, str(error), text
+            )
+        )
+
+    def without(self, rows: Rows, failures: Failures) -> Rows:
+        """Set the failing rows aside and give the rest."""
+        for index, error in failures:
+            self.reject(rows, index, error)
+        return rows.without([index for index, _ in failures]) if failures else rows
+
+    def decoded(self, rows: Rows, *, key: bool = True, value: bool = True) -> Rows:
+        """The rows whose keys and values decode to Python values."""
+        if key:
+            rows = self.without(rows, rows.key.objects()[1])
+        if value:
+            rows = self.without(rows, rows.value.objects()[1])
+        return rows
+
+    def encoded(self, rows: Rows) -> Rows:
+        """The rows whose keys and values can be encoded."""
+        rows = self.without(rows, rows.key.bytes()[1])
+        return self.without(rows, rows.value.bytes()[1])
+
+    # --- user functions ---------------------------------------------------------------------------------------------
+
+    def called(self, function: Function, rows: Rows) -> tuple[Rows, list[Any] | pa.Array | pa.RecordBatch]:
+        """The rows that `function` took, and its results for them: a list, or for a batch function what it gave."""
+        if function.kind is FunctionKind.BATCH:
+            return self._called_batch(function.body, rows)
+        rows = self.decoded(rows)
+        results = self.each(function.body, rows.records(self.context.streams), rows)
+        failed = [i for i, result in enumerate(results) if result is FAILED]
+        if failed:
+            rows = rows.without(failed)
+            results = [result for result in results if result is not FAILED]
+        return rows, results
+
+    def each(self, function: Callable[[Record], Any], records: Iterable[Record], rows: Rows) -> list[Any]:
+        """`function` of each record; `FAILED` (and a reject) where it raised. Goes on behind the record that raised."""
+        results: list[Any] = []
+        append = results.append
+        remaining = iter(records)
+        while True:
+            try:
+                for record in remaining:
+                    append(function(record))
+                return results
+            except Exception as error:  # the user's function: anything may come
+                self.reject(rows, len(results), error)
+                append(FAILED)
+
+    def _called_batch(self, function: Callable[[Any], Any], rows: Rows) -> tuple[Rows, Any]:
+        key, failures = rows.key.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key, _ = rows.key.arrow()
+        value, failures = rows.value.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
+        batch = record_batch(rows, key, value)
+        good, results = self._bisected(function, batch, rows, 0)
+        if len(good) != len(rows):
+            rows = rows.take(np.array(good, np.int64))
+        return rows, _joined(results)
+
+    def _bisected(self, function: Any, batch: Any, rows: Rows, base: int) -> tuple[list[int], list[Any]]:
+        """Call on the whole; where it raises, on halves, until the single rows that fail are found."""
+        if batch.num_rows == 0:
+            return [], []
+        try:
+            result = function(batch)
+            if len(result) != batch.num_rows:
+                raise ValueError(f"a batch function gave {len(result)} rows for {batch.num_rows}; expected the same number")
+            return list(range(base, base + batch.num_rows)), [result]
+        except Exception as error:
+            if batch.num_rows == 1:
+                self.reject(rows, base, error)
+                return [], []
+            half = batch.num_rows // 2
+            left = self._bisected(function, batch.slice(0, half), rows, base)
+            right = self._bisected(function, batch.slice(half), rows, base + half)
+            return left[0] + right[0], left[1] + right[1]
+
+
+def record_batch(rows: Rows, key: Any, value: Any) -> pa.RecordBatch:
+    """What a batch function is given: key, value, timestamp (µs, UTC), partition is not known here, offset, headers."""
+    columns = {
+        "key": key,
+        "value": value,
+        "timestamp": pa.array(rows.timestamp_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "offset": pa.array(rows.offset, pa.int64()),
+    }
+    if rows.headers is not None:
+        columns["headers"] = rows.headers
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _joined(results: list[Any]) -> Any:
+    if not results:
+        return []
+    if len(results) == 1:
+        return results[0]
+    if isinstance(results[0], pa.RecordBatch):
+        return pa.Table.from_batches(results).combine_chunks().to_batches()[0]
+    return pa.concat_arrays([pa.array(result) if not isinstance(result, pa.Array) else result for result in results])
+
+
+def _user_frames(error: BaseException) -> Any:
+    """The traceback from the user's first own frame on: ours are no help to them."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and "/headrace/runtime/" in trace.tb_frame.f_code.co_filename:
+        trace = trace.tb_next
+    return trace
+
+
+def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
+    """A function's results as a field: a list of Python values, or a typed Arrow array."""
+    if isinstance(results, (pa.Array, pa.ChunkedArray)):
+        array = results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results
+        return Field(serde, typed=array)
+    return Field(serde, objects=list(results))

@@ -1,0 +1,81 @@
+"""Owns the expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
+
+Database `expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `hints`: the earliest `at`,
+so that a round in which nothing is due costs one look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from headrace.core.key_layout import due_ranges, time_key, time_of
+
+_HINT = b"next"
+_BIAS = 1 << 63
+_ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
+
+
+def time_bytes(time_us: int) -> bytes:
+    """8 bytes whose order is the order of the times."""
+    return (time_us + _BIAS).to_bytes(8, "big")
+
+
+def time_from(data: bytes) -> int:
+    return int.from_bytes(data, "big") - _BIAS
+
+
+class Expiry:
+    """What of one task's state is to be deleted when."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def add(self, database: str, entries: Sequence[tuple[bytes, bytes, int]]) -> None:
+        """`entries`: (routing key, layout key, µs from which on it is to be deleted)."""
+        if not entries:
+            return
+        index, hints = self._context.database("expiry"), self._context.database("hints")
+        for key, layout, at_us in entries:
+            rest = xxhash.xxh3_128_digest(database.encode() + b"\0" + layout)
+            index.put(time_key(key, at_us, rest), msgspec.msgpack.encode((database, layout)))
+        earliest = min(at_us for _, _, at_us in entries)
+        hint = hints.get(_HINT)
+        if hint is None or time_from(hint) > earliest:
+            hints.put(_HINT, time_bytes(earliest))
+
+    def run(self, watermark_us: int | None) -> int:
+        """Delete what is due at `watermark_us`; the number of entries deleted."""
+        if watermark_us is None:
+            return 0
+        hints = self._context.database("hints")
+        hint = hints.get(_HINT)
+        if hint is None or time_from(hint) > watermark_us:
+            return 0
+        index = self._context.database("expiry")
+        due = [item for low, high in due_ranges(watermark_us) for item in index.scan(low, high)]
+        for key, value in due:
+            database, layout = _ENTRY.decode(value)
+            self._context.database(database).delete(layout)
+            index.delete(key)
+        earliest = min((time_of(key) for key in first_entries(index)), default=None)
+        if earliest is None:
+            hints.delete(_HINT)
+        else:
+            hints.put(_HINT, time_bytes(earliest))
+        return len(due)
+
+
+def first_entries(index: Any) -> list[bytes]:
+    """The earliest entry of every prefix of a time index."""
+    found = []
+    for prefix in range(1024):
+        low = (prefix << 6).to_bytes(2, "big")
+        high = ((prefix + 1) << 6).to_bytes(2, "big") if prefix < 1023 else None
+        for key, _ in index.scan(low, high):
+            found.append(key)
+            break
+    return found

@@ -1,0 +1,247 @@
+"""Owns the keyed operators that call a Python function per record, `reduce` and the general `aggregate`, and tables.
+
+Within a round each key's state is read once, kept as a Python object, and written once at the end. A function that raises
+leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model import topology as t
+from headrace.model.serde import Serde
+from headrace.runtime.operators.aggregate import late, start_bytes
+from headrace.runtime.operators.base import Context, Operator
+from headrace.runtime.operators.expiry import Expiry
+from headrace.runtime.rows import Field, Rows
+from headrace.runtime.vectors import state_keys
+
+_IMMUTABLE = (int, float, str, bytes, bool, type(None))
+_ABSENT = object()
+
+
+class _Group:
+    """One (key, window) that this round has touched."""
+
+    __slots__ = ("fresh", "key", "layout", "rows", "start", "state")
+
+    def __init__(self, key: bytes, start: int | None, layout: bytes, state: Any) -> None:
+        self.key, self.start, self.layout, self.state = key, start, layout, state
+        self.fresh = state is _ABSENT
+        self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
+
+
+class RecordAggregateOperator(Operator):
+    """`reduce(function(old, new))` and `aggregate(initial, function(state, record))`, with or without windows."""
+
+    node: t.Aggregate
+
+    def __init__(self, node: t.Aggregate, context: Context) -> None:
+        super().__init__(node, context)
+        self._groups: dict[bytes, _Group] = {}
+        self._batches: list[Rows] = []
+        self._key_serde: Any = None
+        self._value_serde: Serde | None = node.store.value or node.value
+        self._dirty = False
+
+    def push(self, rows: Rows) -> None:
+        rows = self.without(self.decoded(rows), rows.key.bytes()[1])
+        if not len(rows):
+            return
+        self._key_serde = rows.key.serde
+        if self._value_serde is None:
+            self._value_serde = rows.value.serde
+        keys = rows.key.bytes()[0].to_pylist()
+        records = rows.records(self.context.streams)
+        windows = self.node.windows
+        batch = len(self._batches)
+        self._batches.append(Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, None, rows.rank))
+        self._load(keys, rows.timestamp_us)
+        too_late: list[int] = []
+        for i, (key, record) in enumerate(zip(keys, records, strict=True)):
+            if windows is None:
+                self._step(self._groups[self._layouts[i]], record, rows, batch, i)
+                continue
+            layouts = self._layouts_of[i]
+            if not layouts:
+                too_late.append(i)
+            for layout in layouts:
+                self._step(self._groups[layout], record, rows, batch, i)
+        if too_late:
+            late(self, rows, np.array(too_late))
+
+    def _load(self, keys: list[bytes], times: Any) -> None:
+        """Read the states of all groups of the batch that are not known yet, at once."""
+        windows = self.node.windows
+        if windows is None:
+            self._layouts = state_keys(keys)
+            pairs = list(zip(keys, [None] * len(keys), self._layouts, strict=True))
+        else:
+            watermark = self.context.watermark_us
+            starts = [
+                [s for s in windows.starts_of(time) if not windows.is_late(s, watermark)] for time in times.tolist()
+            ]
+            flat_keys = [key for key, mine in zip(keys, starts, strict=True) for _ in mine]
+            flat_starts = [start for mine in starts for start in mine]
+            layouts = state_keys(flat_keys, start_bytes(np.array(flat_starts, np.int64))) if flat_keys else []
+            remaining = iter(layouts)
+            self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
+            pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
+        missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
+        stored = self.context.database(self.node.store.name).get_many(list(missing))
+        serde = self._value_serde
+        assert serde is not None
+        for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
+            self._groups[layout] = _Group(key, start, layout, _ABSENT if data is None else serde.decode(data))
+
+    def _step(self, group: _Group, record: Any, rows: Rows, batch: int, i: int) -> None:
+        before = group.state
+        saved = None
+        try:
+            if self.node.kind is t.AggregateKind.REDUCE:
+                after = record.value if before is _ABSENT else self._function(before, record.value)
+            else:
+                if before is _ABSENT:
+                    before = self._initial()
+                elif not isinstance(before, _IMMUTABLE):
+                    saved = copy.deepcopy(before)
+                after = self._function(before, record)
+        except Exception as error:  # the user's function: anything may come
+            if saved is not None:
+                group.state = saved
+            self.reject(rows, i, error)
+            return
+        group.state = after
+        group.rows = (batch, i)
+        self._dirty = True
+
+    def _function(self, *arguments: Any) -> Any:
+        assert self.node.function is not None
+        return self.node.function(*arguments)
+
+    def _initial(self) -> Any:
+        initial = self.node.initial
+        return initial() if callable(initial) else copy.deepcopy(initial)
+
+    def finish(self) -> None:
+        if self.node.windows is not None:
+            expired = Expiry(self.context).run(self.context.watermark_us)
+            if expired:
+                self.context.count("windows_expired", expired)
+        if not self._dirty:
+            self._reset()
+            return
+        groups = self._encodable([group for group in self._groups.values() if group.rows is not None])
+        database = self.context.database(self.node.store.name)
+        serde = self._value_serde
+        assert serde is not None
+        values: list[Any] = []
+        fresh: list[tuple[bytes, bytes, int]] = []
+        for group, data in groups:
+            if data is None:
+                database.delete(group.layout)
+            else:
+                database.put(group.layout, data)
+                if group.fresh and self.node.windows is not None and group.start is not None:
+                    windows = self.node.windows
+                    fresh.append((group.key, group.layout, group.start + windows.size_us + windows.kept_us))
+            values.append(group.state)
+        Expiry(self.context).add(self.node.store.name, fresh)
+        self._emit([group for group, _ in groups], values)
+        self._reset()
+
+    def _encodable(self, groups: list[_Group]) -> list[tuple[_Group, bytes | None]]:
+        serde = self._value_serde
+        assert serde is not None
+        data, failures = serde.encode_many([group.state for group in groups])
+        failed = dict(failures)
+        for index, error in failures:
+            batch, row = groups[index].rows  # type: ignore[misc]
+            self.reject(self._batches[batch], row, error)
+        return [(group, raw) for i, (group, raw) in enumerate(zip(groups, data.to_pylist(), strict=True)) if i not in failed]
+
+    def _emit(self, groups: list[_Group], values: list[Any]) -> None:
+        if not groups:
+            return
+        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
+        at = np.array([bases[group.rows[0]] + group.rows[1] for group in groups])  # type: ignore[index]
+        order = np.argsort(at, kind="stable")
+        origins = Rows.concat(self._batches).take(at[order])
+        keys = pa.array([groups[i].key for i in order], pa.binary())
+        if self.node.windows is None:
+            key = Field(self._key_serde, raw=keys)
+        else:
+            serde: Any = self.node.key
+            starts = np.array([groups[i].start for i in order], np.int64)
+            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self.node.windows.size_us))
+        value = Field(self._value_serde, objects=[values[i] for i in order])
+        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+
+    def _reset(self) -> None:
+        self._groups, self._batches, self._dirty = {}, [], False
+
+
+class TableOperator(Operator):
+    """Keeps each key's last value; a null value deletes it. Emits the last value of each key once per round."""
+
+    node: t.Table
+
+    def __init__(self, node: t.Table, context: Context) -> None:
+        super().__init__(node, context)
+        self._held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        rows = self.encoded(rows)
+        null = rows.key.is_null()
+        if null.any():
+            self.context.count("null_keys_dropped", int(null.sum()))
+            rows = rows.where(~null)
+        if len(rows):
+            self._held.append(_last_per_key(rows))
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        rows = _last_per_key(Rows.concat(self._held))
+        self._held = []
+        database = self.context.database(self.node.store.name)
+        layouts = state_keys(rows.key.bytes()[0].to_pylist())
+        for layout, data in zip(layouts, rows.value.bytes()[0].to_pylist(), strict=True):
+            if data is None:
+                database.delete(layout)
+            else:
+                database.put(layout, data)
+        self.forward(rows)
+
+
+def _last_per_key(rows: Rows) -> Rows:
+    table = pa.table({"key": rows.key.bytes()[0], "at": pa.array(np.arange(len(rows)))})
+    last = table.group_by("key", use_threads=False).aggregate([("at", "max")])["at_max"].to_numpy()
+    return rows.take(np.sort(last))
+
+
+class TableFilterOperator(Operator):
+    """Of a table: a value that the predicate refuses becomes a deletion, so that whoever reads the updates forgets it."""
+
+    node: t.TableFilter
+
+    def push(self, rows: Rows) -> None:
+        rows = self.decoded(rows)
+        function = self.node.predicate.body
+        present = [value is not None for value in rows.value.objects()[0]]
+
+        def keeps(record: Any) -> Any:
+            return record.value is not None and bool(function(record)) is not self.node.negate
+
+        results = self.each(keeps, rows.records(self.context.streams), rows)
+        values = rows.value.objects()[0]
+        good = [i for i, result in enumerate(results) if isinstance(result, bool)]
+        kept = rows.take(np.array(good, np.int64))
+        objects = [values[i] if results[i] and present[i] else None for i in good]
+        self.forward(kept.replaced(value=Field(rows.value.serde, objects=objects)))
+
+

@@ -1,0 +1,256 @@
+"""Owns running a user's `Processor`: its context, its stores and timers, and what it forwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import TopologyError
+from headrace.model import topology as t
+from headrace.runtime.operators.base import Context, Operator, Reject, record_batch
+from headrace.runtime.operators.stateless import _headers_array, micros
+from headrace.runtime.operators.stores import store_view
+from headrace.runtime.operators.timers import CLOCKS, Timer, Timers
+from headrace.runtime.rows import Field, Rows
+
+_KEEP = object()
+
+
+class Metrics:
+    """Counters of a `Processor`; they are summed over all tasks and shown by `status`."""
+
+    def __init__(self, context: Context, operator: str) -> None:
+        self._context, self._operator = context, operator
+
+    def counter(self, name: str) -> Callable[..., None]:
+        """A function that adds to the counter: `counter("misses")(3)`; without an argument it adds 1."""
+        return lambda by=1: self._context.count(f"{self._operator}.{name}", by)
+
+
+class ProcessorContext:
+    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers."""
+
+    def __init__(self, operator: ProcessOperator) -> None:
+        self._operator = operator
+        self.metrics = Metrics(operator.context, operator.node.name)
+        self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
+        self.task = operator.context.task
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("key", "stream", "partition", "offset", "timestamp_us"):
+            return self._operator.current(name)
+        raise AttributeError(f"the processor's context has no {name!r}")
+
+    def store(self, name: str) -> Any:
+        """The store that the class declared under `name`, scoped to the current record's key."""
+        return self._operator.store(name)
+
+    def forward(
+        self, key: Any = _KEEP, value: Any = None, timestamp: Any = None, headers: Any = None, to: str | None = None
+    ) -> None:
+        """Send a record on: to all operators that follow, or to the one named `to`. Key and time default to the current."""
+        self._operator.hold(key, value, timestamp, headers, to)
+
+    def timer(self, name: str, at: Any = None, after: Any = None, clock: str = "event") -> None:
+        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` µs or a timedelta."""
+        self._operator.set_timer(name, at, after, clock)
+
+    def cancel_timer(self, name: str, clock: str = "event") -> None:
+        self._operator.cancel_timer(name, clock)
+
+    def resource(self, loader: Callable[[], Any]) -> Any:
+        """What `loader` gives, called once per worker process: a model, a connection."""
+        return self._operator.resource(loader)
+
+
+class ProcessOperator(Operator):
+    node: t.Process
+
+    def __init__(self, node: t.Process, context: Any) -> None:
+        super().__init__(node, context)
+        self._context = context
+        self._stores = {
+            spec.name: store_view(spec, context, lambda: (self._key_bytes, self._time_us)) for spec in node.stores
+        }
+        self._key_bytes: bytes | None = None
+        self._key: Any = None
+        self._time_us = 0
+        self._where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
+        self._held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
+        self._key_serde: Any = node.key
+        cached = context.processor_cache.get(node.name)
+        if cached is None:
+            cached = node.processor()
+            context.processor_cache[node.name] = cached
+        self._processor = cached
+        self._processor_context = ProcessorContext(self)
+        self._initialised = False
+        self._by_batch = _overrides(node.processor, "process_batch")
+
+    # --- what the context gives -------------------------------------------------------------------------------------
+
+    def current(self, name: str) -> Any:
+        if name == "key":
+            return self._key
+        if name == "timestamp_us":
+            return self._time_us
+        if name == "offset":
+            return self._where[1]
+        stream, partition = self.context.streams[self._where[0]]
+        return stream if name == "stream" else partition
+
+    def store(self, name: str) -> Any:
+        if name not in self._stores:
+            known = ", ".join(sorted(self._stores)) or "none"
+            raise TopologyError(f"process({self.node.name!r}) has no store {name!r}; it declares: {known}", "add it to `stores`")
+        return self._stores[name]
+
+    def resource(self, loader: Callable[[], Any]) -> Any:
+        name = f"{getattr(loader, '__module__', '')}.{getattr(loader, '__qualname__', repr(loader))}"
+        resources = self._context.resources
+        if name not in resources:
+            resources[name] = loader()
+        return resources[name]
+
+    def set_timer(self, name: str, at: Any, after: Any, clock: str) -> None:
+        if clock not in CLOCKS:
+            raise ValueError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
+        if (at is None) == (after is None):
+            raise ValueError(f"timer {name!r}: give either `at` or `after`")
+        if self._key_bytes is None:
+            raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
+        now = self._time_us if clock == "event" else self.context.now_us
+        at_us = micros(at) if at is not None else now + self._context.duration_us(after)
+        self._timers.set(self.node.name, self._key_bytes, name, clock, at_us)
+
+    def cancel_timer(self, name: str, clock: str) -> None:
+        if self._key_bytes is not None:
+            self._timers.delete(self.node.name, self._key_bytes, name, clock)
+
+    @property
+    def _timers(self) -> Timers:
+        timers: Timers = self._context.timers
+        return timers
+
+    def hold(self, key: Any, value: Any, timestamp: Any, headers: Any, to: str | None) -> None:
+        if to is not None and to not in {child.node.name for child in self.children}:
+            known = ", ".join(child.node.name for child in self.children) or "none"
+            raise TopologyError(f"process({self.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
+        if key is _KEEP:
+            key = self._key
+        self._held.append((to, key, value, self._time_us if timestamp is None else micros(timestamp), headers, self._where))
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def _ready(self) -> Any:
+        if not self._initialised:
+            self._processor.init(self._processor_context)
+            self._initialised = True
+        return self._processor
+
+    def push(self, rows: Rows) -> None:
+        rows = self.without(self.decoded(rows), rows.key.bytes()[1])
+        if not len(rows):
+            return
+        if self.node.key is None:
+            self._key_serde = rows.key.serde
+        if self._by_batch:
+            self._push_batch(rows)
+        else:
+            self._push_records(rows)
+        self._release()
+
+    def _push_records(self, rows: Rows) -> None:
+        processor = self._ready()
+        keys = rows.key.bytes()[0].to_pylist()
+        ranks = rows.rank.tolist()
+        position = iter(zip(keys, rows.ssp.tolist(), ranks, strict=True))
+
+        def process(record: Any) -> None:
+            self._key_bytes, ssp, rank = next(position)
+            self._key, self._time_us, self._where = record.key, record.timestamp_us, (ssp, record.offset, rank)
+            held = len(self._held)
+            mark = self._context.savepoint()
+            try:
+                processor.process(record)
+            except BaseException:
+                del self._held[held:]  # a record takes effect as a whole or not at all
+                self._context.roll_back(mark)
+                raise
+
+        self.each(process, rows.records(self.context.streams), rows)
+
+    def _push_batch(self, rows: Rows) -> None:
+        processor = self._ready()
+        key, value = rows.key.arrow()[0], rows.value.arrow()[0]
+        self._context.batch_keys = set(rows.key.bytes()[0].to_pylist())
+        self._where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
+        self._key, self._key_bytes, self._time_us = None, None, int(rows.timestamp_us.max())
+        mark, held = self._context.savepoint(), len(self._held)
+        try:
+            processor.process_batch(record_batch(rows, key, value))
+        except Exception as error:
+            del self._held[held:]
+            self._context.roll_back(mark)
+            if len(rows) == 1:
+                self.reject(rows, 0, error)
+                return
+            half = len(rows) // 2  # find the record that it fails on
+            self._push_batch(rows.slice(0, half))
+            self._push_batch(rows.slice(half, len(rows)))
+
+    def fire(self, due: list[tuple[int, bytes, str, str]]) -> None:
+        """Call `on_timer` for each (time, key, name, clock)."""
+        serde = self._context.key_serde_of(self.node.name)
+        processor = self._ready()
+        for at_us, key, name, clock in due:
+            self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
+            self._key = serde.decode(key)
+            if self.node.key is None:
+                self._key_serde = serde
+            mark, held = self._context.savepoint(), len(self._held)
+            try:
+                processor.on_timer(Timer(name, self._key, at_us, clock))
+            except Exception as error:  # the user's function: anything may come
+                del self._held[held:]
+                self._context.roll_back(mark)
+                self.context.reject(
+                    Reject(0, -1, f"{self.node.name}, timer {name!r} of key {self._key!r}", type(error).__name__, str(error))
+                )
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for to in dict.fromkeys(entry[0] for entry in held):
+            rows = self._rows([entry for entry in held if entry[0] == to])
+            for child in self.children:
+                if to is None or child.node.name == to:
+                    child.push(rows)
+
+    def _rows(self, entries: list[Any]) -> Rows:
+        where = np.array([entry[5] for entry in entries], np.int64)
+        headers = None
+        if any(entry[4] for entry in entries):
+            headers = _headers_array([entry[4] for entry in entries])
+        return Rows(
+            where[:, 0].astype(np.int32),
+            where[:, 1],
+            np.array([entry[3] for entry in entries], np.int64),
+            Field(self._key_serde, objects=[entry[1] for entry in entries]),
+            Field(self.node.value, objects=[entry[2] for entry in entries]),
+            headers,
+            where[:, 2],
+        )
+
+
+def _overrides(processor: Any, name: str) -> bool:
+    """Whether the user's class, and not the base class, defines the method."""
+    for kind in processor.__mro__:
+        if name in vars(kind):
+            return not kind.__module__.startswith("headrace.dsl")
+    return False
+
+

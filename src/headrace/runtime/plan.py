@@ -1,0 +1,168 @@
+"""Owns what the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
+
+`Program` is the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part
+that changes from round to round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from headrace.core.prefix import Endpoint
+from headrace.model.serde import Serde
+from headrace.model.topology import Node, Source
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndpointSide:
+    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read)."""
+
+    key: Serde | None
+    value: Serde | None
+    key_changed: bool
+    value_changed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """One sub-topology as a container needs it. `id` names it for caches of worker processes.
+
+    `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None.
+    """
+
+    id: str
+    application: str
+    sub_topology: str | None
+    nodes: tuple[Node, ...]
+    endpoints: tuple[Endpoint, ...]
+    endpoint_sides: tuple[EndpointSide, ...]
+    partition_counts: dict[str, int]
+    dead_letter: str | None
+    stateful: bool
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def without_columns(self) -> Program:
+        """As workers get it: what runs in the JVM stays behind, a Column cannot travel."""
+        in_jvm = {node.name for endpoint in self.endpoints for node in endpoint.chain}
+        endpoints = tuple(
+            replace(endpoint, chain=tuple(Node(name=node.name, parents=node.parents) for node in endpoint.chain))
+            for endpoint in self.endpoints
+        )
+        nodes = tuple(
+            _without_time(node) if isinstance(node, Source) else node for node in self.nodes if node.name not in in_jvm
+        )
+        return replace(self, nodes=nodes, endpoints=endpoints)
+
+
+def _without_time(source: Source) -> Source:
+    return replace(source, timestamp=None) if source.timestamp is not None and source.timestamp.in_jvm else source
+
+
+class InputRange(msgspec.Struct, frozen=True):
+    """Offsets start <= o < end of SSP number `ssp`; `chunks` are `ports.Chunk`s in wire form, for a direct read."""
+
+    ssp: int
+    start: int
+    end: int
+    chunks: list[Any] = []
+
+
+class TaskPlan(msgspec.Struct, frozen=True):
+    """One task's share: its positions (SSP number to position), the head of its state in wire form, its watermark (µs)
+    as it stood before the round."""
+
+    name: str
+    positions: dict[int, int]
+    head: Any = None
+    watermark_us: int | None = None
+    event_timer_us: int | None = None
+    wall_timer_us: int | None = None
+
+
+class KnownFailure(msgspec.Struct, frozen=True):
+    """A record that is known to fail inside Spark's engine: it never enters the Columns, and is rejected instead."""
+
+    ssp: int
+    offset: int
+    error_class: str
+    message: str
+
+
+class ContainerPlan(msgspec.Struct, frozen=True):
+    """One container's work in one round. `ssps`: number to (system, stream, partition)."""
+
+    round_id: str
+    epoch: int
+    lane: int
+    ssps: list[tuple[str, str, int]]
+    tasks: list[TaskPlan]
+    ranges: list[InputRange]
+    now_us: int
+    deadline_s: float
+    run_id: str
+    boot_id: str
+    local_store_dir: str
+    state_uri: str
+    log_root: str
+    stop_flag: str
+    known_failures: list[KnownFailure] = []
+
+
+class TaskSummary(msgspec.Struct, frozen=True):
+    name: str
+    positions: dict[int, int]
+    head: Any = None
+    watermarks: dict[int, int] = {}
+    event_timer_us: int | None = None
+    wall_timer_us: int | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A record that could not be processed where no dead-letter stream is set: the round must not be committed."""
+
+    stream: str
+    partition: int
+    offset: int
+    operator: str
+    error_class: str
+    message: str
+    traceback: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The one row that a container yields. `chunks` and heads are in wire form; `counters` by metric name."""
+
+    lane: int
+    tasks: list[TaskSummary] = []
+    chunks: list[Any] = []
+    state_files: list[str] = []
+    counters: dict[str, int] = {}
+    failure: Failure | None = None
+    notes: list[str] = []
+    timings_ms: dict[str, float] = {}
+    cut_short: bool = False
+    stopped: bool = False
+    error: str | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+_PLAN = msgspec.json.Decoder(ContainerPlan)
+_SUMMARY = msgspec.json.Decoder(Summary)
+
+
+def encoded(value: ContainerPlan | Summary) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def decoded_plan(data: bytes) -> ContainerPlan:
+    return _PLAN.decode(data)
+
+
+def decoded_summary(data: bytes) -> Summary:
+    return _SUMMARY.decode(data)

@@ -1,0 +1,251 @@
+"""Owns `Rows`: a batch of records on its way through a task's operators, in whatever form it is cheapest to keep.
+
+A key or value may exist as bytes (as read or to be written), as a typed Arrow array (as Spark gave it, or for vectorised
+work) and as Python objects (for record functions). Each form is made when first asked for and kept. Rows also carry where
+they came from (`ssp`, `offset`), so that a failure names its record, and their `rank`, the order in which the task takes
+them, so that a merge restores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.serde import Failures, Serde
+from headrace.record import Headers, Record
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+
+
+class Field:
+    """The keys or the values of some rows. At least one of `raw`, `typed` and `objects` is present."""
+
+    __slots__ = ("_objects", "_raw", "_typed", "serde")
+
+    def __init__(
+        self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None
+    ) -> None:
+        self.serde = serde
+        self._raw = raw
+        self._typed = typed
+        self._objects = objects
+
+    def __len__(self) -> int:
+        for form in (self._raw, self._typed, self._objects):
+            if form is not None:
+                return len(form)
+        raise AssertionError("a field without any form")
+
+    @property
+    def raw(self) -> Any:
+        """The bytes if they are at hand, else None."""
+        return self._raw
+
+    @property
+    def typed(self) -> Any:
+        return self._typed
+
+    @property
+    def only_raw(self) -> bool:
+        """Nothing but the bytes has been made so far."""
+        return self._raw is not None and self._typed is None and self._objects is None
+
+    def objects(self) -> tuple[list[Any], Failures]:
+        """Python values; at a failure the value is None."""
+        if self._objects is None:
+            if self._typed is not None:
+                self._objects = self._typed.to_pylist()
+            else:
+                objects, failures = _serde(self).decode_many(self._raw)
+                if failures:
+                    return objects, failures
+                self._objects = objects
+        return self._objects, []
+
+    def arrow(self) -> tuple[Any, Failures]:
+        """A typed Arrow array, of the serde's Spark type where it has one, else inferred from the values."""
+        if self._typed is None:
+            if self._objects is None and _serde(self).spark_type is not None:
+                typed, failures = _serde(self).decode_arrow(self._raw)
+                if failures:
+                    return typed, failures
+                self._typed = typed
+            else:
+                objects, failures = self.objects()
+                if failures:
+                    return None, failures
+                if self.serde is not None and self.serde.spark_type is not None:
+                    raw, failures = self.bytes()
+                    if failures:
+                        return None, failures
+                    self._typed, failures = self.serde.decode_arrow(raw)
+                    return self._typed, failures
+                self._typed = pa.array(objects)
+        return self._typed, []
+
+    def bytes(self) -> tuple[Any, Failures]:
+        """A binary array of the encoded values."""
+        if self._raw is None:
+            if self._typed is not None:
+                raw, failures = _serde(self).encode_arrow(self._typed)
+            else:
+                raw, failures = _serde(self).encode_many(self._objects or [])
+            if failures:
+                return raw, failures
+            self._raw = raw
+        return self._raw, []
+
+    def of_serde(self, serde: Serde) -> Field:
+        """The same values to be written by another serde."""
+        if self.serde is not None and self.serde.form == serde.form:
+            return self
+        if self._typed is not None and self._objects is None and self.serde is None:
+            return Field(serde, typed=self._typed)
+        objects, _ = self.objects()
+        return Field(serde, objects=objects)
+
+    def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        form = self._raw if self._raw is not None else self._typed
+        if form is not None:
+            if not form.null_count:
+                return np.zeros(len(form), bool)
+            return np.asarray(form.is_null().to_numpy(zero_copy_only=False), bool)
+        assert self._objects is not None
+        return np.fromiter((value is None for value in self._objects), bool, len(self._objects))
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Field:
+        arrow_indices = None if self._raw is None and self._typed is None else pa.array(indices)
+        return Field(
+            self.serde,
+            None if self._raw is None else self._raw.take(arrow_indices),
+            None if self._typed is None else self._typed.take(arrow_indices),
+            None if self._objects is None else [self._objects[i] for i in indices.tolist()],
+        )
+
+    def slice(self, start: int, stop: int) -> Field:
+        return Field(
+            self.serde,
+            None if self._raw is None else self._raw.slice(start, stop - start),
+            None if self._typed is None else self._typed.slice(start, stop - start),
+            None if self._objects is None else self._objects[start:stop],
+        )
+
+    @classmethod
+    def concat(cls, fields: Sequence[Field]) -> Field:
+        first = fields[0]
+        if len(fields) == 1:
+            return first
+        if all(field._raw is not None for field in fields):
+            return cls(first.serde, raw=pa.concat_arrays([_flat(field._raw) for field in fields]))
+        if all(field._typed is not None for field in fields) and len({str(field._typed.type) for field in fields}) == 1:
+            return cls(first.serde, typed=pa.concat_arrays([_flat(field._typed) for field in fields]))
+        return cls(first.serde, objects=[value for field in fields for value in field.objects()[0]])
+
+
+def _flat(array: Any) -> Any:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _serde(field: Field) -> Serde:
+    assert field.serde is not None, "these values have no serde; building the topology must have refused this"
+    return field.serde
+
+
+class Rows:
+    """Some records of one task. All arrays have one length.
+
+    `ssp`: index into the container's table of SSPs; `offset`, `timestamp_us`, `rank`: int64; `headers`: an Arrow array of
+    `HEADERS_TYPE` or None for no headers at all.
+    """
+
+    __slots__ = ("headers", "key", "offset", "rank", "ssp", "timestamp_us", "value")
+
+    def __init__(
+        self, ssp: Any, offset: Any, timestamp_us: Any, key: Field, value: Field, headers: Any = None, rank: Any = None
+    ) -> None:
+        self.ssp, self.offset, self.timestamp_us, self.rank = ssp, offset, timestamp_us, rank
+        self.key, self.value, self.headers = key, value, headers
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Rows:
+        if len(indices) == len(self) and (len(indices) == 0 or bool((np.diff(indices) == 1).all()) and indices[0] == 0):
+            return self
+        return Rows(
+            self.ssp[indices],
+            self.offset[indices],
+            self.timestamp_us[indices],
+            self.key.take(indices),
+            self.value.take(indices),
+            None if self.headers is None else self.headers.take(pa.array(indices)),
+            None if self.rank is None else self.rank[indices],
+        )
+
+    def where(self, mask: np.ndarray[Any, Any]) -> Rows:
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def without(self, positions: Sequence[int]) -> Rows:
+        mask = np.ones(len(self), bool)
+        mask[list(positions)] = False
+        return self.where(mask)
+
+    def slice(self, start: int, stop: int) -> Rows:
+        return Rows(
+            self.ssp[start:stop],
+            self.offset[start:stop],
+            self.timestamp_us[start:stop],
+            self.key.slice(start, stop),
+            self.value.slice(start, stop),
+            None if self.headers is None else self.headers.slice(start, stop - start),
+            None if self.rank is None else self.rank[start:stop],
+        )
+
+    def replaced(self, *, key: Field | None = None, value: Field | None = None, timestamp_us: Any = None) -> Rows:
+        return Rows(
+            self.ssp,
+            self.offset,
+            self.timestamp_us if timestamp_us is None else timestamp_us,
+            key or self.key,
+            value or self.value,
+            self.headers,
+            self.rank,
+        )
+
+    def header_tuples(self) -> list[Headers]:
+        if self.headers is None or self.headers.null_count == len(self.headers):
+            return [()] * len(self)
+        return [() if h is None else tuple((e["name"], e["value"]) for e in h) for h in self.headers.to_pylist()]
+
+    def records(self, streams: Sequence[tuple[str, int]]) -> list[Record]:
+        """One `Record` each; keys and values must decode (ask `Field.objects` first). `streams`: SSP to (stream, partition)."""
+        keys, values = self.key.objects()[0], self.value.objects()[0]
+        names = [streams[i] for i in self.ssp.tolist()]
+        return [
+            Record(key, value, time, headers, where[1], offset, where[0])
+            for key, value, time, headers, offset, where in zip(
+                keys, values, self.timestamp_us.tolist(), self.header_tuples(), self.offset.tolist(), names, strict=True
+            )
+        ]
+
+    @classmethod
+    def concat(cls, batches: Sequence[Rows]) -> Rows:
+        if len(batches) == 1:
+            return batches[0]
+        headers = None
+        if any(batch.headers is not None for batch in batches):
+            headers = pa.concat_arrays(
+                [_flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
+            )
+        return cls(
+            np.concatenate([batch.ssp for batch in batches]),
+            np.concatenate([batch.offset for batch in batches]),
+            np.concatenate([batch.timestamp_us for batch in batches]),
+            Field.concat([batch.key for batch in batches]),
+            Field.concat([batch.value for batch in batches]),
+            headers,
+            np.concatenate([batch.rank for batch in batches]) if batches[0].rank is not None else None,
+        )

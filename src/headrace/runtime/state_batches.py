@@ -1,0 +1,118 @@
+"""Owns the shape of state in flight: Arrow record batches of one database each, sorted by key, and merging them.
+
+A stream of such batches is sorted by (database, key), and no (database, key) stands twice in it. Columns: `db` string,
+`key` binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SCHEMA = pa.schema([("db", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
+BATCH_ROWS_MAX = 16_384
+BATCH_BYTES_MAX = 32 * 1024 * 1024
+VALUE_BYTES_MAX = 64 * 1024 * 1024
+
+
+def batch_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """One batch of `db`; `keys` are sorted, a None among `values` deletes."""
+    columns = [pa.repeat(pa.scalar(db, pa.string()), len(keys)), pa.array(keys, pa.binary())]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(values, pa.binary())], schema=SCHEMA)
+
+
+def batches_of(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
+    """`batch_of`, cut where a batch would grow too large."""
+    for start in range(0, len(keys), BATCH_ROWS_MAX):
+        yield from _cut(db, keys[start : start + BATCH_ROWS_MAX], values[start : start + BATCH_ROWS_MAX])
+
+
+def _cut(db: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
+    if len(keys) > 1 and sum(len(value) for value in values if value is not None) > BATCH_BYTES_MAX:
+        middle = len(keys) // 2
+        yield from _cut(db, keys[:middle], values[:middle])
+        yield from _cut(db, keys[middle:], values[middle:])
+    else:
+        yield batch_of(db, keys, values)
+
+
+def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[pa.RecordBatch]:
+    """The same from sorted entries, of which only a batch's worth is in memory at a time."""
+    remaining = iter(entries)
+    while chunk := list(islice(remaining, BATCH_ROWS_MAX)):
+        yield from _cut(db, [key for key, _ in chunk], [value for _, value in chunk])
+
+
+def batches_of_table(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """A table with the three columns, sorted by (db, key), as batches of one database each.
+
+    `db` may be dictionary-encoded. Values of a table are not cut by size: its batches are taken as they come.
+    """
+    plain = table.select(SCHEMA.names).cast(SCHEMA)
+    for batch in plain.to_batches(max_chunksize=BATCH_ROWS_MAX):
+        start = 0
+        for end in pc.run_end_encode(batch["db"]).run_ends.to_pylist():
+            yield batch.slice(start, end - start)
+            start = end
+
+
+def db_of(batch: pa.RecordBatch) -> str:
+    """The database that all rows of `batch` belong to."""
+    return str(batch.column(0)[0].as_py())
+
+
+@dataclass(slots=True)
+class _Front:
+    """What is left of a stream: its current batch, None at its end."""
+
+    rest: Iterator[pa.RecordBatch]
+    batch: pa.RecordBatch | None = None
+
+    def advance(self) -> None:
+        self.batch = next((batch for batch in self.rest if batch.num_rows), None)
+
+    def take(self, last_key: bytes) -> pa.RecordBatch:
+        """The rows whose keys are at most `last_key`; they leave the stream."""
+        assert self.batch is not None
+        batch, keys = self.batch, self.batch.column(1)
+        count = bisect_right(range(batch.num_rows), last_key, key=lambda row: keys[row].as_py())
+        if count == batch.num_rows:
+            self.advance()
+        else:
+            self.batch = batch.slice(count)
+        return batch.slice(0, count)
+
+
+def merged(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Several streams as one, oldest first: of the rows with one (database, key) the newest stream's stays.
+
+    Only one batch of each stream is in memory. In each step the batches at the front are cut at the smallest of their
+    last keys, so that no later batch can hold a key of this step: fronts [1 4 7] and [2 4] are cut at 4 and give
+    [1 2 4'], 4' being the second stream's; what is left is [7] and the second stream's next batch.
+    """
+    fronts = [_Front(iter(stream)) for stream in streams]
+    for front in fronts:
+        front.advance()
+    while live := [front for front in fronts if front.batch is not None]:
+        dbs = [db_of(front.batch) for front in live]
+        first_db = min(dbs)
+        here = [front for front, db in zip(live, dbs, strict=True) if db == first_db]
+        last_key = min(front.batch.column(1)[-1].as_py() for front in here if front.batch is not None)
+        parts = [part for front in here if (part := front.take(last_key)).num_rows]
+        yield parts[0] if len(parts) == 1 else _newest_of(parts)
+
+
+def _newest_of(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of `parts` (oldest first) sorted by key, the last of each key."""
+    ages = pa.concat_arrays([pa.repeat(pa.scalar(age, pa.int32()), part.num_rows) for age, part in enumerate(parts)])
+    table = pa.Table.from_batches(parts).append_column("age", ages)
+    rows = table.sort_by([("key", "ascending"), ("age", "ascending")]).combine_chunks()
+    keys = rows.column("key").chunk(0)
+    last_of_key = pa.concat_arrays([pc.not_equal(keys[:-1], keys[1:]), pa.array([True])])
+    kept = rows.drop_columns(["age"]).filter(last_of_key).combine_chunks()
+    return kept.to_batches()[0]

@@ -1,0 +1,203 @@
+"""Owns one task at work in one round: the context that its operators use, its state, and what it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model import topology as t
+from headrace.runtime.operators import Graph
+from headrace.runtime.operators.base import Reject
+from headrace.runtime.operators.process import ProcessOperator
+from headrace.runtime.operators.timers import Timers
+from headrace.runtime.plan import Program, TaskPlan
+from headrace.runtime.rows import HEADERS_TYPE, Rows
+from headrace.runtime.vectors import partitions_of
+
+StateOpener = Callable[[], AbstractContextManager[Any]]
+
+
+class Outputs:
+    """What a container writes, gathered per stream until the end of the round."""
+
+    def __init__(self, partition_counts: Mapping[str, int]) -> None:
+        self._counts = partition_counts
+        self._batches: dict[str, list[tuple[pa.RecordBatch, np.ndarray[Any, Any]]]] = {}
+        self.records: dict[str, int] = {}
+
+    def add(self, stream: str, batch: pa.RecordBatch, routing: Any, offsets: Any) -> None:
+        if stream not in self._counts:
+            known = ", ".join(sorted(self._counts)) or "none"
+            raise KeyError(f"output stream {stream!r} is not known to the plan (it knows: {known})")
+        partitions = partitions_of(routing, offsets, self._counts[stream])
+        self._batches.setdefault(stream, []).append((batch, partitions))
+        self.records[stream] = self.records.get(stream, 0) + batch.num_rows
+
+    def by_partition(self) -> Iterator[tuple[str, int, Any]]:
+        """(stream, partition, its records as one table), in the order in which they were emitted."""
+        for stream in sorted(self._batches):
+            table = pa.Table.from_batches([batch for batch, _ in self._batches[stream]])
+            partitions = np.concatenate([numbers for _, numbers in self._batches[stream]])
+            order = np.argsort(partitions, kind="stable")
+            ordered = table.take(pa.array(order))
+            present, starts = np.unique(partitions[order], return_index=True)
+            for number, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
+                yield stream, int(number), ordered.slice(start, stop - start)
+
+
+class TaskRun:
+    """One task in one round. It is the `Context` of its operators (`operators.base`)."""
+
+    def __init__(
+        self,
+        program: Program,
+        plan: TaskPlan,
+        streams: list[tuple[str, int]],
+        now_us: int,
+        outputs: Outputs,
+        open_state: StateOpener,
+        cache: dict[str, Any],
+        duration_us: Callable[[Any], int],
+    ) -> None:
+        self.task = plan.name
+        self.plan = plan
+        self.streams = streams
+        self.watermark_us = plan.watermark_us
+        self.now_us = now_us
+        self.duration_us = duration_us
+        self.counters: dict[str, int] = {}
+        self.rejects: dict[tuple[int, int, str], Reject] = {}
+        self.watermarks: dict[int, int] = {}
+        self.batch_keys: set[bytes] = set()
+        self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
+        self.resources: dict[str, Any] = cache.setdefault("resources", {})
+        self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
+        self._outputs = outputs
+        self._program = program
+        self._open_state = open_state
+        self._entered: AbstractContextManager[Any] | None = None
+        self._state: Any = None
+        self._rank = 0
+        self.graph = Graph(program.nodes, program.endpoints, self, self.watermarks)
+
+    # --- the context of the operators -------------------------------------------------------------------------------
+
+    def count(self, metric: str, by: int = 1) -> None:
+        self.counters[metric] = self.counters.get(metric, 0) + by
+
+    def reject(self, reject: Reject) -> None:
+        self.rejects.setdefault((reject.ssp, reject.offset, reject.operator), reject)
+
+    def late(self, ssp: int, offset: int, operator: str) -> None:
+        self.count("late_records")
+        if self._program.dead_letter is not None:
+            self.reject(Reject(ssp, offset, operator, "LateRecord", "the record came after its window had closed"))
+
+    def knows_stream(self, name: str) -> bool:
+        return name in self._program.partition_counts
+
+    def database(self, name: str) -> Any:
+        return self.state.database(name)
+
+    def emit(self, stream: str, key: Any, value: Any, timestamp_us: Any, headers: Any, routing: Any, offsets: Any) -> None:
+        batch = output_batch(key, value, timestamp_us, headers)
+        self._outputs.add(stream, batch, routing, offsets)
+
+    def savepoint(self) -> dict[str, int | None]:
+        """From here on `roll_back` takes back what a record did to state and timers."""
+        if self._program.stateful:
+            self.state.savepoint()
+        return dict(self.timers.earliest)
+
+    def roll_back(self, mark: dict[str, int | None]) -> None:
+        if self._program.stateful:
+            self.state.roll_back()
+        self.timers.earliest.update(mark)
+
+    def key_serde_of(self, operator: str) -> Any:
+        """The serde of the keys that reach an operator: that of its nearest ancestor which sets one."""
+        node = self._program.node(operator)
+        while node.parents:
+            node = self._program.node(node.parents[0])
+            serde = getattr(node, "key", None)
+            if serde is not None:
+                return serde
+        raise AssertionError(f"{operator}: no key serde on its path")
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """The task's state at its base, opened when first used."""
+        if self._state is None:
+            self._entered = self._open_state()
+            self._state = self._entered.__enter__()
+        return self._state
+
+    @property
+    def state_if_open(self) -> Any:
+        return self._state
+
+    def close(self) -> None:
+        if self._entered is not None:
+            entered, self._entered, self._state = self._entered, None, None
+            entered.__exit__(None, None, None)
+
+    # --- the round --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Fire what was due when the round began."""
+        self._fire("event", self.watermark_us)
+        self._fire("wall", self.now_us)
+
+    def _fire(self, clock: str, until_us: int | None) -> None:
+        by_operator: dict[str, list[tuple[int, bytes, str, str]]] = {}
+        for at_us, operator, key, name in self.timers.due(clock, until_us):
+            by_operator.setdefault(operator, []).append((at_us, key, name, clock))
+        for name, due in by_operator.items():
+            operator = self.graph.operators.get(name)
+            if isinstance(operator, ProcessOperator):
+                operator.fire(due)
+                self.count("timers_fired", len(due))
+            else:  # the operator was edited away while a timer was pending
+                self.count("timers_orphaned", len(due))
+
+    def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+        rows.rank = np.arange(self._rank, self._rank + len(rows))
+        self._rank += len(rows)
+        self.feed_ranked(endpoint, rows, prepared)
+        self.graph.batch_end()
+
+    def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+        self.count("records", len(rows))
+        if prepared:
+            self.graph.push_prepared(endpoint, rows)
+        else:
+            self.graph.push(endpoint, rows)
+
+    def finish(self) -> None:
+        self.graph.finish()
+        if self._state is not None:
+            self.timers.settle()
+
+
+def output_batch(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.RecordBatch:
+    """Records in the row shape of all systems (`ports`)."""
+    count = len(timestamp_us)
+    return pa.RecordBatch.from_arrays(
+        [
+            key.cast(pa.binary()) if key.type != pa.binary() else key,
+            value.cast(pa.binary()) if value.type != pa.binary() else value,
+            pa.array(timestamp_us, pa.int64()),
+            pa.nulls(count, HEADERS_TYPE) if headers is None else headers.cast(HEADERS_TYPE),
+        ],
+        names=["key", "value", "timestamp_us", "headers"],
+    )
+
+
+def is_table(node: t.Node) -> bool:
+    return isinstance(node, t.Source) and node.kind is t.SourceKind.TABLE

@@ -1,0 +1,143 @@
+"""Owns the checks of the machine: Python, Java, folders that can be written. Standard library only, so that they can
+run before anything else is imported; what is installed besides, and how Spark is set up, is not looked at here.
+
+The Makefile makes the same checks in `sh` before there is a Python to run this with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import SetupError
+
+PYTHON_LEAST = (3, 11)
+JAVA_LEAST = 17
+JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
+
+_JAVA_HINT = (
+    f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
+)
+_VERSION = re.compile(r'version "([^"]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class JavaFound:
+    """A Java that is new enough: the path of its `java`, its version as it prints it, and the number that counts."""
+
+    path: Path
+    version: str
+    major: int
+
+
+def checked_python(version: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """The running Python's version (or `version`); `SetupError` if it is older than Headrace supports."""
+    found = tuple(sys.version_info[:3]) if version is None else version
+    if found < PYTHON_LEAST:
+        raise SetupError(
+            f"Python {_dotted(found)} is too old: Headrace needs Python {_dotted(PYTHON_LEAST)} or newer",
+            f"install Python {_dotted(PYTHON_LEAST)} or newer and make the environment anew with it",
+        )
+    return found
+
+
+def checked_java(environ: Mapping[str, str]) -> JavaFound:
+    """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH.
+
+    `SetupError` if there is none, if it cannot be run, or if it is older than 17. JAVA_HOME is never passed over for
+    another Java: Spark would take it all the same.
+    """
+    path, origin = _java_path(environ)
+    text = _version_text(path, origin, environ)
+    matched = _VERSION.search(text)
+    major = java_major(matched.group(1)) if matched else None
+    if matched is None or major is None:
+        raise SetupError(f"{path}{origin} does not say its Java version: {_first_line(text)}", _JAVA_HINT)
+    version = matched.group(1)
+    if major < JAVA_LEAST:
+        raise SetupError(f"{path}{origin} is Java {version}: Spark needs Java {JAVA_LEAST} or newer", _JAVA_HINT)
+    return JavaFound(path, version, major)
+
+
+def java_major(version: str) -> int | None:
+    """The number that counts in a Java version, None if `version` is none.
+
+    >>> java_major("1.8.0_392"), java_major("17.0.15"), java_major("21-ea"), java_major("25")
+    (8, 17, 21, 25)
+    """
+    matched = re.match(r"(?:1\.)?(\d+)", version)  # up to Java 8 it was "1.8"
+    return int(matched.group(1)) if matched else None
+
+
+def checked_folder(path: Path | str, purpose: str) -> Path:
+    """Make the folder `path` if it is absent and try it with a file; gives its absolute path.
+
+    `SetupError` naming path, purpose and the reason if it cannot be made or written. Nothing is left behind in it.
+    """
+    folder = Path(path).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".headrace-check-"):
+            pass
+    except OSError as error:
+        # mkdir of a folder below a plain file says NotADirectory, of one that is a plain file FileExists
+        reason = "it is a file" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
+        raise SetupError(
+            f"folder {folder} for {purpose} cannot be written: {reason}",
+            "choose another folder, or make this one writable for the user who runs Headrace",
+        ) from None
+    return folder
+
+
+def _java_path(environ: Mapping[str, str]) -> tuple[Path, str]:
+    """The `java` to look at, and where it comes from as a text for messages."""
+    home = environ.get("JAVA_HOME", "").strip()
+    if home:
+        path = Path(home) / "bin" / "java"
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise SetupError(f"JAVA_HOME is {home}, but there is no bin/java in it that can be run", _JAVA_HINT)
+        return path, " (from JAVA_HOME)"
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if found is None:
+        raise SetupError("Java is missing: JAVA_HOME is not set and there is no java on PATH", _JAVA_HINT)
+    return Path(found), ""
+
+
+def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
+    """What `java -version` prints (it does so on the error stream; options in JAVA_TOOL_OPTIONS come before it)."""
+    try:
+        done = subprocess.run(
+            [str(path), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=JAVA_ANSWER_S_MAX,
+            env=dict(environ),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        message = f"{path}{origin} gave no answer to -version in {JAVA_ANSWER_S_MAX} seconds"
+        raise SetupError(message, _JAVA_HINT) from None
+    except OSError as error:
+        raise SetupError(f"{path}{origin} cannot be run: {error.strerror or error}", _JAVA_HINT) from None
+    text = done.stderr + done.stdout
+    if done.returncode != 0:
+        # macOS has a stub at /usr/bin/java that only says where to get one
+        raise SetupError(f"{path}{origin} does not run (status {done.returncode}): {_first_line(text)}", _JAVA_HINT)
+    return text
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "it says nothing")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,246 @@
+"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids.
+
+Both the runtime and the adapters use them, so they stand at the level of the ports. Every document carries `wire`, the
+number of its form; SSPs and task names stand as their texts; maps are sorted, so equal values give equal bytes. A
+document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import StorageError
+from headrace.model.checkpoint import Checkpoint, Head, RoundId
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
+from headrace.model.streams import SystemStreamPartition
+from headrace.model.tasks import TaskName
+
+WIRE = 1  # raised whenever a form below changes; a reader refuses what is newer than itself
+
+_T = TypeVar("_T")
+_JSON_ERRORS = (msgspec.DecodeError, msgspec.ValidationError, ValueError, UnicodeError)
+
+
+class _Form(msgspec.Struct, frozen=True):
+    wire: int
+
+
+class _RoundIdForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    round_id: RoundId
+
+
+class _HeadForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    head: Head
+
+
+class _CheckpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    task: str
+    round_id: RoundId
+    job_model_version: int
+    positions: dict[str, int]
+    head: Head | None
+    watermarks: dict[str, int]
+    event_timer_us: int | None
+    wall_timer_us: int | None
+    spent_startpoints: tuple[str, ...]
+
+
+class _TaskForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    ssps: tuple[str, ...]
+
+
+class _ContainerForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    lane: int
+    processor_id: str | None
+    location_id: str | None
+    tasks: tuple[_TaskForm, ...]
+
+
+class _SubTopologyForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str | None
+    containers: tuple[_ContainerForm, ...]
+
+
+class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    application: str
+    version: int
+    elasticity_factor: int
+    partition_counts: dict[str, int]
+    stores: dict[str, str]
+    sub_topologies: tuple[_SubTopologyForm, ...]
+
+
+class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    id: str
+    ssp: str
+    task: str | None
+    position_type: PositionType
+    position: int | None
+    written_by: str
+    written_at_us: int
+
+
+def encode_round_id(round_id: RoundId) -> bytes:
+    return msgspec.json.encode(_RoundIdForm(WIRE, round_id))
+
+
+def decode_round_id(data: bytes | str, what: str = "round id") -> RoundId:
+    """The value that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
+    return _decoded(data, _RoundIdForm, what).round_id
+
+
+def encode_head(head: Head) -> bytes:
+    return msgspec.json.encode(_HeadForm(WIRE, head))
+
+
+def decode_head(data: bytes | str, what: str = "head") -> Head:
+    """See `decode_round_id`."""
+    return _decoded(data, _HeadForm, what).head
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(
+        _CheckpointForm(
+            wire=WIRE,
+            task=str(checkpoint.task),
+            round_id=checkpoint.round_id,
+            job_model_version=checkpoint.job_model_version,
+            positions=_by_text(checkpoint.positions),
+            head=checkpoint.head,
+            watermarks=_by_text(checkpoint.watermarks),
+            event_timer_us=checkpoint.event_timer_us,
+            wall_timer_us=checkpoint.wall_timer_us,
+            spent_startpoints=checkpoint.spent_startpoints,
+        )
+    )
+
+
+def decode_checkpoint(data: bytes | str, what: str = "checkpoint") -> Checkpoint:
+    """See `decode_round_id`."""
+    form = _decoded(data, _CheckpointForm, what)
+    try:
+        return Checkpoint(
+            task=TaskName.parse(form.task),
+            round_id=form.round_id,
+            job_model_version=form.job_model_version,
+            positions=_by_ssp(form.positions),
+            head=form.head,
+            watermarks=_by_ssp(form.watermarks),
+            event_timer_us=form.event_timer_us,
+            wall_timer_us=form.wall_timer_us,
+            spent_startpoints=form.spent_startpoints,
+        )
+    except ValueError as error:
+        raise _malformed(what, error) from error
+
+
+def encode_job_model(model: JobModel) -> bytes:
+    return msgspec.json.encode(
+        _JobModelForm(
+            wire=WIRE,
+            application=model.application,
+            version=model.version,
+            elasticity_factor=model.elasticity_factor,
+            partition_counts=dict(sorted(model.partition_counts.items())),
+            stores=dict(sorted(model.stores.items())),
+            sub_topologies=tuple(_sub_topology_form(sub) for sub in model.sub_topologies),
+        )
+    )
+
+
+def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
+    """See `decode_round_id`."""
+    form = _decoded(data, _JobModelForm, what)
+    try:
+        return JobModel(
+            application=form.application,
+            version=form.version,
+            sub_topologies=tuple(_sub_topology(sub) for sub in form.sub_topologies),
+            partition_counts=form.partition_counts,
+            stores=form.stores,
+            elasticity_factor=form.elasticity_factor,
+        )
+    except ValueError as error:
+        raise _malformed(what, error) from error
+
+
+def encode_startpoint(entry: StartpointEntry) -> bytes:
+    return msgspec.json.encode(
+        _StartpointForm(
+            wire=WIRE,
+            id=entry.id,
+            ssp=str(entry.key.ssp),
+            task=None if entry.key.task is None else str(entry.key.task),
+            position_type=entry.startpoint.position_type,
+            position=entry.startpoint.position,
+            written_by=entry.written_by,
+            written_at_us=entry.written_at_us,
+        )
+    )
+
+
+def decode_startpoint(data: bytes | str, what: str = "startpoint") -> StartpointEntry:
+    """See `decode_round_id`."""
+    form = _decoded(data, _StartpointForm, what)
+    try:
+        task = None if form.task is None else TaskName.parse(form.task)
+        key = StartpointKey(SystemStreamPartition.parse(form.ssp), task)
+        startpoint = Startpoint(form.position_type, form.position)
+    except ValueError as error:
+        raise _malformed(what, error) from error
+    return StartpointEntry(form.id, key, startpoint, form.written_by, form.written_at_us)
+
+
+def _decoded(data: bytes | str, form: type[_T], what: str) -> _T:
+    try:
+        wire = msgspec.json.decode(data, type=_Form).wire
+        if wire == WIRE:
+            return msgspec.json.decode(data, type=form)
+    except _JSON_ERRORS as error:
+        raise _malformed(what, error) from error
+    raise StorageError(
+        f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
+        "run it with the version of Headrace that wrote it, or a newer one",
+    )
+
+
+def _malformed(what: str, error: Exception) -> StorageError:
+    return StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace")
+
+
+def _by_text(values: Mapping[SystemStreamPartition, int]) -> dict[str, int]:
+    return {str(ssp): values[ssp] for ssp in sorted(values)}
+
+
+def _by_ssp(values: Mapping[str, int]) -> dict[SystemStreamPartition, int]:
+    return {SystemStreamPartition.parse(text): value for text, value in values.items()}
+
+
+def _sub_topology_form(sub: SubTopologyModel) -> _SubTopologyForm:
+    return _SubTopologyForm(sub.name, tuple(_container_form(container) for container in sub.containers))
+
+
+def _container_form(container: ContainerModel) -> _ContainerForm:
+    tasks = tuple(_TaskForm(str(task.name), tuple(map(str, task.ssps))) for task in container.tasks)
+    return _ContainerForm(container.lane, container.processor_id, container.location_id, tasks)
+
+
+def _sub_topology(form: _SubTopologyForm) -> SubTopologyModel:
+    return SubTopologyModel(form.name, tuple(_container(container) for container in form.containers))
+
+
+def _container(form: _ContainerForm) -> ContainerModel:
+    tasks = tuple(
+        TaskModel(TaskName.parse(task.name), tuple(map(SystemStreamPartition.parse, task.ssps))) for task in form.tasks
+    )
+    return ContainerModel(form.lane, tasks, form.processor_id, form.location_id)

@@ -1,0 +1,73 @@
+"""Owns turning configuration into adapters: the one place that knows which technology stands behind which port.
+
+What a command needs that reads no records (status, tasks, checkpoints) imports neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.config import Config, load_config
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headrace.adapters.log.system import LogSystem
+    from headrace.runtime.job import Job
+
+
+def open_system(url: str, *, create: bool = True) -> LogSystem:
+    """Open a system by its URL, `log:DIR`; use it in a `with`. `create=False` refuses a folder that holds no log."""
+    if not isinstance(url, str) or not url.startswith("log:") or url == "log:":
+        raise ConfigError(f"system {url!r}: expected log:FOLDER, such as log:./data")
+    system = importlib.import_module("headrace.adapters.log.system")
+    opened: LogSystem = system.open_system(url, create=create)
+    return opened
+
+
+def config_of(app: Any, overrides: Sequence[str] = (), app_dir: Path | None = None) -> Config:
+    """An application's configuration, all five places merged."""
+    return load_config(app_dir or getattr(app, "folder", None), os.environ, app.config_arguments, list(overrides))
+
+
+def start(
+    app: Any,
+    until: str | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    config: Config | None = None,
+    engine: Any = None,
+    log: Callable[[str], None] | None = None,
+) -> Job:
+    """Start an application; see `runtime.job.Job`."""
+    if until not in (None, "caught-up"):
+        raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
+    launch = importlib.import_module("headrace.wiring.launch")
+    job: Job = launch.started(app, config or config_of(app, overrides), until, engine, log)
+    return job
+
+
+def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
+    """Start an application, show its progress, and wait for its end; SIGINT and SIGTERM stop it. Its last status."""
+    launch = importlib.import_module("headrace.wiring.launch")
+    status: dict[str, Any] = launch.run(app, until, **options)
+    return status
+
+
+def spark_session(app: Any) -> Any:
+    """The Spark session of an application, started if there is none."""
+    launch = importlib.import_module("headrace.wiring.launch")
+    return launch.session_of(app, config_of(app))[0]
+
+
+def preview(target: Any, n: int = 20) -> Any:
+    previews = importlib.import_module("headrace.wiring.previews")
+    return previews.preview(target, n)
+
+
+def open_state(app: Any, name: str) -> Any:
+    states = importlib.import_module("headrace.wiring.states")
+    return states.open_state(app, name)

@@ -1,0 +1,227 @@
+"""Owns the launch of a job: system, session, engine, plan, rounds, threads; and running it in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.adapters.log import processes
+from headrace.config import Config
+from headrace.core.resolution import Sides, has_open_types, resolved
+from headrace.core.sub_topologies import has_state, sub_topologies_of
+from headrace.dsl.serdes import serde_of_spark_type
+from headrace.dsl.windowed import Windowed
+from headrace.errors import NotSupportedError, StateError
+from headrace.model.serde import Serde
+from headrace.model.topology import Node, Source, Topology
+from headrace.runtime.job import Job
+from headrace.runtime.progress import shown
+from headrace.runtime.rounds import Place, Rounds
+from headrace.runtime.startup import planned
+from headrace.runtime.state_files import StateFiles
+from headrace.runtime.state_garbage import StateGarbage
+from headrace.runtime.steps import reached
+from headrace.setup_check import checked_folder
+from headrace.wiring import open_system
+
+LOG = logging.getLogger("headrace")
+
+
+def started(app: Any, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
+    """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
+    say = log or LOG.info
+    topology: Topology = app.topology()
+    _refuse_what_is_not_there_yet(config)
+    stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
+    system = open_system(config.system)
+    closers: list[Callable[[], None]] = [system.close]
+    try:
+        root = Path(config.system.removeprefix("log:")).absolute()
+        state_uri = config.state_uri or str(root.parent / ".headrace" / "state")
+        if stateful:
+            checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
+        own_engine = engine is None
+        if own_engine:
+            say("starting Spark")
+            engine = spark_engine(app, config)
+            closers.append(engine.close)
+        topology, sides = resolved_topology(topology, engine)
+        run_id = uuid.uuid4().hex
+        store = system.job_store(app.name, reached)
+        epoch = store.acquire(processes.this_process(run_id, _now_us()), _now_us())
+        closers.append(lambda: store.release(epoch))
+        reached("start", 4)
+        plan = planned(topology, sides, config, system, store, epoch, engine.slots, say)
+        for note in plan.notes:
+            say(note)
+        files = StateFiles(state_uri)
+        garbage = StateGarbage(files, app.name, config.keep_state_versions)
+        garbage.collect_orphans(plan.checkpoints.values())
+        reached("start", 12)
+        place = Place(
+            run_id,
+            processes.boot_id(),
+            str(Path(config.local_store_dir).absolute()),
+            state_uri,
+            str(root),
+            root / "staging" / app.name,
+            config.max_round_ms / 1000,
+        )
+        all_rounds = [
+            Rounds(
+                sub,
+                plan.model.sub_topology(sub.name),
+                plan.programs[sub.name],
+                plan.checkpoints,
+                epoch,
+                plan.model.version,
+                system,
+                store,
+                engine,
+                place,
+                config.max_records_per_round_of(sub.name),
+                engine.slots,
+            )
+            for sub in plan.subs
+        ]
+        closers.remove(closers[-1])  # from here on the job gives the application back
+        return Job(
+            plan,
+            all_rounds,
+            store,
+            engine,
+            trigger_s=config.trigger_interval_ms / 1000,
+            idle_timeout_s=config.idle_timeout_s,
+            until=until,
+            collect=lambda rounds: garbage.committed(rounds.sub.name, rounds.checkpoints.values()),
+            close=lambda: _close(closers),
+        ).start()
+    except BaseException:
+        _close(closers)
+        raise
+
+
+def _close(closers: list[Callable[[], None]]) -> None:
+    while closers:
+        try:
+            closers.pop()()
+        except Exception as error:
+            LOG.warning("while closing: %s", error)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _refuse_what_is_not_there_yet(config: Config) -> None:
+    if config.elasticity_factor != 1:
+        raise NotSupportedError(
+            f"elasticity_factor = {config.elasticity_factor}: virtual tasks are not there yet", "leave it at 1"
+        )
+    if config.coordinator is not None:
+        raise NotSupportedError(
+            f"coordinator = {config.coordinator!r}: groups of processes are not there yet", "leave it unset"
+        )
+    if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
+        raise StateError(
+            f"state_uri {config.state_uri!r}: the embedded log keeps state on this machine's file system",
+            "give a folder",
+        )
+
+
+def session_of(app: Any, config: Config) -> tuple[Any, bool]:
+    """The session to run in, and whether it is ours to stop."""
+    from headrace.adapters.spark import session
+
+    held = getattr(app, "_headrace_session", None)
+    if held is not None:
+        return held, False
+    if app.spark_given is not None:
+        made, ours = session.taken(app.spark_given), False
+    else:
+        folder = getattr(app, "folder", None)
+        made = session.started(
+            {f"spark.{name}": value for name, value in config.spark.items()},
+            app.name,
+            session.default_log_dir(config.local_store_dir),
+            [str(folder)] if folder else [],
+        )
+        ours = True
+    app._headrace_session = made
+    return made, ours
+
+
+def spark_engine(app: Any, config: Config) -> Any:
+    from headrace.adapters.spark.engine import SparkEngine
+    from headrace.wiring.prefix import prepared_rows, read_prefix
+    from headrace.wiring.worker import run_spark_container
+
+    made, ours = session_of(app, config)
+
+    def close_session() -> None:
+        if ours:
+            app._headrace_session = None
+
+    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session)
+
+
+def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
+    """The topology with all serdes known; Spark is asked only where there are expressions."""
+
+    def windowed(serde: Serde) -> Serde:
+        return Windowed(serde)
+
+    def no_types(source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
+        raise NotSupportedError(
+            f"{chain[-1].name!r} is a Spark expression: it needs Spark", "run the job on Spark, or use a function"
+        )
+
+    types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
+    made: tuple[Topology, dict[str, Sides]] = resolved(topology, types_of, serde_of_spark_type, windowed)
+    return made
+
+
+def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
+    """Run in the foreground with a progress display, until the end or a signal. Raises what ended the job."""
+    from headrace import wiring
+
+    progress = options.pop("progress", True)
+    job = wiring.start(app, until, **options)
+    stopped = threading.Event()
+    before = _on_signals(stopped)
+    try:
+        with shown(job, sys.stderr, enabled=progress):
+            while job.is_running and not stopped.is_set():
+                try:
+                    job.wait(0.1)
+                except TimeoutError:
+                    continue
+        if stopped.is_set():
+            job.stop()
+        job.wait(30)
+    finally:
+        if job.is_running:
+            job.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return job.status()
+
+
+def _on_signals(stopped: threading.Event) -> dict[int, Any]:
+    """Ask for a clean stop at SIGINT and SIGTERM; only a program's main thread may."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.set()
+
+    return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+
+

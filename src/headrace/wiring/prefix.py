@@ -1,0 +1,163 @@
+"""Owns the worker's two ends of a Column prefix: reading a source into typed rows, and taking up what comes out.
+
+A record that does not decode never enters Spark's engine. The reader notes it in the round's staging folder, and the
+container, which reads that after all its rows have come, rejects it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.adapters.log.data_files import read_range
+from headrace.model.topology import Source
+from headrace.runtime.operators.base import Reject
+from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
+from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+from headrace.wiring.worker import chunks_of
+
+_REJECTS = msgspec.json.Decoder(list[Reject])
+
+
+def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.RecordBatch]:
+    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`)."""
+    plan = decoded_plan(payload)
+    source = program.node(program.endpoints[endpoint].source)
+    assert isinstance(source, Source)
+    rejects: list[Reject] = []
+    known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
+    lowest: dict[int, int] = {}
+    for task in plan.tasks:
+        for ssp, position in task.positions.items():
+            lowest[ssp] = min(position, lowest.get(ssp, position))
+    for piece in plan.ranges:
+        if plan.ssps[piece.ssp][1] != source.stream:
+            continue
+        start = max(piece.start, lowest.get(piece.ssp, piece.start))
+        for offset, batch in read_range(Path(plan.log_root), chunks_of(piece.chunks), start, piece.end):
+            if os.path.exists(plan.stop_flag):
+                return
+            yield from _typed(plan, source, piece.ssp, offset, batch, known, rejects)
+    if rejects:
+        _note(plan, endpoint, rejects)
+
+
+def _typed(
+    plan: ContainerPlan,
+    source: Source,
+    ssp: int,
+    offset: int,
+    batch: pa.RecordBatch,
+    known: set[tuple[int, int]],
+    rejects: list[Reject],
+) -> Iterator[pa.RecordBatch]:
+    offsets = np.arange(offset, offset + batch.num_rows)
+    key, key_failures = _decoded(source.key, batch.column("key"))
+    value, value_failures = _decoded(source.value, batch.column("value"))
+    failures = dict(value_failures) | dict(key_failures)
+    bad = set(failures) | {i for i, o in enumerate(offsets.tolist()) if known and (ssp, o) in known}
+    for index, error in sorted(failures.items()):
+        rejects.append(Reject(ssp, int(offsets[index]), source.name, type(error).__name__, str(error)))
+    count = batch.num_rows
+    columns = [
+        pa.array(np.full(count, ssp, np.int32)),
+        pa.array(np.full(count, plan.ssps[ssp][2], np.int32)),
+        pa.array(offsets),
+        batch.column("timestamp_us"),
+        batch.column("headers"),
+        batch.column("key"),
+        batch.column("value"),
+        key,
+        value,
+    ]
+    names = ["ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value", "key", "value"]
+    typed = pa.RecordBatch.from_arrays(columns, names=names)
+    if bad:
+        mask = np.ones(count, bool)
+        mask[sorted(bad)] = False
+        typed = typed.filter(pa.array(mask))
+    if typed.num_rows:
+        yield typed
+
+
+def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
+    if serde is None:
+        return data, []
+    if serde.spark_type is not None:
+        typed, failures = serde.decode_arrow(data)
+        return typed, failures
+    _, failures = serde.decode_many(data)
+    failed = [i for i, _ in failures]
+    if failed:
+        mask = np.zeros(len(data), bool)
+        mask[failed] = True
+        data = pa.array([None if m else d for m, d in zip(mask.tolist(), data.to_pylist(), strict=True)], pa.binary())
+    return data.cast(pa.string()), failures
+
+
+def _note(plan: ContainerPlan, endpoint: int, rejects: list[Reject]) -> None:
+    """One file per endpoint and lane; a second attempt writes the same, so the rename may happen twice."""
+    folder = Path(plan.stop_flag).parent
+    path = folder / f"rejects-{endpoint}-{plan.lane}.json"
+    temporary = folder / f"{path.name}.{os.getpid()}"
+    temporary.write_bytes(msgspec.json.encode(rejects))
+    temporary.rename(path)
+
+
+class NotedRejects:
+    """What readers of this round noted for a container, read when asked for: after all rows have come."""
+
+    def __init__(self, plan: ContainerPlan, program: Program) -> None:
+        self._plan, self._program = plan, program
+
+    def __iter__(self) -> Iterator[Reject]:
+        folder = Path(self._plan.stop_flag).parent
+        for endpoint in range(len(self._program.endpoints)):
+            path = folder / f"rejects-{endpoint}-{self._plan.lane}.json"
+            if path.exists():
+                yield from _REJECTS.decode(path.read_bytes())
+
+
+def prepared_rows(
+    payload: bytes, program: Program, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, int, Rows]]:
+    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes."""
+    chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
+    single = len(chained) == 1
+    for batch in batches:
+        endpoints = batch.column("endpoint").to_numpy()
+        ssps = batch.column("ssp").to_numpy()
+        for start, stop in _runs(endpoints, ssps):
+            column = int(endpoints[start])
+            endpoint = chained[0] if single else column
+            yield endpoint, int(ssps[start]), _rows(batch.slice(start, stop - start), program, endpoint, column)
+
+
+def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:
+    if not len(ssps):
+        return
+    cuts = np.flatnonzero((np.diff(ssps) != 0) | (np.diff(endpoints) != 0)) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(ssps)], strict=True)
+
+
+def _rows(batch: pa.RecordBatch, program: Program, endpoint: int, column: int) -> Rows:
+    side = program.endpoint_sides[endpoint]
+    key, value, headers = batch.column(f"key_{column}"), batch.column(f"value_{column}"), batch.column("headers")
+    return Rows(
+        batch.column("ssp").to_numpy().astype(np.int32),
+        batch.column("offset").to_numpy(),
+        batch.column("timestamp_us").to_numpy(),
+        Field(side.key, typed=key) if side.key_changed else Field(side.key, raw=_binary(key)),
+        Field(side.value, typed=value) if side.value_changed else Field(side.value, raw=_binary(value)),
+        None if headers.null_count == len(headers) else headers.cast(HEADERS_TYPE),
+    )
+
+
+def _binary(array: Any) -> Any:
+    return array if array.type == pa.binary() else array.cast(pa.binary())

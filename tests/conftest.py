@@ -1,0 +1,43 @@
+"""What all tests share: hypothesis profiles, a clean environment, and the rule for servers that are missing.
+
+Spark is not started here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+# Shared machines are slow at random: a deadline per example would fail tests that are right.
+settings.register_profile("laptop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# In CI the examples are the same at each run, so that a failure is the change's and can be had again.
+settings.register_profile("ci", settings.get_profile("laptop"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("laptop"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "laptop"))
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's shell decides a test; the suite's own switches (HEADRACE_TEST_*) stay."""
+    for variable in list(os.environ):
+        if variable.startswith("HEADRACE_") and not variable.startswith("HEADRACE_TEST_"):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def without_server() -> Callable[[str, str], NoReturn]:
+    """`without_server("Kafka", why)` ends a test whose server is missing: skipped on a laptop, failed in CI."""
+
+    def end(server: str, why: str) -> NoReturn:
+        text = f"{server} is missing: {why}"
+        if IN_CI:
+            pytest.fail(text, pytrace=False)
+        pytest.skip(text)
+
+    return end

@@ -1,0 +1,164 @@
+"""What every implementation of `headrace.ports.JobStore` must do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.errors import FencedError, JobHeldError, StorageError
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.ports import Holder, RoundCommit
+
+S = 1_000_000
+ELSEWHERE = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+SECOND = replace(ELSEWHERE, run_id="run-2", pid=18)
+
+
+def task(number: int) -> TaskName:
+    return TaskName(PartitionGroup(number))
+
+
+def model(tasks: int = 2, version: int = 1) -> JobModel:
+    tasks_ = tuple(TaskModel(task(n), (SSP("log", "flights", n),)) for n in range(tasks))
+    return JobModel("delays", version, (SubTopologyModel(None, (ContainerModel(0, tasks_),)),), {"flights": tasks})
+
+
+def checkpoint(number: int, epoch: int, round_: int, position: int, version: int = 1) -> Checkpoint:
+    return Checkpoint(task(number), RoundId(epoch, None, round_), version, {SSP("log", "flights", number): position})
+
+
+def commit(epoch: int, round_: int, position: int, base: RoundId | None, **other: Any) -> RoundCommit:
+    made = checkpoint(0, epoch, round_, position)
+    return RoundCommit(made.round_id, (made,), (), bases={made.task: base}, **other)
+
+
+class TestHolding:
+    def test_nobody_holds_a_new_application(self, job_store: Any) -> None:
+        assert (job_store.holder(), job_store.job_model(), job_store.checkpoints()) == (None, None, {})
+
+    def test_the_first_takes_it(self, job_store: Any) -> None:
+        assert job_store.acquire(ELSEWHERE, 5 * S) == 1
+        assert job_store.holder() == replace(ELSEWHERE, heartbeat_us=5 * S)
+
+    def test_a_second_is_refused_while_the_first_is_heard_of(self, job_store: Any) -> None:
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        job_store.heartbeat(epoch, 5 * S)
+        with pytest.raises(
+            JobHeldError, match=r"process 17 on host another-host since 1970-01-01 00:00:00 UTC.* 10.0 s"
+        ):
+            job_store.acquire(SECOND, 15 * S)
+        assert job_store.holder() == replace(ELSEWHERE, heartbeat_us=5 * S)
+        job_store.heartbeat(epoch, 16 * S)
+
+    def test_a_silent_one_is_taken_over_and_fenced(self, job_store: Any) -> None:
+        first = job_store.acquire(ELSEWHERE, 0)
+        second = job_store.acquire(SECOND, 10 * S + 1)
+        assert second > first
+        with pytest.raises(FencedError):
+            job_store.heartbeat(first, 11 * S)
+        job_store.release(first)  # no error, and no effect
+        assert job_store.holder() == replace(SECOND, heartbeat_us=10 * S + 1)
+
+    def test_a_released_one_is_free_at_once(self, job_store: Any) -> None:
+        first = job_store.acquire(ELSEWHERE, 0)
+        job_store.release(first)
+        assert job_store.holder() is None
+        assert job_store.acquire(SECOND, 1) > first
+
+    def test_the_same_run_takes_it_again_with_a_new_epoch(self, job_store: Any) -> None:
+        first = job_store.acquire(ELSEWHERE, 0)
+        assert job_store.acquire(ELSEWHERE, 1) > first
+        with pytest.raises(FencedError):
+            job_store.commit_job_model(first, model(), ())
+
+    def test_applications_are_apart(self, system: Any, job_store: Any) -> None:
+        job_store.acquire(ELSEWHERE, 0)
+        other = system.job_store("other")
+        other.acquire(SECOND, 0)
+        assert other.holder().run_id == "run-2"
+        assert job_store.holder().run_id == "run-1"
+
+
+class TestPlan:
+    def test_model_and_starts_are_read_back(self, job_store: Any) -> None:
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        starts = [checkpoint(1, epoch, 0, 7), checkpoint(0, epoch, 0, 3)]
+        job_store.commit_job_model(epoch, model(), starts)
+        assert job_store.job_model() == model()
+        assert job_store.checkpoints() == {task(0): starts[1], task(1): starts[0]}
+
+    def test_a_new_model_keeps_the_checkpoints_of_its_tasks_only(self, job_store: Any) -> None:
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        starts = [checkpoint(n, epoch, 0, n) for n in range(3)]
+        job_store.commit_job_model(epoch, model(3), starts)
+        new = checkpoint(1, epoch, 0, 9, version=2)
+        job_store.commit_job_model(epoch, model(2, version=2), [new])
+        assert job_store.job_model() == model(2, version=2)
+        assert job_store.checkpoints() == {task(0): starts[0], task(1): new}
+
+    def test_an_old_epoch_changes_nothing(self, job_store: Any) -> None:
+        old = job_store.acquire(ELSEWHERE, 0)
+        epoch = job_store.acquire(ELSEWHERE, 1)
+        job_store.commit_job_model(epoch, model(), [checkpoint(0, epoch, 0, 0)])
+        with pytest.raises(FencedError, match="epoch is 1, the current one is 2"):
+            job_store.commit_job_model(old, model(1, 2), [checkpoint(0, old, 0, 5)])
+        assert job_store.job_model() == model()
+        assert job_store.checkpoints()[task(0)].round_id.epoch == epoch
+
+
+class TestRounds:
+    @pytest.fixture
+    def epoch(self, job_store: Any) -> int:
+        epoch: int = job_store.acquire(ELSEWHERE, 0)
+        job_store.commit_job_model(epoch, model(), [checkpoint(n, epoch, 0, 0) for n in range(2)])
+        return epoch
+
+    def test_a_round_replaces_the_checkpoints_that_it_names(self, job_store: Any, epoch: int) -> None:
+        head = Head(1, (StateFile("f-1", StateFileKind.DELTA, 10, 2, "00ff"),))
+        made = replace(checkpoint(0, epoch, 1, 10), head=head, watermarks={SSP("log", "flights", 0): 5})
+        start = RoundId(epoch, None, 0)
+        job_store.commit_round(RoundCommit(made.round_id, (made,), (), bases={task(0): start}))
+        assert job_store.checkpoints() == {task(0): made, task(1): checkpoint(1, epoch, 0, 0)}
+
+    def test_an_old_epoch_is_fenced(self, job_store: Any, epoch: int) -> None:
+        job_store.acquire(ELSEWHERE, 1)
+        before = job_store.checkpoints()
+        with pytest.raises(FencedError):
+            job_store.commit_round(commit(epoch, 1, 10, RoundId(epoch, None, 0)))
+        assert job_store.checkpoints() == before
+
+    def test_another_base_is_fenced(self, job_store: Any, epoch: int) -> None:
+        job_store.commit_round(commit(epoch, 1, 10, RoundId(epoch, None, 0)))
+        before = job_store.checkpoints()
+        for base in (RoundId(epoch, None, 0), None, RoundId(epoch, "other", 1)):
+            with pytest.raises(FencedError, match="Partition_0"):
+                job_store.commit_round(commit(epoch, 2, 20, base))
+        assert job_store.checkpoints() == before
+        job_store.commit_round(commit(epoch, 2, 20, RoundId(epoch, None, 1)))
+
+    def test_another_job_model_is_fenced(self, job_store: Any, epoch: int) -> None:
+        job_store.commit_job_model(epoch, model(2, version=2), ())
+        with pytest.raises(FencedError, match="job model 1, the current one is 2"):
+            job_store.commit_round(commit(epoch, 1, 10, RoundId(epoch, None, 0)))
+
+    def test_a_missing_state_file_refuses_the_commit(self, job_store: Any, epoch: int, tmp_path: Any) -> None:
+        there = tmp_path / "there"
+        there.touch()
+        base = RoundId(epoch, None, 0)
+        with pytest.raises(StorageError, match="gone is missing"):
+            job_store.commit_round(commit(epoch, 1, 10, base, state_files=(str(there), str(tmp_path / "gone"))))
+        assert job_store.checkpoints()[task(0)].round_id == base
+        job_store.commit_round(commit(epoch, 1, 10, base, state_files=(str(there),)))
+
+
+def test_status_is_kept_by_sub_topology(job_store: Any) -> None:
+    assert job_store.status() == {}
+    job_store.publish_status(None, {"round": 1})
+    job_store.publish_status("by-carrier", {"lag": {"a": [1, None]}})
+    job_store.publish_status(None, {"round": 2})
+    assert job_store.status() == {"source": {"round": 2}, "by-carrier": {"lag": {"a": [1, None]}}}

@@ -1,0 +1,158 @@
+"""What a topology looks like in words and as a picture, held against golden files.
+
+`HEADRACE_TEST_REWRITE_GOLDEN=1` writes the files anew; read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.core import described
+from headrace.dsl.durations import duration_text, duration_us
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class Score(hr.Processor[str, dict[str, Any], str, dict[str, Any]]):
+    stores = (hr.KeyValueStore("recent", value=hr.Json(), ttl="30 days"), hr.WindowStore("seen", value=hr.Long()))
+
+    def process(self, record: hr.Record) -> None: ...
+
+    def on_timer(self, timer: object) -> None: ...
+
+
+def flight_delays() -> hr.App:
+    app = hr.App("flight-delays")
+    flights = app.stream(
+        "flights",
+        key=hr.String(),
+        value=hr.Json("carrier string, origin string, dep_delay double"),
+        timestamp="timestamp",
+    )
+    (
+        flights.filter("value.dep_delay is not null")
+        .select_key("value.carrier")
+        .repartition(hr.Repartitioned(name="by-carrier", number_of_partitions=4))
+        .group_by_key()
+        .windowed_by(hr.Tumbling("1 hour"))
+        .aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"), store="delays")
+        .to_stream()
+        .to("delays-by-carrier", value=hr.Json())
+    )
+    return app
+
+
+def everything() -> hr.App:
+    """At least one operator of every kind. Functions are built-ins, whose labels hold no line of this file."""
+    app = hr.App("all")
+    tx = app.stream("tx", key=hr.String(), value=hr.Json("amount double, shop string"), start=7, reset_offset=True)
+    big, rest = tx.split("value.amount > 1000", name="size")
+    alerts = big.process(Score, name="score", value=hr.Json())
+    small, other = rest.filter_not("value.shop = '<script>\"x\"</script>'").split(callable)
+    merged = alerts.merge(small, other.peek(repr), name="all-of-it")
+    shouted = merged.flat_map(len, key=hr.String(), value=hr.Json("a int"), name="flat")
+    shouted.group_by_key().windowed_by(hr.Hopping("1 hour", "15 minutes", grace="5 minutes")).count(store="hops")
+    tx.group_by("upper(value.shop)").reduce(max, store="best").filter(callable).map_values(
+        str, value=hr.String()
+    ).to_stream().to(str)
+    tx.map(len, key=hr.Long(), value=hr.Long()).repartition().flat_map_values(len, value=hr.Double()).to("out")
+    tx.transform(list, key=hr.String(), value=hr.Json(), name="exploded").map_values("value.x").to("spark")
+    app.table("shops", key=hr.String(), value=hr.Json())
+    return app
+
+
+APPS = {"flight-delays": flight_delays, "everything": everything}
+
+
+def held_against(name: str, found: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("HEADRACE_TEST_REWRITE_GOLDEN"):
+        path.write_text(found, encoding="utf-8")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_text(app: str) -> None:
+    held_against(f"{app}.txt", APPS[app]().describe())
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_dict(app: str) -> None:
+    held_against(f"{app}.json", json.dumps(APPS[app]().describe("dict"), indent=1, ensure_ascii=False) + "\n")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_mermaid(app: str) -> None:
+    held_against(f"{app}.mmd", APPS[app]().describe("mermaid"))
+
+
+def test_unknown_form() -> None:
+    with pytest.raises(hr.TopologyError, match="expected one of text, dict, mermaid"):
+        flight_delays().describe("yaml")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_every_operator_is_in_every_description(app: str) -> None:
+    made = APPS[app]()
+    names = [node.name for node in made.topology().nodes]
+    described_names = [op["name"] for sub in made.describe("dict")["sub_topologies"] for op in sub["operators"]]
+    assert sorted(described_names) == sorted(names)
+    assert all(f"  {name} " in made.describe() for name in names)
+    assert made.describe("mermaid").count("\n        o") == len(names)
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_picture_is_well_formed_and_holds_no_script(app: str) -> None:
+    made = APPS[app]()
+    picture = made._repr_html_()
+    root = ET.fromstring(picture)  # a name that is not escaped would break it
+    assert root.tag.endswith("svg")
+    assert "<script" not in picture
+    groups = [element for element in root.iter() if element.tag.endswith("}g")]
+    assert len(groups) == len(made.topology().nodes)
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_boxes_of_the_picture_do_not_overlap(app: str) -> None:
+    root = ET.fromstring(APPS[app]()._repr_html_())
+    corners = []
+    for group in (element for element in root.iter() if element.tag.endswith("}g")):
+        box = next(element for element in group if element.tag.endswith("rect"))
+        corners.append((int(box.attrib["x"]), int(box.attrib["y"])))
+    width, height = 244, 46
+    assert not [
+        (a, b) for a in corners for b in corners if a < b and abs(a[0] - b[0]) < width and abs(a[1] - b[1]) < height
+    ]
+
+
+def test_a_stream_describes_what_it_comes_from_and_no_more() -> None:
+    app = flight_delays()
+    other = app.stream("other").filter("true")
+    assert "flights" not in other.describe()
+    assert "other-filter" in other.describe()
+    assert "other-filter" in other._repr_html_()
+    table = other.group_by_key().count(store="n")
+    assert "store n: key-value" in table.describe()
+    assert "flights" not in table._repr_html_()
+
+
+def test_a_topology_that_does_not_fit_is_shown_as_the_error() -> None:
+    app = hr.App("a")
+    stream = app.stream("<s>".strip("<>"), key=hr.String())
+    stream.repartition(name="again").merge(stream)
+    assert app._repr_html_().startswith("<pre>the repartition stream")
+
+
+@given(st.integers(0, 10**15))
+def test_durations_read_as_those_of_the_dsl(us: int) -> None:
+    assert described.duration_text(us) == duration_text(us)
+    assert duration_us(described.duration_text(us)) == us

@@ -1,0 +1,156 @@
+"""The JSON forms of what is stored: every value comes back, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace import wire
+from headrace.errors import StorageError
+from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
+from headrace.model.streams import SSP
+from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
+
+NUMBERS = st.integers(0, 2**62)
+TIMES = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.from_regex(r"[A-Za-z0-9_](\.?[A-Za-z0-9_-]){0,9}", fullmatch=True)
+TEXTS = st.text(max_size=9)
+SYSTEMS = st.sampled_from(["log", "kafka"])
+SSPS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999), st.none() | st.integers(0, 1023))
+GROUPS = st.one_of(
+    st.builds(PartitionGroup, st.integers(0, 999)),
+    st.builds(SspGroup, SYSTEMS, NAMES, st.integers(0, 999)),
+    st.builds(EverySspGroup, st.integers(0, 9)),
+)
+BUCKETS = st.sampled_from([KeyBucket(0, 2), KeyBucket(1, 2), KeyBucket(3, 4)])
+TASKS = st.builds(TaskName, GROUPS, st.none() | NAMES, st.none() | BUCKETS)
+ROUND_IDS = st.builds(RoundId, NUMBERS, st.none() | NAMES, NUMBERS)
+STATE_FILES = st.builds(StateFile, TEXTS, st.sampled_from(StateFileKind), NUMBERS, NUMBERS, TEXTS)
+HEADS = st.builds(Head, NUMBERS, st.lists(STATE_FILES, min_size=1, max_size=3).map(tuple))
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    TASKS,
+    ROUND_IDS,
+    NUMBERS,
+    st.dictionaries(SSPS, NUMBERS, max_size=4),
+    st.none() | HEADS,
+    st.dictionaries(SSPS, TIMES, max_size=4),
+    st.none() | TIMES,
+    st.none() | TIMES,
+    st.lists(TEXTS, max_size=3).map(tuple),
+)
+TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
+CONTAINERS = st.builds(
+    ContainerModel,
+    st.integers(0, 9),
+    st.lists(TASK_MODELS, max_size=3).map(tuple),
+    st.none() | TEXTS,
+    st.none() | TEXTS,
+)
+SUB_TOPOLOGIES = st.builds(SubTopologyModel, st.none() | NAMES, st.lists(CONTAINERS, max_size=2).map(tuple))
+JOB_MODELS = st.builds(
+    JobModel,
+    NAMES,
+    NUMBERS,
+    st.lists(SUB_TOPOLOGIES, max_size=2).map(tuple),
+    st.dictionaries(NAMES, NUMBERS, max_size=3),
+    st.dictionaries(NAMES, TEXTS, max_size=3),
+    st.sampled_from([1, 2, 4]),
+)
+STARTPOINTS = st.one_of(
+    st.builds(Startpoint, st.just(PositionType.SPECIFIC_OFFSET), NUMBERS),
+    st.builds(Startpoint, st.just(PositionType.TIMESTAMP), TIMES),
+    st.sampled_from([Startpoint(PositionType.EARLIEST), Startpoint(PositionType.LATEST)]),
+)
+ENTRIES = st.builds(
+    StartpointEntry, TEXTS, st.builds(StartpointKey, SSPS, st.none() | TASKS), STARTPOINTS, TEXTS, TIMES
+)
+
+KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
+    "round id": (ROUND_IDS, wire.encode_round_id, wire.decode_round_id),
+    "head": (HEADS, wire.encode_head, wire.decode_head),
+    "checkpoint": (CHECKPOINTS, wire.encode_checkpoint, wire.decode_checkpoint),
+    "job model": (JOB_MODELS, wire.encode_job_model, wire.decode_job_model),
+    "startpoint": (ENTRIES, wire.encode_startpoint, wire.decode_startpoint),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
+    values, encode, decode = KINDS[kind]
+    value = data.draw(values)
+    encoded = encode(value)
+    assert decode(encoded) == value
+    assert decode(encoded.decode()) == value
+    assert json.loads(encoded)["wire"] == wire.WIRE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_whatever_does_not_fit_is_named(kind: str, data: st.DataObject) -> None:
+    values, encode, decode = KINDS[kind]
+    document = json.loads(encode(data.draw(values)))
+    removed = data.draw(st.sampled_from(sorted(document)))
+    del document[removed]
+    with pytest.raises(StorageError, match=f"stored {kind}: cannot be read"):
+        decode(json.dumps(document))
+    with pytest.raises(StorageError, match="stored the one of task 7: cannot be read"):
+        decode(json.dumps(document), "the one of task 7")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"wire":1}', b'{"wire":"1"}', b"\xff", b'{"wire":1} x'])
+def test_garbage_is_refused(kind: str, data: bytes) -> None:
+    with pytest.raises(StorageError, match=f"stored {kind}: cannot be read"):
+        KINDS[kind][2](data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
+    with pytest.raises(StorageError, match="written in form 2, this version of Headrace reads form 1"):
+        KINDS[kind][2](b'{"wire":2,"new":[]}')
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Partition_3-1-4", "Partition_03-1-4"),
+        ("log.views.3/1", "log.views"),
+        ('"number":8', '"number":"8"'),
+        ("17", "1.5"),
+    ],
+)
+def test_texts_that_name_nothing_are_refused(old: str, new: str) -> None:
+    text = wire.encode_checkpoint(_checkpoint()).decode()
+    assert old in text
+    with pytest.raises(StorageError, match="stored checkpoint: cannot be read"):
+        wire.decode_checkpoint(text.replace(old, new))
+
+
+def test_the_form_is_readable_and_sorted() -> None:
+    assert wire.encode_checkpoint(_checkpoint()).decode() == (
+        '{"wire":1,"task":"by-carrier/Partition_3-1-4","round_id":{"epoch":2,"sub_topology":"by-carrier","number":8},'
+        '"job_model_version":1,"positions":{"log.views.3":4,"log.views.3/1":17},"head":null,"watermarks":{},'
+        '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":["s-1"]}'
+    )
+
+
+def _checkpoint() -> Checkpoint:
+    ssp = SSP("log", "views", 3)
+    return Checkpoint(
+        TaskName.parse("by-carrier/Partition_3-1-4"),
+        RoundId(2, "by-carrier", 8),
+        1,
+        {ssp.bucket(1): 17, ssp: 4},
+        spent_startpoints=("s-1",),
+    )

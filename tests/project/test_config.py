@@ -1,0 +1,243 @@
+"""Configuration: precedence, refusals, values of sub-topologies, and the page that is made from the keys."""
+
+from __future__ import annotations
+
+import pickle
+import runpy
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.config import KEYS, Config, describe_keys, load_config
+from headrace.errors import ConfigError, NotSupportedError
+
+ROOT = Path(__file__).parents[2]
+
+
+def config_of(**arguments: object) -> Config:
+    return load_config(None, {}, arguments)
+
+
+def write_toml(folder: Path, text: str) -> Path:
+    (folder / "headrace.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    config = load_config(None, {"PATH": "/bin"}, {})
+    assert dict(config) == {name: key.default for name, key in KEYS.items()}
+    assert config.processing_guarantee == "exactly_once"
+    assert config.containers is None
+    assert config.origins == {}
+
+
+def test_defaults_would_be_accepted_if_they_were_set() -> None:
+    given_values = {name: key.default for name, key in KEYS.items() if key.default is not None}
+    assert dict(config_of(**given_values)) == dict(config_of())
+
+
+@given(st.sets(st.sampled_from(["file", "variable", "argument", "override"])))
+def test_the_last_place_that_sets_a_key_wins(tmp_path_factory: pytest.TempPathFactory, places: set[str]) -> None:
+    folder = tmp_path_factory.mktemp("app")
+    if "file" in places:
+        write_toml(folder, "max_round_ms = 1\n")
+    config = load_config(
+        folder,
+        {"HEADRACE_MAX_ROUND_MS": "2"} if "variable" in places else {},
+        {"max_round_ms": 3} if "argument" in places else {},
+        ["max_round_ms=4"] if "override" in places else [],
+    )
+    rising = {"file": 1, "variable": 2, "argument": 3, "override": 4}
+    assert config.max_round_ms == max((rising[place] for place in places), default=20_000)
+
+
+def test_of_two_overrides_the_later_wins() -> None:
+    assert load_config(None, {}, {}, ["max_lag=1", "max_lag=2"]).max_lag == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "text", "value"),
+    [
+        ("settle_time_s", "2.5", 2.5),
+        ("settle_time_s", "3", 3.0),
+        ("max_records_per_round", "50_000", 50_000),
+        ("state_uri", "s3://bucket/a=b", "s3://bucket/a=b"),
+        ("on_lost_offsets", "earliest", "earliest"),
+    ],
+)
+def test_text_is_read_as_the_type_of_its_key(argument: str, text: str, value: object) -> None:
+    from_variable = load_config(None, {f"HEADRACE_{argument.upper()}": text}, {})
+    from_override = load_config(None, {}, {}, [f"{argument}={text}"])
+    assert from_variable[argument] == from_override[argument] == value
+    assert type(from_override[argument]) is type(value)
+
+
+def test_tables_and_dotted_names_are_the_same(tmp_path: Path) -> None:
+    tables = load_config(write_toml(tmp_path, "[containers]\nby-carrier = 2\n[kafka.client]\nid = 7\n"), {}, {})
+    dotted = config_of(**{"containers.by-carrier": 2, "kafka": {"client.id": "7"}})
+    assert tables == dotted
+    assert dotted["kafka.client.id"] == "7"
+    assert dotted.kafka == {"client.id": "7"}
+
+
+def test_an_argument_that_is_none_is_not_set() -> None:
+    assert load_config(None, {"HEADRACE_SYSTEM": "log:./other"}, {"system": None}).system == "log:./other"
+
+
+def test_a_sub_topology_has_its_own_value_or_the_common_one() -> None:
+    config = config_of(containers=8, **{"containers.by-carrier": 2, "max_records_per_round.source": 10})
+    assert config.containers_of("by-carrier") == 2
+    assert config.containers_of(None) == config.containers_of("views") == 8
+    assert config.max_records_per_round_of(None) == 10
+    assert config.max_records_per_round_of("by-carrier") == 1_000_000
+
+
+def test_a_value_for_a_sub_topology_that_is_not_there_is_refused() -> None:
+    config = config_of(**{"containers.by-carier": 2, "containers.source": 1})
+    with pytest.raises(ConfigError, match=r"containers\.by-carier \(App\(\.\.\.\)\).*\n.*by-carrier, source"):
+        config.check_sub_topologies(["by-carrier"])
+    config.check_sub_topologies(["by-carier"])
+
+
+def test_variables_keep_the_case_of_what_is_not_all_capitals() -> None:
+    variables = {
+        "HEADRACE_SPARK__sql__maxToStringFields": "9",
+        "HEADRACE_KAFKA__BOOTSTRAP__SERVERS": "b:9092",
+        "HEADRACE_CONTAINERS__Views": "3",
+    }
+    config = load_config(None, variables, {})
+    assert config.spark == {"sql.maxToStringFields": "9"}
+    assert config.kafka == {"bootstrap.servers": "b:9092"}
+    assert config.containers_of("Views") == 3
+
+
+def test_variables_of_the_test_suite_are_no_configuration() -> None:
+    assert load_config(None, {"HEADRACE_TEST_STEPS": "kill:log:3:1"}, {}) == config_of()
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "overrides", "where"),
+    [
+        ({"HEADRACE_MAX_ROUNDS_MS": "1"}, {}, [], "environment variable HEADRACE_MAX_ROUNDS_MS"),
+        ({}, {"max_rounds_ms": 1}, [], "App(...)"),
+        ({}, {}, ["max_rounds_ms=1"], "--set max_rounds_ms"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_and_where_it_was_set(
+    environ: dict[str, str], arguments: dict[str, object], overrides: list[str], where: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environ, arguments, overrides)
+    assert "max_rounds_ms" in caught.value.message
+    assert where in caught.value.message
+    assert caught.value.hint == "did you mean 'max_round_ms'?"
+
+
+def test_an_unknown_key_in_the_file_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write_toml(tmp_path, "[sprak]\nx = 1\n"), {}, {})
+    assert str(tmp_path / "headrace.toml") in caught.value.message
+    assert caught.value.hint == "did you mean 'spark.x'?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"containers": True}, "expected a whole number, at least 1, found True"),
+        ({"containers": 0}, "expected a whole number, at least 1, found 0"),
+        ({"containers": "2"}, "expected a whole number, at least 1, found '2'"),
+        ({"containers.views": 1.5}, "expected a whole number, at least 1, found 1.5"),
+        ({"settle_time_s": float("nan")}, "found nan"),
+        ({"settle_time_s": float("inf")}, "found inf"),
+        ({"settle_time_s": -1}, "at least 0, found -1"),
+        ({"system": ""}, "expected a text that is not empty, found ''"),
+        ({"processing_guarantee": "exactly-once"}, "expected 'exactly_once' or 'at_least_once', found 'exactly-once'"),
+        ({"ssp_grouper": 3}, "expected a text that is not empty or a grouper, found 3"),
+        ({"elasticity_factor": 3}, "expected a power of two, found 3"),
+        ({"system.views": "log:x"}, "system has no value for one sub-topology"),
+        ({"containers.": 1}, "containers has no value for one sub-topology"),
+        ({"kafka": "b:9092"}, "as kafka.NAME"),
+        ({"spark.jars": ["a"]}, "expected a text, a number or true/false, found list"),
+    ],
+)
+def test_a_wrong_value_says_key_expected_found_and_where(arguments: dict[str, object], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, {}, arguments)
+    (name,) = arguments
+    assert caught.value.message.startswith(f"{name} (App(...)): ")
+    assert expected in caught.value.message
+
+
+def test_text_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"max_lag \(--set max_lag\): expected a whole number.*found 'much'"):
+        load_config(None, {}, {}, ["max_lag=much"])
+
+
+def test_an_override_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected KEY=VALUE"):
+        load_config(None, {}, {}, ["max_lag"])
+
+
+def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"headrace\.toml is no TOML.*line 2"):
+        load_config(write_toml(tmp_path, "max_lag = 1\nmax_lag =\n"), {}, {})
+
+
+@pytest.mark.parametrize("factor", [2, 4, 1024])
+def test_elasticity_is_not_there_yet(factor: int) -> None:
+    with pytest.raises(NotSupportedError, match=f"elasticity_factor .* found {factor}"):
+        config_of(elasticity_factor=factor)
+
+
+def test_a_grouper_may_be_an_object_or_named() -> None:
+    assert config_of(ssp_grouper=sorted).ssp_grouper is sorted
+    assert config_of(ssp_grouper="mine:Grouper").ssp_grouper == "mine:Grouper"
+
+
+def test_passed_through_values_are_text_and_secrets_are_hidden() -> None:
+    config = config_of(**{"spark.ui.enabled": False, "kafka.sasl.password": "hunter2", "kafka.linger.ms": 5})
+    assert config.spark == {"ui.enabled": "false"}
+    assert config.kafka == {"sasl.password": "hunter2", "linger.ms": "5"}
+    assert "hunter2" not in repr(config)
+    assert "kafka.sasl.password=***" in repr(config)
+
+
+def test_a_refused_value_that_is_passed_through_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(**{"kafka.sasl.password": ["hunter2"]})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_config_is_immutable_and_survives_pickling() -> None:
+    config = config_of(containers=2, **{"containers.views": 3, "spark.a": "b"})
+    with pytest.raises(AttributeError):
+        config.containers = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.spark["a"] = "c"  # type: ignore[index]
+    again = pickle.loads(pickle.dumps(config))
+    assert again == config
+    assert again.origins == config.origins
+
+
+def test_as_a_mapping_it_has_what_it_lists() -> None:
+    config = config_of(**{"containers.views": 3, "spark.a": "b", "kafka.c.d": "e"})
+    assert len(config) == len(list(config)) == len(KEYS) + 3
+    assert [config[name] for name in config][-3:] == [3, "e", "b"]
+    assert "max_rounds_ms" not in config
+
+
+def test_every_key_is_described() -> None:
+    rows = describe_keys()
+    assert [row["name"].split(",")[0] for row in rows] == list(KEYS)
+    for row in rows:
+        assert row["meaning"].endswith("."), row
+        assert row["meaning"].count(". ") == 0, f"one sentence: {row}"
+
+
+def test_the_page_is_what_the_keys_say() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "configuration_page.py"))["page"]()
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == page, "docs/configuration.md is out of date: run `make docs`"
+    assert all(f"`{name}`" in page for name in KEYS)

@@ -1,0 +1,223 @@
+"""Holds the import table against the code, read with `ast`: what a module imports, wherever in it, counts.
+
+    cli, web, testing -> wiring -> runtime, adapters, dsl -> ports, config, ... -> core, record -> model -> errors
+
+A module may import what is on a lower level, and its own group; never another group of its own level.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+LEVELS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"model"}),
+    frozenset({"core", "record"}),
+    frozenset({"ports", "wire", "config", "setup_check"}),
+    frozenset({"runtime", "adapters", "dsl"}),
+    frozenset({"wiring"}),
+    frozenset({"cli", "web", "testing", "demo"}),
+    frozenset({"headrace"}),  # the package itself, which gives the public names
+)
+LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
+SAME_GROUP = {"config_keys": "config"}
+
+# One outside technology, one package.
+ONLY_IN = {
+    "pyspark": "adapters.spark",
+    "py4j": "adapters.spark",
+    "lmdb": "adapters.lmdb",
+    "confluent_kafka": "adapters.kafka",
+    "kazoo": "adapters.zookeeper",
+    "sqlite3": "adapters.log",
+}
+PURE = frozenset({"model", "core", "errors", "config", "setup_check"})  # the standard library, and xxhash in these:
+HASHING = frozenset({"model", "core"})
+
+
+def group_of(module: str) -> str:
+    """`headrace.adapters.log.system` is in `adapters.log`, `headrace.core.hashing` in `core`.
+
+    Each adapter is a group of its own, so that none imports another.
+    """
+    parts = module.split(".")[1:]
+    if not parts:
+        return "headrace"
+    name = SAME_GROUP.get(parts[0], parts[0])
+    return ".".join([name, *parts[1:2]]) if name == "adapters" else name
+
+
+def level_of(group: str) -> int:
+    return LEVEL_OF[group.partition(".")[0]]
+
+
+def is_legal(importer: str, imported: str) -> bool:
+    source, target = group_of(importer), group_of(imported)
+    return source == target or level_of(target) < level_of(source)
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(tree: ast.AST, known: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
+    """The modules that a tree imports, and the line: `from headrace import errors` imports `headrace.errors`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            submodules = [name for name in inner if name in known]
+            yield from ((name, node.lineno) for name in submodules)
+            if len(submodules) < len(inner):
+                yield (node.module or "", node.lineno)
+
+
+MODULES = modules()
+
+
+def all_imports() -> Iterator[tuple[str, str, str]]:
+    """(importer, imported, where) over all of the package."""
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for imported, line in imports_of(tree, frozenset(MODULES)):
+            yield module, imported, f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_every_module_has_a_place_in_the_table() -> None:
+    lost = [module for module in MODULES if group_of(module).partition(".")[0] not in LEVEL_OF]
+    assert lost == [], "give it a level in LEVELS, and in the table of the documentation"
+
+
+def test_imports_go_down_only() -> None:
+    wrong = [
+        f"{where}: {module} imports {imported}"
+        for module, imported, where in all_imports()
+        if imported.partition(".")[0] == "headrace" and not is_legal(module, imported)
+    ]
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_one_outside_technology_is_imported_by_one_package() -> None:
+    wrong = [
+        f"{where}: {imported} belongs in headrace.{ONLY_IN[imported.partition('.')[0]]}"
+        for module, imported, where in all_imports()
+        if imported.partition(".")[0] in ONLY_IN and group_of(module) != ONLY_IN[imported.partition(".")[0]]
+    ]
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_what_decides_imports_the_standard_library_only() -> None:
+    wrong = []
+    for module, imported, where in all_imports():
+        group, top = group_of(module), imported.partition(".")[0]
+        allowed = top in sys.stdlib_module_names or top == "headrace" or (top == "xxhash" and group in HASHING)
+        if group in PURE and not allowed:
+            wrong.append(f"{where}: {module} imports {imported}")
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_core_and_model_have_no_clock_randomness_or_input() -> None:
+    forbidden = {"logging", "os", "random", "secrets", "socket", "subprocess", "tempfile", "threading", "time", "uuid"}
+    wrong = [
+        f"{where}: {module} imports {imported}"
+        for module, imported, where in all_imports()
+        if group_of(module) in {"core", "model"} and imported.partition(".")[0] in forbidden
+    ]
+    assert wrong == [], "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "legal"),
+    [
+        ("headrace.core.planning", "headrace.model.streams", True),
+        ("headrace.model.streams", "headrace.core.planning", False),
+        ("headrace.runtime.rounds", "headrace.adapters.log.system", False),
+        ("headrace.adapters.log.system", "headrace.adapters.lmdb.store", False),
+        ("headrace.adapters.log.system", "headrace.adapters.log.catalog", True),
+        ("headrace.adapters.log.system", "headrace.ports", True),
+        ("headrace.dsl.app", "headrace.wiring", False),
+        ("headrace.wiring", "headrace.adapters.spark.session", True),
+        ("headrace.config", "headrace.config_keys", True),
+        ("headrace.config", "headrace.ports", False),
+        ("headrace.dsl.app", "headrace", False),
+        ("headrace", "headrace.dsl.app", True),
+    ],
+)
+def test_the_table_itself(importer: str, imported: str, legal: bool) -> None:
+    assert is_legal(importer, imported) is legal
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    text = "def f():\n    import lmdb\n    from headrace import errors, App\nif x:\n    from pyspark.sql import types\n"
+    found = {name for name, _ in imports_of(ast.parse(text), frozenset({"headrace.errors"}))}
+    assert found == {"lmdb", "headrace.errors", "headrace", "pyspark.sql"}
+
+
+def test_importing_headrace_loads_nothing_heavy() -> None:
+    heavy = ["pyspark", "py4j", "pyarrow", "numpy", "pandas", "lmdb", "sqlglot", "typer", "rich"]
+    code = f"import sys, headrace; print(*[name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+# In pieces, as this file is looked through as well.
+HOSTS = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("maven", "org"), ("npmjs", "org"))]
+HOST = re.compile("|".join(re.escape(host) for host in HOSTS))
+ABSOLUTE_PATH = re.compile(r"(?<![\w.~/:}-])/[\w.-]+/[\w.-]+")
+TOP_OF_ANY_MACHINE = frozenset({"bin", "dev", "etc", "proc", "sys", "usr", "var", "Library"})
+TEXT_SUFFIXES = frozenset({".py", ".md", ".toml", ".txt", ".sh", ".json", ".yml", ".yaml", ".cfg", ".ini", ".html", ""})
+
+
+def project_files() -> list[Path]:
+    """What is committed, or would be: what git does not ignore; without git, what is in the known folders."""
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 0 and done.stdout:
+        return [ROOT / name for name in done.stdout.split("\0") if name]
+    folders = ("src", "tests", "docs", "examples", "bench", "scripts", ".ci")
+    return [path for path in ROOT.iterdir() if path.is_file()] + [p for f in folders for p in (ROOT / f).rglob("*")]
+
+
+def telltales_in(line: str) -> list[str]:
+    """Hosts of registries, and paths that are there on this machine and need not be on another."""
+    paths = [path for path in ABSOLUTE_PATH.findall(line) if path.split("/")[1] not in TOP_OF_ANY_MACHINE]
+    return HOST.findall(line) + [path for path in paths if Path(path).exists()]
+
+
+def test_telltales_are_found() -> None:
+    assert telltales_in(f"see https://{HOSTS[0]}/simple") == [HOSTS[0]]
+    assert telltales_in("run /usr/bin/python3, write log:./data/x, mount /no-such-folder/of-mine") == []
+    top_two = "/".join(str(ROOT).split("/")[:3])
+    if top_two.count("/") == 2 and top_two.split("/")[1] not in TOP_OF_ANY_MACHINE:
+        assert telltales_in(f"cd {ROOT}") == [top_two]
+
+
+def test_no_file_names_a_registry_or_a_folder_of_one_machine() -> None:
+    wrong = []
+    for path in project_files():
+        if path.suffix not in TEXT_SUFFIXES or not path.is_file() or "__pycache__" in path.parts:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            wrong += [f"{path.relative_to(ROOT)}:{number}: {text}" for text in telltales_in(line)]
+    assert wrong == [], "\n".join(wrong)

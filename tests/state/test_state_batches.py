@@ -1,0 +1,60 @@
+"""Merging streams of batches against a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.runtime import state_batches
+from headrace.runtime.state_batches import batches_of, batches_of_entries, batches_of_table, merged
+
+keys = st.binary(min_size=1, max_size=2)
+layers = st.lists(st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c"]), keys), st.none() | st.binary(max_size=2)))
+
+
+def stream_of(layer: dict[tuple[str, bytes], bytes | None], rows: int) -> Iterator[pa.RecordBatch]:
+    for db in sorted({db for db, _ in layer}):
+        of_db = sorted(key for name, key in layer if name == db)
+        for start in range(0, len(of_db), rows):
+            part = of_db[start : start + rows]
+            yield from batches_of(db, part, [layer[db, key] for key in part])
+
+
+@given(layers, st.integers(1, 5))
+def test_merged_keeps_the_newest_of_each_key_in_order(
+    layers: list[dict[tuple[str, bytes], bytes | None]], rows: int
+) -> None:
+    expected: dict[tuple[str, bytes], bytes | None] = {}
+    for layer in layers:
+        expected |= layer
+    found = [row for batch in merged([stream_of(layer, rows) for layer in layers]) for row in batch.to_pylist()]
+    assert [(row["db"], row["key"], row["value"]) for row in found] == [
+        (db, key, expected[db, key]) for db, key in sorted(expected)
+    ]
+
+
+@given(st.dictionaries(keys, st.binary(max_size=40), min_size=1), st.integers(1, 7), st.integers(1, 60))
+def test_cutting_by_rows_and_bytes_loses_nothing(entries: dict[bytes, bytes], rows: int, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_batches, "BATCH_ROWS_MAX", rows)
+        patch.setattr(state_batches, "BATCH_BYTES_MAX", size)
+        ordered = sorted(entries.items())
+        batches = list(batches_of_entries("a", ordered))
+        assert batches == list(batches_of("a", [key for key, _ in ordered], [value for _, value in ordered]))
+    assert [(row["key"], row["value"]) for batch in batches for row in batch.to_pylist()] == ordered
+    for batch in batches:
+        assert batch.num_rows <= rows
+        assert batch.num_rows == 1 or sum(map(len, batch["value"].to_pylist())) <= size
+
+
+def test_a_table_is_cut_where_the_database_changes() -> None:
+    table = pa.table({"db": ["a", "b", "b"], "key": [b"1", b"1", b"2"], "value": [None, b"x", b"y"]})
+    twice = pa.concat_tables([table.slice(0, 2), table.slice(2)])
+    for variant in (table, twice):
+        assert pa.Table.from_batches(list(batches_of_table(variant))).to_pydict() == table.to_pydict()
+        assert all(len(set(batch["db"].to_pylist())) == 1 for batch in batches_of_table(variant))
+    assert list(batches_of_table(table.slice(0, 0))) == []

@@ -1,0 +1,131 @@
+"""State files: named once, checked when read, never taken as empty (protocol.md 20)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import StateError
+from headrace.model.checkpoint import StateFile, StateFileKind
+from headrace.runtime import state_files
+from headrace.runtime.state_batches import batches_of
+from headrace.runtime.state_files import StateFiles, task_folder_of
+
+ROWS = {"db": ["a", "a", "b"], "key": [b"1", b"2", b"1"], "value": [b"x", None, b""]}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> StateFiles:
+    return StateFiles(str(tmp_path / "state"))
+
+
+def written(files: StateFiles) -> StateFile:
+    return files.write("app/Partition_0", StateFileKind.DELTA, 7, pa.table(ROWS))
+
+
+def fresh(files: StateFiles) -> StateFiles:
+    return StateFiles(files.uri)
+
+
+def test_reads_what_was_written_by_another_process(files: StateFiles) -> None:
+    file = written(files)
+    assert fresh(files).read(file).to_pydict() == ROWS
+    assert files.read(file).to_pydict() == ROWS
+    assert (file.kind, file.version, file.entries) == (StateFileKind.DELTA, 7, 3)
+
+
+def test_a_dictionary_of_databases_is_read_as_text(files: StateFiles) -> None:
+    table = pa.table({**ROWS, "db": pa.array(ROWS["db"]).dictionary_encode()})
+    file = files.write("app/Partition_0", StateFileKind.DELTA, 1, table)
+    assert fresh(files).read(file).to_pydict() == ROWS
+
+
+def test_batches_hold_one_database_each(files: StateFiles) -> None:
+    dbs = [set(batch["db"].to_pylist()) for batch in fresh(files).batches(written(files))]
+    assert dbs == [{"a"}, {"b"}]
+
+
+def test_two_writes_of_one_version_have_two_names_and_identities(files: StateFiles) -> None:
+    one, two = written(files), written(files)
+    assert one.name != two.name and one.identity != two.identity
+    assert one.checksum == two.checksum
+    assert files.list("app") == sorted([one.name, two.name])
+    assert files.list("application") == []
+
+
+def test_a_plain_path_and_a_file_uri_are_the_same_place(files: StateFiles) -> None:
+    file = written(files)
+    assert StateFiles(f"file://{files.uri}").read(file).to_pydict() == ROWS
+    assert files.local_path(file.name) == Path(files.uri) / file.name
+
+
+def test_delete_is_final_and_may_be_repeated(files: StateFiles) -> None:
+    file = written(files)
+    assert files.exists(file.name)
+    files.delete(file.name)
+    files.delete(file.name)
+    assert not files.exists(file.name)
+    with pytest.raises(StateError, match="found no such file"):
+        files.read(file)
+
+
+@pytest.mark.parametrize("in_memory_max", [0, 1 << 20])  # small files are read once, large ones twice
+@pytest.mark.parametrize("damage", ["missing", "shorter", "longer", "flipped", "emptied"])
+def test_a_damaged_file_is_named(
+    files: StateFiles, damage: str, in_memory_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "_IN_MEMORY_BYTES_MAX", in_memory_max)
+    file = written(files)
+    path = Path(files.uri) / file.name
+    data = path.read_bytes()
+    middle = len(data) // 2
+    match damage:
+        case "missing":
+            path.unlink()
+        case "shorter":
+            path.write_bytes(data[:-1])
+        case "longer":
+            path.write_bytes(data + b"\0")
+        case "flipped":
+            path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+        case "emptied":
+            path.write_bytes(b"")
+    with pytest.raises(StateError) as error:
+        fresh(files).read(file)
+    assert file.name in str(error.value) and "version 7" in str(error.value)
+
+
+def test_a_file_that_is_no_arrow_file_is_named(files: StateFiles) -> None:
+    file = written(files)
+    garbage = b"x" * file.bytes
+    (Path(files.uri) / file.name).write_bytes(garbage)
+    import xxhash
+
+    with pytest.raises(StateError, match="cannot be read"):
+        fresh(files).read(replace(file, checksum=xxhash.xxh3_64_hexdigest(garbage)))
+
+
+def test_large_files_are_read_in_batches(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_files, "_IN_MEMORY_BYTES_MAX", 1000)
+    keys = [b"%06d" % number for number in range(40_000)]
+    file = files.write_batches("app/P", StateFileKind.SNAPSHOT, 1, batches_of("a", keys, keys))
+    batches = list(fresh(files).batches(file))
+    assert len(batches) == 3
+    assert [key for batch in batches for key in batch["key"].to_pylist()] == keys
+
+
+def test_what_is_remembered_is_bounded(files: StateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_files, "_REMEMBERED_BYTES_MAX", 1000)
+    written_files = [written(files) for _ in range(100)]
+    assert 1 <= len(files._remembered) < 100
+    assert all(files.read(file).to_pydict() == ROWS for file in written_files)
+
+
+def test_task_folders_are_single_folders_and_differ() -> None:
+    names = ["Partition_1", "a/Partition_1", "a%2FPartition_1", "SystemStreamPartition_[log:./d,views,3]-1-4", "a~1"]
+    folders = [task_folder_of("app", name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert all(folder.count("/") == 1 and "~" not in folder for folder in folders)
