@@ -40,7 +40,10 @@ docs: venv-dev
 	$(VENV)/bin/python scripts/configuration_page.py docs/configuration.md
 
 bench: java venv-dev
-	$(VENV)/bin/python bench/run.py
+	@for script in bench/*.py; do \
+	  case $$script in */soak.py) continue ;; esac; \
+	  echo "== $$script"; $(VENV)/bin/python $$script || exit 1; \
+	done
 
 soak: java venv-dev
 	$(VENV)/bin/python bench/soak.py

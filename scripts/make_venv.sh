@@ -13,10 +13,17 @@ refuse() {
     exit 1
 }
 
-# What the environment was made from: the folder (scripts inside name it), the two files, the Python that was asked for.
-wanted() {
+# What the environment is made for: this folder (its scripts name it), the Python that is asked for (else the one it
+# has), the two files.
+place_of() {
     echo "folder $(pwd -P)"
-    echo "python ${PYTHON:-any}"
+    if [ -n "${PYTHON:-}" ] || [ ! -f "$stamp" ]; then
+        echo "python ${PYTHON:-any}"
+    else
+        grep '^python ' "$stamp"
+    fi
+}
+contents_of() {
     cksum pyproject.toml constraints.txt
 }
 
@@ -36,7 +43,8 @@ version_of() {
 find_python() {
     found=
     without_venv=
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3 python3.13 python3.12 python3.11; fi
+    for candidate in "$@"; do
         version=$(version_of "$candidate")
         [ -n "$version" ] || continue
         if ! is_new_enough "$candidate"; then
@@ -57,11 +65,16 @@ find_python() {
         "install Python 3.11 or newer with its venv module, or name one: make PYTHON=/path/to/python3"
 }
 
-# The environment for development has all that the one for running has.
-if [ -f "$stamp" ] && [ "$(head -n 4 "$stamp")" = "$(wanted)" ]; then
-    if [ -z "$extra" ] || grep -qx "extra $extra" "$stamp"; then
-        exit 0
-    fi
+place=$(place_of)
+contents=$(contents_of)
+is_placed=no
+if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ "$(head -n 2 "$stamp")" = "$place" ]; then
+    is_placed=yes
+    # The environment for development has all that the one for running has.
+    if [ -z "$extra" ]; then extra=$(sed -n 's/^extra //p' "$stamp"); fi
+    if [ "$(cat "$stamp")" = "$place
+$contents
+extra $extra" ]; then exit 0; fi
 fi
 
 mkdir -p "$venv" 2>/dev/null && touch "$venv/.written" 2>/dev/null ||
@@ -69,21 +82,18 @@ mkdir -p "$venv" 2>/dev/null && touch "$venv/.written" 2>/dev/null ||
         "make it writable for $(id -un), or use a copy of it elsewhere"
 rm -f "$venv/.written"
 
-if [ ! -f "$stamp" ] || [ "$(head -n 2 "$stamp")" != "$(wanted | head -n 2)" ] || [ ! -x "$venv/bin/python" ]; then
+if [ $is_placed = no ]; then
     find_python
-    echo "headrace: making $venv with Python $(version_of "$python")"
     rm -f "$stamp"
+    echo "headrace: making $venv with Python $(version_of "$python")"
     "$python" -m venv --clear "$venv" || refuse "$venv could not be made; the lines above say why" "mend that and try again"
 fi
-if [ -f "$stamp" ] && [ -z "$extra" ]; then
-    extra=$(sed -n 's/^extra //p' "$stamp")
-fi
-rm -f "$stamp"
 
-echo "headrace: installing what constraints.txt lists (Spark is 450 MB: this takes a minute or more, once)"
+rm -f "$stamp"
+echo "headrace: installing what constraints.txt lists (Spark alone is 450 MB: this takes a minute or more, once)"
 # As variables, and not as -c, they hold for what builds packages too; a relative path, as spaces would cut it.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
     "$venv/bin/python" -m pip install --quiet --editable ".${extra:+[$extra]}" ||
     refuse "the packages could not be installed; pip's own words are above" \
-        "check the network and pip's settings, then run make again; it goes on from here"
-{ wanted; [ -z "$extra" ] || echo "extra $extra"; } >"$stamp"
+        "check the network and pip's settings, then run make again"
+printf '%s\n' "$place" "$contents" "extra $extra" >"$stamp"

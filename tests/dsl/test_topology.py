@@ -370,6 +370,35 @@ def test_two_splits_by_expressions_behind_one_stream() -> None:
     assert len(set(names(app))) == 9
 
 
+class Column:
+    """A stand-in that is told by its class, as the real one is: making one of those takes a session."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"Column<'{self.text}'>"
+
+    def eqNullSafe(self, other: object) -> Column:  # noqa: N802 - as pyspark names it
+        return Column(f"{self.text} <=> {other}")
+
+
+Column.__module__ = "pyspark.sql.column"
+
+
+def test_columns_are_told_by_their_class_and_follow_the_spark_type() -> None:
+    app, flights = app_and_flights()
+    late, _ = flights.split(Column("late"))
+    late.select_key(Column("carrier")).to("out")
+    assert [str(node.predicate.body) for node in app.topology().nodes if isinstance(node, Filter)] == [
+        "Column<'late <=> True'>",
+        "Column<'late <=> True'>",
+    ]
+    assert only(app.topology(), Sink).key is None
+    with pytest.raises(hr.TopologyError, match=r"^filter\('late'\) after peek\('"):
+        flights.peek(print).filter(Column("late"))
+
+
 def test_split_by_both_kinds_is_refused() -> None:
     _, flights = app_and_flights()
     with pytest.raises(hr.TopologyError, match="some predicates are Spark expressions and some are functions"):
@@ -657,6 +686,16 @@ def test_table_is_a_source_with_a_store() -> None:
     assert isinstance(table, Table)
     assert (table.store.name, table.store.kind) == ("airlines", StoreKind.KEY_VALUE)
     assert only(app.topology(), Sink).value == hr.Double()
+
+
+def test_a_table_written_in_vain_adds_nothing() -> None:
+    app, flights = app_and_flights()
+    table = flights.group_by_key().count().map_values(lambda r: object())
+    before = names(app)
+    with pytest.raises(hr.TopologyError, match="writes values"):
+        table.to("out")
+    assert names(app) == before
+    table.to("out", value=hr.Json())
 
 
 def test_stream_to_table_repartitions_where_the_key_changed() -> None:

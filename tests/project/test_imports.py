@@ -189,12 +189,13 @@ TEXT_SUFFIXES = frozenset({".py", ".md", ".toml", ".txt", ".sh", ".json", ".yml"
 
 def project_files() -> list[Path]:
     """What is committed, or would be: what git does not ignore; without git, what is in the known folders."""
-    done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode == 0 and done.stdout:
-        return [ROOT / name for name in done.stdout.split("\0") if name]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        listed = ""  # an unpacked archive, or a machine without git
+    if listed:
+        return [ROOT / name for name in listed.split("\0") if name]
     folders = ("src", "tests", "docs", "examples", "bench", "scripts", ".ci")
     return [path for path in ROOT.iterdir() if path.is_file()] + [p for f in folders for p in (ROOT / f).rglob("*")]
 

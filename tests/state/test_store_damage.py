@@ -19,7 +19,7 @@ from headrace.model.checkpoint import Head
 
 FLIPS = 60
 _PAGE = 4096
-_BRANCH = 1  # the flag of a branch page
+_BRANCH, _LEAF = 1, 2  # flags of a page
 
 
 def grown_store(place: Place) -> tuple[Head, Contents]:
@@ -100,6 +100,28 @@ def test_entries_that_lmdb_finds_nothing_wrong_with_are_counted(place: Place, ch
                 txn.put(b"key-00001", stored, db=other)
     with pytest.raises(StoreDamagedError):
         check_entries(environment)
+
+
+def test_a_damaged_free_list_is_found_although_all_entries_are_right(place: Place) -> None:
+    """LMDB would write over a live page that the list calls free; only a look at all pages tells."""
+    head, contents = grown_store(place)
+    data = place.data_file()
+    content = bytearray(data.read_bytes())
+    metas = [content[start + 16 :][:152] for start in (0, _PAGE)]  # behind a page header of 16 bytes
+    newest = max(metas, key=lambda meta: int.from_bytes(meta[128:136], "little"))
+    root = int.from_bytes(newest[64:72], "little")
+    assert content[root * _PAGE + 10] == _LEAF
+    content[(root + 1) * _PAGE - 8] ^= 1  # the page number at the end of a list of them
+    data.write_bytes(content)
+    environment = take(data.parent)
+    give_back(environment)
+    check_entries(environment)
+    close_idle()
+    with pytest.raises(StoreDamagedError):
+        check_structure(data.parent)
+    found, notes = place.read(head, run_id="run-2")
+    assert found == contents
+    assert "rebuilt" in notes[0]
 
 
 def test_a_damaged_separator_is_found_although_a_scan_finds_all(place: Place) -> None:

@@ -76,6 +76,7 @@ def test_losing_the_folder_under_an_open_environment_is_noticed(place: Place) ->
     head, contents = history(place)[-1]
     shutil.rmtree(place.local)  # while this process has it open
     assert place.read(head)[0] == contents
+    assert [folder for folder in environments._open if folder.parent == place.local] == [place.data_file().parent]
 
 
 def test_an_old_generation_is_removed(place: Place) -> None:

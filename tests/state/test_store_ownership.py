@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from state_place import Contents, Place, Worker, after, head_from_json, head_to_json
 
-from headrace.adapters.lmdb import mounts, ownership
+from headrace.adapters.lmdb import environments, mounts, ownership
 from headrace.adapters.lmdb.mounts import file_system_of, refuse_network_file_system
 from headrace.adapters.lmdb.ownership import owned
 from headrace.errors import StateError
@@ -126,7 +126,8 @@ def test_a_forked_child_opens_its_own(place: Place) -> None:
     pid = os.fork()
     if pid == 0:
         same = place.read(head) == ({"a": {b"1": b"x"}}, [])
-        os._exit(0 if same else 1)
+        own = all(environment.pid == os.getpid() for environment in environments._open.values())
+        os._exit(0 if same and own else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert place.read(head) == ({"a": {b"1": b"x"}}, [])
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, is_typeddict
 
 import msgspec
 
@@ -28,7 +28,7 @@ from headrace.dsl.json_shapes import (
     pythons,
     shape_of,
 )
-from headrace.dsl.json_types import checked_class, type_of_class
+from headrace.dsl.json_types import checked_class, ordered, type_of_class
 from headrace.dsl.scalars import each, shown
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
@@ -141,7 +141,7 @@ class Json:
         return row if codec.encode_normal is None else codec.encode_normal(row)
 
     def _is_instance(self, value: Any) -> bool:
-        return isinstance(self._given, type) and not _is_typed_dict(self._given) and isinstance(value, self._given)
+        return isinstance(self._given, type) and not is_typeddict(self._given) and isinstance(value, self._given)
 
     def _encode_hint(self, error: Exception) -> str | None:
         if "unknown field" in str(error):
@@ -289,8 +289,8 @@ class Json:
 class _Codec:
     """What reads and writes values of one schema or class.
 
-    `normal` and `python` follow the decoder, where there is a schema; `target` is what a value is converted to before it
-    is written, and `encode_normal` follows that.
+    `normal` and `python` follow the decoder, where there is a schema. Before it is written a value is converted to
+    `target`, and `encode_normal` follows that.
     """
 
     decoder: msgspec.json.Decoder[Any]
@@ -303,7 +303,8 @@ class _Codec:
 @lru_cache(maxsize=256)
 def _codec_of(given: Any, schema: SparkType | None) -> _Codec:
     if given is not None:
-        return _Codec(msgspec.json.Decoder(given), target=given)
+        in_order = partial(ordered, spark_type=schema) if is_typeddict(given) and schema is not None else None
+        return _Codec(msgspec.json.Decoder(given), target=given, encode_normal=in_order)
     if schema is None:
         return _Codec(msgspec.json.Decoder())
     return _Codec(
@@ -325,10 +326,6 @@ def _reason(error: Exception) -> str:
 
 def _taken_apart(value: Any) -> Any:
     return msgspec.to_builtins(value, builtin_types=_BUILTIN, enc_hook=_plain)
-
-
-def _is_typed_dict(given: Any) -> bool:
-    return isinstance(given, type) and issubclass(given, dict)
 
 
 def _lines(rows: list[Any], nulls: list[bool]) -> Any:

@@ -220,7 +220,7 @@ class Windowed:
         short = valid & (np.diff(offsets_of(data)) < TIMES_BYTES)
         failures: Failures = [(int(index), self._too_short(data[int(index)].as_py())) for index in short.nonzero()[0]]
         absent = short | ~valid
-        if absent.any():  # binary_slice counts on every element, null or not, to be as long as what it cuts off
+        if absent.any():  # pyarrow miscounts the bytes of nulls in some slices
             data = pa.compute.if_else(pa.array(absent), pa.scalar(bytes(TIMES_BYTES), pa.binary()), data)
         inner = pa.compute.binary_slice(data, 0, -TIMES_BYTES)
         times = pa.compute.binary_slice(data, -TIMES_BYTES)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.core.sub_topologies import upstream_names_of
-from headrace.core.watermarks import stream_watermark
 from headrace.errors import FencedError, HeadraceError, RoundFailedError, WaitTimeoutError
 from headrace.model.streams import SSP
 from headrace.ports import Engine, EngineFailure
 from headrace.runtime.culprits import find_culprit
+from headrace.runtime.next_round import NextRound
 from headrace.runtime.rounds import PlannedRound, Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
@@ -48,9 +48,10 @@ class Job:
         self.plan = plan
         self._rounds = {rounds.sub.name: rounds for rounds in all_rounds}
         self._store, self._engine = store, engine
-        self._trigger_s, self._idle_timeout_s, self._until = trigger_s, idle_timeout_s, until
+        self._trigger_s, self._until = trigger_s, until
         self._collect, self._close, self._clock_us = collect, close, clock_us
         self._upstream = upstream_names_of(plan.subs)
+        self._next_round = NextRound(self._rounds, self._upstream, idle_timeout_s)
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._ended = threading.Event()
@@ -175,24 +176,8 @@ class Job:
             self._wake.set()
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
-        upstream = self._upstream_watermark(rounds)  # before the ends: what comes after it may only be later
-        ends = rounds.ends()
-        now_s = time.monotonic()
-        rounds.note_idle(ends, now_s)
-        positions = rounds.positions()
-        rounds.progress.lag = sum(max(0, end - positions.get(ssp, 0)) for ssp, end in ends.items())
         limit = self._targets if not self._upstream[rounds.sub.name] else None
-        return rounds.plan(ends, upstream, rounds.idle(now_s, self._idle_timeout_s), self._clock_us(), limit)
-
-    def _upstream_watermark(self, rounds: Rounds) -> int | None:
-        tasks: list[tuple[int | None, bool]] = []
-        now_s = time.monotonic()
-        for writer in self._upstream[rounds.sub.name]:
-            above = self._rounds[writer]
-            idle = above.idle(now_s, self._idle_timeout_s)
-            marks = above.watermarks(above.positions(), self._upstream_watermark(above), idle)
-            tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
-        return stream_watermark(tasks)
+        return self._next_round.of(rounds, time.monotonic(), self._clock_us(), limit)
 
     def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
         """Run and commit a round; False if it failed in a way that another try may mend."""

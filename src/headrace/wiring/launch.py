@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.adapters.log import processes
 from headrace.config import Config
 from headrace.core.resolution import Sides, has_open_types, resolved
-from headrace.core.sub_topologies import has_state, sub_topologies_of
+from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import serde_of_spark_type
 from headrace.dsl.windowed import Windowed
 from headrace.errors import NotSupportedError, StateError
@@ -24,7 +26,7 @@ from headrace.model.topology import Node, Source, Topology
 from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
 from headrace.runtime.rounds import Place, Rounds
-from headrace.runtime.startup import planned
+from headrace.runtime.startup import JobPlan, planned
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.state_garbage import StateGarbage
 from headrace.runtime.steps import reached
@@ -32,11 +34,44 @@ from headrace.setup_check import checked_folder
 from headrace.wiring import open_system
 
 LOG = logging.getLogger("headrace")
+GARBAGE_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched:
+    """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
+
+    `collect` removes state files that are not needed any more after a commit. `close` closes what was opened; giving the
+    application back (`store.release`) comes before it.
+    """
+
+    plan: JobPlan
+    rounds: list[Rounds]
+    store: Any
+    engine: Any
+    files: StateFiles
+    collect: Callable[[Rounds], None]
+    close: Callable[[], None]
 
 
 def started(app: Any, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
-    say = log or LOG.info
+    launched_ = launched(app, config, engine, log or LOG.info)
+    return Job(
+        launched_.plan,
+        launched_.rounds,
+        launched_.store,
+        launched_.engine,
+        trigger_s=config.trigger_interval_ms / 1000,
+        idle_timeout_s=config.idle_timeout_s,
+        until=until,
+        collect=launched_.collect,
+        close=launched_.close,
+    ).start()
+
+
+def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) -> Launched:
+    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back."""
     topology: Topology = app.topology()
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
@@ -47,8 +82,7 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
         state_uri = config.state_uri or str(root.parent / ".headrace" / "state")
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
-        own_engine = engine is None
-        if own_engine:
+        if engine is None:
             say("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
@@ -74,38 +108,39 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
             root / "staging" / app.name,
             config.max_round_ms / 1000,
         )
-        all_rounds = [
-            Rounds(
-                sub,
-                plan.model.sub_topology(sub.name),
-                plan.programs[sub.name],
-                plan.checkpoints,
-                epoch,
-                plan.model.version,
-                system,
-                store,
-                engine,
-                place,
-                config.max_records_per_round_of(sub.name),
-                engine.slots,
-            )
-            for sub in plan.subs
-        ]
-        closers.remove(closers[-1])  # from here on the job gives the application back
-        return Job(
+        all_rounds = [_rounds_of(sub, plan, config, system, store, engine, place) for sub in plan.subs]
+        closers.pop()  # from here on whoever runs the rounds gives the application back
+        return Launched(
             plan,
             all_rounds,
             store,
             engine,
-            trigger_s=config.trigger_interval_ms / 1000,
-            idle_timeout_s=config.idle_timeout_s,
-            until=until,
+            files,
             collect=lambda rounds: garbage.committed(rounds.sub.name, rounds.checkpoints.values()),
             close=lambda: _close(closers),
-        ).start()
+        )
     except BaseException:
         _close(closers)
         raise
+
+
+def _rounds_of(
+    sub: SubTopology, plan: JobPlan, config: Config, system: Any, store: Any, engine: Any, place: Place
+) -> Rounds:
+    return Rounds(
+        sub,
+        plan.model.sub_topology(sub.name),
+        plan.programs[sub.name],
+        plan.checkpoints,
+        plan.epoch,
+        plan.model.version,
+        system,
+        store,
+        engine,
+        place,
+        config.max_records_per_round_of(sub.name),
+        engine.slots,
+    )
 
 
 def _close(closers: list[Callable[[], None]]) -> None:

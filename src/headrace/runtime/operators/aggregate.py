@@ -46,7 +46,7 @@ class VectorAggregateOperator(Operator):
             if aggregate.field is not None:
                 self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
         self._tables: list[Any] = []
-        self._origins: list[Rows] = []
+        self._origins: list[tuple[Any, ...]] = []  # SSP, offset, time and rank of every row
         self._ordinal = 0
         self._key_serde: Any = None
 
@@ -61,7 +61,7 @@ class VectorAggregateOperator(Operator):
         self._key_serde = rows.key.serde
         ordinal = np.arange(self._ordinal, self._ordinal + len(rows))
         self._ordinal += len(rows)
-        self._origins.append(Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, _NOTHING, None, rows.rank))
+        self._origins.append((rows.ssp, rows.offset, rows.timestamp_us, rows.rank))
         columns: dict[str, Any] = {"key": rows.key.bytes()[0], "ordinal": pa.array(ordinal)}
         for path, array in arrays.items():
             columns[path] = array
@@ -107,9 +107,9 @@ class VectorAggregateOperator(Operator):
         unified = _with_types(pa.concat_tables(tables, promote_options="permissive").combine_chunks())
         groups = unified.group_by(by, use_threads=False).aggregate(list(dict.fromkeys(wanted)))
         groups = groups.sort_by("ordinal_max")
-        self._merge(groups, Rows.concat(origins))
+        self._merge(groups, [np.concatenate(arrays) for arrays in zip(*origins, strict=True)])
 
-    def _merge(self, groups: Any, origins: Rows) -> None:
+    def _merge(self, groups: Any, origins: list[Any]) -> None:
         keys_array = _flat(groups["key"])
         keys = keys_array.to_pylist()
         starts = None if self.node.windows is None else groups["start"].to_numpy()
@@ -127,7 +127,7 @@ class VectorAggregateOperator(Operator):
             value = Field(self.node.value, objects=self._merged(groups, stored, layouts, database))
         if starts is not None:
             self._expire_later(keys, starts, layouts, stored)
-        self._emit(keys_array, starts, value, origins.take(last))
+        self._emit(keys_array, starts, value, [array[last] for array in origins])
 
     def _merged(self, groups: Any, stored: Sequence[bytes | None], layouts: list[bytes], database: Any) -> list[Any]:
         decode, encode = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
@@ -156,7 +156,7 @@ class VectorAggregateOperator(Operator):
         ]
         Expiry(self.context).add(self.node.store.name, fresh)
 
-    def _emit(self, keys: Any, starts: Any, value: Field, origins: Rows) -> None:
+    def _emit(self, keys: Any, starts: Any, value: Field, origins: list[Any]) -> None:
         if starts is None:
             key = Field(self._key_serde, raw=keys)
         else:
@@ -164,20 +164,8 @@ class VectorAggregateOperator(Operator):
             windows = self.node.windows
             assert windows is not None
             key = Field(serde, raw=serde.encode_parts(keys, starts, starts + windows.size_us))
-        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
-
-
-class _Nothing(Field):
-    """The values of rows that are only kept for where they came from."""
-
-    def __len__(self) -> int:
-        return 0
-
-    def take(self, indices: Any) -> Field:
-        return self
-
-
-_NOTHING = _Nothing(None)
+        ssp, offset, timestamp_us, rank = origins
+        self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
 
 
 def _with_types(table: Any) -> Any:

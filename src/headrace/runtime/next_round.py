@@ -1,0 +1,45 @@
+"""Owns what a round's plan needs to know of the other sub-topologies: how far event time has come above it.
+
+Whoever runs rounds asks here for the next one: a job from its threads, the test driver one after the other. Time is an
+argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headrace.core.watermarks import stream_watermark
+from headrace.model.streams import SSP
+from headrace.runtime.rounds import PlannedRound, Rounds
+
+
+class NextRound:
+    """Plans the next round of any sub-topology of a job. `upstream`: sub-topology to those that write what it reads."""
+
+    def __init__(
+        self, rounds: Mapping[str | None, Rounds], upstream: Mapping[str | None, Collection[str | None]], idle_timeout_s: float
+    ) -> None:
+        self._rounds, self._upstream, self._idle_timeout_s = rounds, upstream, idle_timeout_s
+
+    def of(
+        self, rounds: Rounds, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
+    ) -> PlannedRound | None:
+        """The next round of `rounds`, None where there is nothing to do. `limit`: where to end, for SSPs that have one.
+
+        `now_s` is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by.
+        """
+        upstream = self._watermark_above(rounds, now_s)  # before the ends: what comes after it may only be later
+        ends = rounds.ends()
+        rounds.note_idle(ends, now_s)
+        positions = rounds.positions()
+        rounds.progress.lag = sum(max(0, end - positions.get(ssp, 0)) for ssp, end in ends.items())
+        return rounds.plan(ends, upstream, rounds.idle(now_s, self._idle_timeout_s), now_us, limit)
+
+    def _watermark_above(self, rounds: Rounds, now_s: float) -> int | None:
+        tasks: list[tuple[int | None, bool]] = []
+        for writer in self._upstream[rounds.sub.name]:
+            above = self._rounds[writer]
+            idle = above.idle(now_s, self._idle_timeout_s)
+            marks = above.watermarks(above.positions(), self._watermark_above(above, now_s), idle)
+            tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
+        return stream_watermark(tasks)

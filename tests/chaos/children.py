@@ -1,0 +1,104 @@
+"""The tests' side of `child.py`: start runs, wait for them, see which step they died at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from chaos.child import Run
+
+CHILD = Path(__file__).with_name("child.py")
+WAIT_S_MAX = 90.0
+
+
+class Children:
+    """A process that forks the runs of a test; a context manager that leaves nothing running behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.errors = folder / "child-errors.txt"
+        self._runs = 0
+        self._alive: set[int] = set()
+
+    def __enter__(self) -> Children:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_TEST_")}
+        with self.errors.open("wb") as errors:
+            self._server = subprocess.Popen(
+                [sys.executable, str(CHILD), "serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._server.communicate(timeout=WAIT_S_MAX)
+
+    def run_of(self, log: Path, name: str = "job", **options: Any) -> Run:
+        """A run of its own report and steps log."""
+        self._runs += 1
+        names = {part: str(self.folder / f"{part}-{self._runs}") for part in ("report", "steps_log")}
+        return Run(name, str(log), options.pop("stores", str(self.folder / f"stores-{name}")), **names, **options)
+
+    def start(self, run: Run) -> int:
+        pid: int = self._asked({"start": asdict(run)})["pid"]
+        self._alive.add(pid)
+        return pid
+
+    def wait(self, pid: int) -> int:
+        """Its exit code, negative for a signal; a run ends itself after a minute or so."""
+        code: int = self._asked({"wait": pid})["code"]
+        self._alive.discard(pid)
+        return code
+
+    def finish(self, run: Run) -> int:
+        return self.wait(self.start(run))
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        line = self._server.stdout.readline()
+        assert line, f"the server of runs ended: {self.errors.read_text()}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def sprung(run: Run) -> list[str]:
+    """The traps that acted, such as `kill log 5`."""
+    path = Path(run.steps_log)
+    return [line.rpartition(" ")[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def report_of(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(run.report).read_text())
+    return found
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Wait until the process is stopped by a signal; `AssertionError` if it ends or is not within half a minute."""
+    deadline = time.monotonic() + 30
+    while (state := state_of(pid)) not in ("T", "t"):
+        assert state not in ("Z", ""), f"process {pid} ended; it was to stop"
+        assert time.monotonic() < deadline, f"process {pid} is in state {state}; it was to stop"
+        time.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

@@ -1,0 +1,45 @@
+"""Reads committed state by itself, as `checker` reads the log: no code of the runtime, only its formats.
+
+State is what the files of the current checkpoints make, one after the other (protocol.md, Words: head).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+
+def read_state(log_dir: Path, state_dir: Path, application: str, store: str) -> dict[tuple[bytes, bytes], bytes]:
+    """(key, sub-key) to value over all tasks; a key that two tasks hold is an `AssertionError`."""
+    found: dict[tuple[bytes, bytes], bytes] = {}
+    for task, checkpoint in checkpoints_of(log_dir, application).items():
+        entries: dict[bytes, bytes] = {}
+        for file in (checkpoint["head"] or {"files": ()})["files"]:
+            table = pa.ipc.open_file(state_dir / file["name"]).read_all()
+            for row in table.to_pylist():
+                if row["db"] != store:
+                    continue
+                if row["value"] is None:
+                    entries.pop(row["key"], None)
+                else:
+                    entries[row["key"]] = row["value"]
+        for layout, value in entries.items():
+            length = int.from_bytes(layout[8:10], "big")
+            key = layout[10 : 10 + length], layout[10 + length :]
+            assert key not in found, f"{key!r} of store {store!r} is in two tasks, one of them {task}"
+            found[key] = value
+    return found
+
+
+def checkpoints_of(log_dir: Path, application: str) -> dict[str, dict]:
+    """Every task's checkpoint, as it is stored."""
+    database = sqlite3.connect(f"file:{quote(str(log_dir / 'catalog.sqlite'))}?mode=ro", uri=True)
+    try:
+        rows = database.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (application,))
+        return {task: json.loads(text) for task, text in rows}
+    finally:
+        database.close()

@@ -1,0 +1,105 @@
+"""What must hold after any number of deaths of the job in `child.py`: its outputs and state against dumb models."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from chaos.checker import (
+    KillReport,
+    Row,
+    last_of,
+    model_count,
+    model_windowed,
+    order_kept_per_key,
+    partitioned_by_murmur2,
+    read_stream,
+    same_records,
+    state_equals,
+    subsequence_ending_in_last,
+)
+from chaos.states import read_state
+
+WINDOW_US = 10_000_000
+
+
+def judge(log: Path, name: str, report: KillReport, *, calm: str | None = None) -> None:
+    """Compare all that application `name` wrote with models, and with the undisturbed application `calm`."""
+    inputs = read_stream(log, "in")
+    mapped = read_stream(log, f"mapped-{name}")
+    report.checked("mapped, by the model", same_records(mapped, [_doubled(row) for row in inputs], by="key"))
+    report.checked("mapped, in order", order_kept_per_key(inputs, mapped, identity=_id))
+    report.checked("mapped, in place", partitioned_by_murmur2(mapped, 4))
+    if calm is not None:
+        undisturbed = read_stream(log, f"mapped-{calm}")
+        report.checked("mapped, as undisturbed", same_records(mapped, undisturbed, by="key"))
+        report.checked("mapped, per partition", _same_multisets(mapped, undisturbed))
+
+    counts = model_count([_by_group(row) for row in inputs if _value(row)["n"] % 5])
+    found = _updates(read_stream(log, f"counts-{name}"), lambda row: int.from_bytes(row["value"], "little", signed=True))
+    report.checked("counts, updates", subsequence_ending_in_last(found, counts))
+    state = read_state(log, _state_of(log), name, "counts")
+    dump = {key: int.from_bytes(value, "little") for (key, _), value in state.items()}
+    report.checked("counts, state", state_equals(last_of(counts), dump))
+
+    windows = model_windowed(inputs, WINDOW_US, initial=(0, 0), fold=_totalled)
+    updates = _updates(read_stream(log, f"windows-{name}"), _totals, key=_window)
+    report.checked("windows, updates", subsequence_ending_in_last(updates, windows))
+    state = read_state(log, _state_of(log), name, "windows")
+    totals = {(key, int.from_bytes(sub, "big") - 2**63): tuple(msgspec.msgpack.decode(value)) for (key, sub), value in state.items()}
+    report.checked("windows, state", state_equals(last_of(windows), totals))
+
+
+def _state_of(log: Path) -> Path:
+    return log.parent / ".headrace" / "state"
+
+
+def _value(row: Row) -> Any:
+    return json.loads(row["value"])
+
+
+def _id(row: Row) -> Any:
+    return _value(row)["id"]
+
+
+def _doubled(row: Row) -> Row:
+    value = _value(row)
+    made = json.dumps({"id": value["id"], "n": value["n"] * 2}, separators=(",", ":"))
+    return {**row, "value": made.encode()}
+
+
+def _by_group(row: Row) -> Row:
+    return {**row, "key": _value(row)["g"].encode()}
+
+
+def _totalled(before: tuple[int, int], row: Row) -> tuple[int, int]:
+    return before[0] + 1, before[1] + _value(row)["n"]
+
+
+def _totals(row: Row) -> tuple[int, int]:
+    value = _value(row)
+    return value["n"], value["total"]
+
+
+def _window(row: Row) -> tuple[bytes, int]:
+    return row["key"][:-16], int.from_bytes(row["key"][-16:-8], "big", signed=True)
+
+
+def _updates(rows: list[Row], value: Any, key: Any = lambda row: row["key"]) -> dict[Any, list[Any]]:
+    updates: dict[Any, list[Any]] = {}
+    for row in rows:
+        updates.setdefault(key(row), []).append(value(row))
+    return updates
+
+
+def _same_multisets(actual: list[Row], expected: list[Row]) -> int:
+    """The same records in each partition, in whatever order."""
+    found, wanted = (
+        Counter((row["partition"], row["key"], row["value"], row["timestamp_us"]) for row in rows)
+        for rows in (actual, expected)
+    )
+    assert found == wanted, f"only found: {list((found - wanted).items())[:3]}, missing: {list((wanted - found).items())[:3]}"
+    return found.total()
