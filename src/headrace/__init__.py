@@ -21,6 +21,7 @@ from headrace.dsl.serdes import Bytes, Double, Int, Long, String
 from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.dsl.windows import Hopping, Tumbling
 from headrace.errors import (
+    AppLoadError,
     ConfigError,
     FencedError,
     HeadraceError,
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "AppLoadError",
     "Bytes",
     "ConfigError",
     "Double",

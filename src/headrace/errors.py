@@ -44,6 +44,17 @@ class TopologyError(HeadraceError):
     """The operators of an application do not fit together."""
 
 
+class AppLoadError(HeadraceError):
+    """The file of an application cannot be loaded, or holds no application.
+
+    `user_traceback` is what its own code raised, from its first line on; empty where it raised nothing.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, *, user_traceback: str = "") -> None:
+        super().__init__(message, hint)
+        self.user_traceback = user_traceback
+
+
 class SchemaError(HeadraceError):
     """A DDL string or a type given to a serde cannot be understood."""
 

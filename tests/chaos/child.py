@@ -65,7 +65,7 @@ def application(run: Run) -> hr.App:
     totals = windows.aggregate(n=hr.count(), total=hr.sum("value.n"), store="windows")
     totals.to_stream().to(f"windows-{run.name}", value=hr.Json())
     groups = records.filter(is_wanted).select_key(group_of, key=hr.String())
-    counts = groups.repartition(hr.Repartitioned(name="by-g", number_of_partitions=3)).group_by_key().count(store="counts")
+    counts = groups.repartition(hr.Repartitioned(name="by-g", number_of_partitions=2)).group_by_key().count(store="counts")
     counts.to_stream().to(f"counts-{run.name}")
     return app
 

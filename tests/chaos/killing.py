@@ -18,7 +18,7 @@ from chaos.verdict import judge
 LOG_STEPS = tuple(("log", step) for step in range(1, 14))
 START_STEPS = tuple(("start", step) for step in range(1, 13))
 KEYS, GROUPS = 40, 11
-BATCH = 120
+BATCH = 60
 _TIME_US = 1_700_000_000_000_000
 
 
@@ -27,7 +27,7 @@ class Producer:
 
     def __init__(self, log: Path, seed: int) -> None:
         self._system = hr.open_system(f"log:{log}")
-        self._system.create_stream("in", 4)
+        self._system.create_stream("in", 3)
         self._random = random.Random(seed)
         self._next = 0
 
@@ -76,14 +76,14 @@ def kill_run(folder: Path, seed: int, kills_per_step: int, steps: Iterable[tuple
             producer.produce(draw.randrange(BATCH // 2, BATCH))
             count = draw.randrange(1, 5) if protocol == "log" else 1
             run = children.run_of(log, traps=f"kill:{protocol}:{step}:{count}")
-            with producer.beside([draw.randrange(1, 20) for _ in range(3)], 0.1):
+            with producer.beside([draw.randrange(1, 10) for _ in range(3)], 0.1):
                 code = children.finish(run)
             died = f"kill {protocol} {step}" in sprung(run)
             assert code in (0, -signal.SIGKILL), f"{protocol} {step}: ended with {code}: {_told(run)}"
             assert died is (code != 0), f"{protocol} {step}: ended with {code}, the trap sprang: {died}"
             report.fault(f"{protocol} {step}", "SIGKILL", landed=died)
-        for name in ("job", "calm"):
-            last = children.run_of(log, name)
+        for name, keys in (("job", {}), ("calm", {"max_records_per_round": 500})):
+            last = children.run_of(log, name, keys=keys)
             assert children.finish(last) == 0, _told(last)
     producer.close()
     judge(log, "job", report, calm="calm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from chaos.killing import LOG_STEPS, START_STEPS, every_step_landed, kill_run
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

@@ -1,0 +1,24 @@
+"""Owns the command line, `headrace`. `commands` puts it together, `output` says how results and errors look.
+
+Nothing here decides anything about a job. What a command needs is imported when it runs: most start no Spark and load
+no Arrow, and answer at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and end the process: 0 for success, 1 for an error, 2 for wrong usage, 130 and 143 for signals."""
+    from headrace.cli.commands import application
+    from headrace.cli.output import Terminated
+
+    def terminate(number: int, frame: object) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    application(args=None if arguments is None else list(arguments), prog_name="headrace")
+    sys.exit(0)

@@ -81,7 +81,6 @@ def run(
 
 def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:
     def open_state() -> AbstractContextManager[Any]:
-        reached("log", 3)
         return ports.open_state(task)
 
     return open_state

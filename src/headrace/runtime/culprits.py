@@ -15,7 +15,10 @@ CULPRITS_PER_ROUND_MAX = 10
 
 
 def find_culprit(engine: Engine, rounds: Rounds, planned: PlannedRound) -> bool:
-    """Find one record of the round that fails in the engine and note it in `rounds`; False if no single one does."""
+    """Find one record of the round that fails in the engine and note it in `rounds`; False if no single one does.
+
+    `EngineFailure` if a probe fails for another reason, such as a cancelled job: then nothing is known of any record.
+    """
     found_before = [known for known in rounds.known_failures if _within(known, planned)]
     if len(found_before) >= CULPRITS_PER_ROUND_MAX:
         ssp, offset, kind, message = found_before[-1]
@@ -53,4 +56,7 @@ def _culprit_of(
 
 def _probe(engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange) -> EngineFailure | None:
     payload = rounds.probe_payload(planned, piece)
-    return engine.probe(payload, rounds.program, planned.ssps.index(piece.ssp), piece.start, piece.end)
+    failure = engine.probe(payload, rounds.program, planned.ssps.index(piece.ssp), piece.start, piece.end)
+    if failure is not None and not failure.in_expression:
+        raise failure
+    return failure

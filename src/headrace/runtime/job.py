@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.core.sub_topologies import upstream_names_of
-from headrace.errors import FencedError, HeadraceError, RoundFailedError, WaitTimeoutError
+from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, WaitTimeoutError
 from headrace.model.streams import SSP
 from headrace.ports import Engine, EngineFailure
 from headrace.runtime.culprits import find_culprit
@@ -23,6 +23,7 @@ HEARTBEAT_S = 2.0
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 STATUS_S = 0.5
 STOP_WAIT_S = 30.0
+ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
 class Job:
@@ -53,10 +54,11 @@ class Job:
         self._upstream = upstream_names_of(plan.subs)
         self._next_round = NextRound(self._rounds, self._upstream, idle_timeout_s)
         self._stopping = threading.Event()
-        self._wake = threading.Event()
+        self._wakes = {name: threading.Event() for name in self._rounds}  # one per thread: none takes another's away
         self._ended = threading.Event()
         self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self._rounds}
         self._current: dict[str | None, PlannedRound] = {}
+        self._began_s: dict[str | None, float] = {}
         self._waiting_for: dict[str | None, str] = {}
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -68,6 +70,14 @@ class Job:
     # --- the life of a job ------------------------------------------------------------------------------------------
 
     def start(self) -> Job:
+        try:
+            self._start()
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    def _start(self) -> None:
         if self._until == "caught-up":
             self._targets = {ssp: end for rounds in self._sources() for ssp, end in rounds.ends().items()}
         self._threads = [
@@ -79,7 +89,6 @@ class Job:
         for thread in self._threads:
             thread.start()
         threading.Thread(target=self._finish, name="headrace-finish", daemon=True).start()
-        return self
 
     def _sources(self) -> list[Rounds]:
         return [rounds for rounds in self._rounds.values() if not self._upstream[rounds.sub.name]]
@@ -92,7 +101,7 @@ class Job:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._wake.set()
+        self.wake()
         for name, planned in list(self._current.items()):
             self._rounds[name].stop_flag(planned)
             self._engine.cancel(str(planned.id))
@@ -110,7 +119,8 @@ class Job:
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
-        self._wake.set()
+        for event in self._wakes.values():
+            event.set()
 
     def _current_text(self) -> str:
         return ", ".join(str(planned.id) for planned in self._current.values()) or "no round"
@@ -120,13 +130,15 @@ class Job:
         for thread in self._threads[:-1]:
             thread.join()
         self._stopping.set()
-        self._wake.set()
         self._threads[-1].join()
+        for rounds in self._rounds.values():
+            self._publish(rounds, force=True)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Let the next driver start at once, then close everything. Changes nothing where another has taken over."""
         try:
-            for rounds in self._rounds.values():
-                self._publish(rounds, force=True)
-            if not isinstance(self._error, FencedError):
-                self._store.release(self.plan.epoch)
+            self._store.release(self.plan.epoch)
         except Exception:
             LOG.exception("could not give the application back; the next start takes it over")
         finally:
@@ -149,6 +161,18 @@ class Job:
                 self._fail(error)
             except Exception as error:
                 LOG.warning("heartbeat: %s", error)
+            self._give_up_what_hangs()
+
+    def _give_up_what_hangs(self) -> None:
+        """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
+        now_s = time.monotonic()
+        for name, planned in list(self._current.items()):
+            bound_s = max(ROUND_WAIT_S, 30 * self._rounds[name].max_round_s)
+            if now_s - self._began_s.get(name, now_s) > bound_s:
+                LOG.warning("round %s has not ended after %.0f s: it is given up", planned.id, bound_s)
+                self._began_s[name] = now_s
+                self._rounds[name].stop_flag(planned)
+                self._engine.cancel(str(planned.id))
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
@@ -164,16 +188,15 @@ class Job:
                     if self._until == "caught-up" and upstream_done:
                         return
                     self._waiting_for[name] = "new records"
-                    self._wake.wait(self._trigger_s)
-                    if not self._stopping.is_set():
-                        self._wake.clear()
+                    self._wakes[name].wait(self._trigger_s)
+                    self._wakes[name].clear()  # before looking again, `_stopping` included: nothing is slept through
                     continue
                 failures = 0 if self._try(rounds, planned, failures) else failures + 1
         except BaseException as error:
             self._fail(error)
         finally:
             self._done[name].set()
-            self._wake.set()
+            self.wake()
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
         limit = self._targets if not self._upstream[rounds.sub.name] else None
@@ -185,42 +208,51 @@ class Job:
         self._current[name] = planned
         self._waiting_for[name] = f"round {planned.id}"
         try:
-            if self._stopping.is_set():
-                return True
-            summaries = rounds.run(planned)
-            if self._stopping.is_set():
-                return True
-            rounds.commit(planned, summaries)
-            reached("log", 13)
-            self._collect(rounds)
+            if not self._stopping.is_set():
+                self._run(rounds, planned)
             return True
-        except EngineFailure as failure:
+        except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             rounds.stop_flag(planned)
-            if self._stopping.is_set() or failure.cancelled:
+            if self._stopping.is_set() or self._finds_culprit(rounds, planned, failure):
                 return True
-            if failure.in_expression and find_culprit(self._engine, rounds, planned):
-                return True
-            self._again_or_raise(rounds, planned, failures, failure.message)
-            return False
-        except RoundFailedError as error:
-            rounds.stop_flag(planned)
-            if self._stopping.is_set():
-                return True
-            self._again_or_raise(rounds, planned, failures, error.message)
+            self._again_or_raise(rounds, planned, failures, failure)
             return False
         finally:
             self._current.pop(name, None)
-            self._wake.set()  # whoever reads what was just written may look
+            self.wake()  # whoever reads what was just written may look
 
-    def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, reason: str) -> None:
+    def _run(self, rounds: Rounds, planned: PlannedRound) -> None:
+        self._began_s[rounds.sub.name] = time.monotonic()
+        summaries = rounds.run(planned)
+        if self._stopping.is_set():
+            return
+        rounds.commit(planned, summaries)
+        reached("log", 13)
+        try:
+            self._collect(rounds)
+        except OSError as error:
+            LOG.warning("could not remove files that are not needed any more, the next start does: %s", error)
+
+    def _finds_culprit(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
+        """Whether a record on which an expression raises was found: the next round goes on without it."""
+        if not isinstance(failure, EngineFailure) or not failure.in_expression:
+            return False
+        try:
+            return find_culprit(self._engine, rounds, planned)
+        except EngineFailure as error:
+            LOG.warning("the search for the record that fails in round %s ended: %s", planned.id, error.message)
+            return False
+
+    def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
+        reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
         if failures + 1 >= FAILURES_MAX:
             raise RoundFailedError(
                 f"round {planned.id} failed {failures + 1} times, the last time: {reason}",
                 "nothing of it was committed; what was committed before stays",
-            )
+            ) from (failure if isinstance(failure, HeadraceError) else None)
         delay_s = min(3.0, 0.1 * 2**failures)
-        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.strip().splitlines()[-1])
-        self._waiting_for[rounds.sub.name] = f"another try after: {reason.strip().splitlines()[-1]}"
+        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
+        self._waiting_for[rounds.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._stopping.wait(delay_s)
         rounds.read_again()
 

@@ -17,7 +17,10 @@ class NextRound:
     """Plans the next round of any sub-topology of a job. `upstream`: sub-topology to those that write what it reads."""
 
     def __init__(
-        self, rounds: Mapping[str | None, Rounds], upstream: Mapping[str | None, Collection[str | None]], idle_timeout_s: float
+        self,
+        rounds: Mapping[str | None, Rounds],
+        upstream: Mapping[str | None, Collection[str | None]],
+        idle_timeout_s: float,
     ) -> None:
         self._rounds, self._upstream, self._idle_timeout_s = rounds, upstream, idle_timeout_s
 

@@ -30,7 +30,8 @@ class EndpointSide:
 class Program:
     """One sub-topology as a container needs it. `id` names it for caches of worker processes.
 
-    `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None.
+    `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
+    `key_serdes`: operators with state to the serde of the keys that reach them.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Program:
     partition_counts: dict[str, int]
     dead_letter: str | None
     stateful: bool
+    key_serdes: dict[str, Serde | None] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
     def node(self, name: str) -> Node:

@@ -1,77 +1,197 @@
-"""Owns the progress display of a job that runs in the foreground: a live table on a terminal, else a line every few
-seconds. It reads `job.status()` and nothing else.
+"""Owns the progress display of what runs in the foreground, a job or the producing of records: a live table on a terminal,
+else a line every few seconds. Of a job it reads `job.status()` and nothing else.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 LINE_INTERVAL_S = 3.0
 LIVE_INTERVAL_S = 0.25
+RATE_S = 10.0  # a rate is that of so many last seconds, of which there are at most RATE_S / LIVE_INTERVAL_S samples
+_BAR_WIDTH = 16
+_JOIN_S = 5
 
 
 @contextmanager
 def shown(job: Any, stream: TextIO, *, enabled: bool = True) -> Iterator[None]:
-    """Show the progress of `job` on `stream` while the context is open."""
+    """Show the progress of `job` on `stream` while the context is open, and how it ended when it closes."""
+    view = _JobView(job)
+    with _watched(stream, view.line, view.table, enabled):
+        yield
+
+
+@contextmanager
+def shown_count(what: str, total: int, stream: TextIO, *, enabled: bool = True) -> Iterator[Callable[[int], None]]:
+    """Show how far `what` has come on the way to `total` records; the context is a function that is told of more."""
+    view = _CountView(what, total)
+    with _watched(stream, view.line, view.table, enabled):
+        yield view.add
+
+
+def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -> str:
+    """One line: per sub-topology the records read, their rate (that of all the time, or of `rates`), the lag, the round,
+    the tasks."""
+    parts = []
+    for name, sub in status["sub_topologies"].items():
+        rate = sub["records_per_s"] if rates is None else rates[name]
+        parts.append(
+            f"{name}: {sub['records']:,} records, {rate:,}/s, lag {sub['lag']:,}, "
+            f"round {sub['round']}, {sub['tasks']} task{'' if sub['tasks'] == 1 else 's'}"
+        )
+    return " | ".join(parts)
+
+
+class Rate:
+    """How fast a count grows: over the last `RATE_S` seconds of what it was told."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def add(self, now_s: float, count: int) -> int:
+        """The count as it is now; its growth per second since the oldest sample that is kept, or the one before it."""
+        while len(self._samples) > 1 and self._samples[1][0] <= now_s - RATE_S:
+            self._samples.popleft()
+        self._samples.append((now_s, count))
+        then_s, before = self._samples[0]
+        return round((count - before) / (now_s - then_s)) if now_s > then_s else 0
+
+
+class _JobView:
+    """What is shown of a job."""
+
+    def __init__(self, job: Any) -> None:
+        self._job = job
+        self._rates: dict[str, Rate] = {}
+        self._began_s = time.monotonic()
+        for name in job.status()["sub_topologies"]:
+            self._rates[name] = Rate()
+            self._rates[name].add(self._began_s, 0)
+
+    def line(self, ended: bool) -> str:
+        status = self._job.status()
+        return f"{_seconds(self._began_s)}  {line_of(status, None if ended else self._rates_of(status))}"
+
+    def table(self, ended: bool) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        status = self._job.status()
+        rates = None if ended else self._rates_of(status)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("", "records", "records/s", "lag", "round", "tasks", "", "now"):
+            table.add_column(name, justify="right" if name not in ("", "now") else "left", no_wrap=True)
+        for name, sub in status["sub_topologies"].items():
+            known = sub["records"] + sub["lag"]
+            table.add_row(
+                name,
+                f"{sub['records']:,}",
+                f"{sub['records_per_s'] if rates is None else rates[name]:,}",
+                f"{sub['lag']:,}",
+                str(sub["round"]),
+                str(sub["tasks"]),
+                ProgressBar(total=max(known, 1), completed=sub["records"], width=_BAR_WIDTH),
+                _now(status, sub),
+            )
+        return table
+
+    def _rates_of(self, status: Mapping[str, Any]) -> dict[str, int]:
+        now_s = time.monotonic()
+        return {
+            name: self._rates.setdefault(name, Rate()).add(now_s, sub["records"])
+            for name, sub in status["sub_topologies"].items()
+        }
+
+
+def _now(status: Mapping[str, Any], sub: Mapping[str, Any]) -> str:
+    """What a sub-topology does at the moment, in a few words."""
+    if not status["running"]:
+        return "ended"
+    waiting_for = str(sub["waiting_for"])
+    if waiting_for.startswith("round "):
+        return "works"
+    return f"waits for {waiting_for}" if waiting_for == "new records" else waiting_for
+
+
+class _CountView:
+    """What is shown of something that is counted up to a total."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._count = what, total, 0
+        self._began_s = time.monotonic()
+        self._rate = Rate()
+        self._rate.add(self._began_s, 0)
+
+    def add(self, more: int) -> None:
+        self._count += more
+
+    def line(self, ended: bool) -> str:
+        return f"{_seconds(self._began_s)}  {self._what}: {self._text(ended)}"
+
+    def table(self, ended: bool) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=max(self._total, 1), completed=self._count, width=_BAR_WIDTH)
+        table.add_row(self._what, bar, self._text(ended))
+        return table
+
+    def _text(self, ended: bool) -> str:
+        seconds = time.monotonic() - self._began_s
+        rate = self._rate.add(time.monotonic(), self._count)
+        if ended and seconds > 0:
+            rate = round(self._count / seconds)
+        return f"{self._count:,} of {self._total:,} records, {rate:,}/s"
+
+
+def _seconds(began_s: float) -> str:
+    return f"{time.monotonic() - began_s:4.0f} s"
+
+
+@contextmanager
+def _watched(
+    stream: TextIO, line: Callable[[bool], str], table: Callable[[bool], Any], enabled: bool
+) -> Iterator[None]:
     if not enabled:
         yield
         return
     ended = threading.Event()
-    show = _live if stream.isatty() else _lines
-    thread = threading.Thread(target=show, args=(job, stream, ended), name="headrace-progress", daemon=True)
+    show, what = (_live, table) if _is_live(stream) else (_lines, line)
+    thread = threading.Thread(target=show, args=(what, stream, ended), name="headrace-progress", daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join(5)
+        thread.join(_JOIN_S)
 
 
-def line_of(status: dict[str, Any]) -> str:
-    """One line: per sub-topology the records read, their rate, the lag, the round, the tasks."""
-    parts = [
-        f"{name}: {sub['records']:,} records, {sub['records_per_s']:,}/s, lag {sub['lag']:,}, "
-        f"round {sub['round']}, {sub['tasks']} tasks"
-        for name, sub in status["sub_topologies"].items()
-    ]
-    return " | ".join(parts)
+def _is_live(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that can draw over what it has drawn."""
+    if not stream.isatty():
+        return False
+    from rich.console import Console
+
+    return not Console(file=stream).is_dumb_terminal
 
 
-def _lines(job: Any, stream: TextIO, ended: threading.Event) -> None:
+def _lines(line: Callable[[bool], str], stream: TextIO, ended: threading.Event) -> None:
     while not ended.wait(LINE_INTERVAL_S):
-        print(line_of(job.status()), file=stream, flush=True)
-    print(line_of(job.status()), file=stream, flush=True)
+        print(line(False), file=stream, flush=True)
+    print(line(True), file=stream, flush=True)
 
 
-def _live(job: Any, stream: TextIO, ended: threading.Event) -> None:
+def _live(table: Callable[[bool], Any], stream: TextIO, ended: threading.Event) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(file=stream), refresh_per_second=1 / LIVE_INTERVAL_S, transient=False) as live:
-        while True:
-            live.update(_table(job.status()))
-            if ended.wait(LIVE_INTERVAL_S):
-                live.update(_table(job.status()))
-                return
-
-
-def _table(status: dict[str, Any]) -> Any:
-    from rich.table import Table
-
-    table = Table(title=f"{status['application']}", title_justify="left", box=None, pad_edge=False)
-    for name in ("sub-topology", "records", "records/s", "lag", "round", "tasks", "now"):
-        table.add_column(name, justify="left" if name in ("sub-topology", "now") else "right")
-    for name, sub in status["sub_topologies"].items():
-        table.add_row(
-            name,
-            f"{sub['records']:,}",
-            f"{sub['records_per_s']:,}",
-            f"{sub['lag']:,}",
-            str(sub["round"]),
-            str(sub["tasks"]),
-            sub["waiting_for"],
-        )
-    return table
+    with Live(console=Console(file=stream), auto_refresh=False) as live:
+        while not ended.wait(LIVE_INTERVAL_S):
+            live.update(table(False), refresh=True)
+        live.update(table(True), refresh=True)

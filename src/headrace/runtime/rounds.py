@@ -112,6 +112,11 @@ class Rounds:
         self._kinds = {source.stream: source.kind for source in sub.sources}
         self.live_files: set[str] = set()
 
+    @property
+    def max_round_s(self) -> float:
+        """How long a container may work before it cuts its round short."""
+        return self._place.max_round_s
+
     # --- where things stand -----------------------------------------------------------------------------------------
 
     def positions(self) -> dict[SSP, int]:

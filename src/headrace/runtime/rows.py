@@ -215,6 +215,10 @@ class Rows:
             self.rank,
         )
 
+    def with_headers(self, headers: Any) -> Rows:
+        """The same rows with other headers (None: without any)."""
+        return Rows(self.ssp, self.offset, self.timestamp_us, self.key, self.value, headers, self.rank)
+
     def header_tuples(self) -> list[Headers]:
         if self.headers is None or self.headers.null_count == len(self.headers):
             return [()] * len(self)

@@ -19,7 +19,7 @@ from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_pa
 from headrace.core.partition_counts import partition_counts_of
 from headrace.core.prefix import Endpoint, endpoints_of
 from headrace.core.resolution import Sides
-from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.core.sub_topologies import SubTopology, has_state, is_stateful, sub_topologies_of
 from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
@@ -61,6 +61,7 @@ def planned(
 ) -> JobPlan:
     """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored."""
     subs = sub_topologies_of(topology)
+    reached("start", 5)  # nothing to do: on the embedded log the new epoch itself fences every lane
     reached("start", 6)
     previous: JobModel | None = store.job_model()
     stored: dict[TaskName, Checkpoint] = store.checkpoints()
@@ -254,6 +255,7 @@ def _program(
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
+        key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
     )
 
 

@@ -119,14 +119,8 @@ class TaskRun:
         self.timers.earliest.update(mark)
 
     def key_serde_of(self, operator: str) -> Any:
-        """The serde of the keys that reach an operator: that of its nearest ancestor which sets one."""
-        node = self._program.node(operator)
-        while node.parents:
-            node = self._program.node(node.parents[0])
-            serde = getattr(node, "key", None)
-            if serde is not None:
-                return serde
-        raise AssertionError(f"{operator}: no key serde on its path")
+        """The serde of the keys that reach an operator with state."""
+        return self._program.key_serdes[operator]
 
     # --- state ------------------------------------------------------------------------------------------------------
 

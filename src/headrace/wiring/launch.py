@@ -41,7 +41,7 @@ GARBAGE_INTERVAL_S = 60.0
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `collect` removes state files that are not needed any more after a commit. `close` closes what was opened; giving the
+    `collect` removes files that are not needed any more after a commit. `close` closes what was opened; giving the
     application back (`store.release`) comes before it.
     """
 
@@ -56,17 +56,17 @@ class Launched:
 
 def started(app: Any, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
-    launched_ = launched(app, config, engine, log or LOG.info)
+    job = launched(app, config, engine, log or LOG.info)
     return Job(
-        launched_.plan,
-        launched_.rounds,
-        launched_.store,
-        launched_.engine,
+        job.plan,
+        job.rounds,
+        job.store,
+        job.engine,
         trigger_s=config.trigger_interval_ms / 1000,
         idle_timeout_s=config.idle_timeout_s,
         until=until,
-        collect=launched_.collect,
-        close=launched_.close,
+        collect=job.collect,
+        close=job.close,
     ).start()
 
 
@@ -98,6 +98,10 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
         files = StateFiles(state_uri)
         garbage = StateGarbage(files, app.name, config.keep_state_versions)
         garbage.collect_orphans(plan.checkpoints.values())
+        staging = root / "staging" / app.name
+        shutil.rmtree(staging, ignore_errors=True)  # of rounds that were never committed, of drivers before us
+        log_garbage = LogGarbage(system)
+        log_garbage.collect()
         reached("start", 12)
         place = Place(
             run_id,
@@ -105,7 +109,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             str(Path(config.local_store_dir).absolute()),
             state_uri,
             str(root),
-            root / "staging" / app.name,
+            staging,
             config.max_round_ms / 1000,
         )
         all_rounds = [_rounds_of(sub, plan, config, system, store, engine, place) for sub in plan.subs]
@@ -116,7 +120,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             store,
             engine,
             files,
-            collect=lambda rounds: garbage.committed(rounds.sub.name, rounds.checkpoints.values()),
+            collect=lambda rounds: _collected(rounds, garbage, log_garbage),
             close=lambda: _close(closers),
         )
     except BaseException:
@@ -141,6 +145,35 @@ def _rounds_of(
         config.max_records_per_round_of(sub.name),
         engine.slots,
     )
+
+
+class LogGarbage:
+    """Deletes the log's data files that nobody refers to, every `GARBAGE_INTERVAL_S`; threads may share it.
+
+    A failure is logged and no more: what was left is found the next time.
+    """
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+        self._lock = threading.Lock()
+        self._next_s = 0.0
+
+    def collect(self) -> None:
+        """Look for such files, unless that was done lately or is being done."""
+        if time.monotonic() < self._next_s or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._system.collect_garbage()
+        except Exception as error:
+            LOG.warning("could not collect data files that are not needed any more: %s", error)
+        finally:
+            self._next_s = time.monotonic() + GARBAGE_INTERVAL_S
+            self._lock.release()
+
+
+def _collected(rounds: Rounds, garbage: StateGarbage, log_garbage: LogGarbage) -> None:
+    garbage.committed(rounds.sub.name, rounds.checkpoints.values())
+    log_garbage.collect()
 
 
 def _close(closers: list[Callable[[], None]]) -> None:
@@ -207,6 +240,19 @@ def spark_engine(app: Any, config: Config) -> Any:
     return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session)
 
 
+_shared_sessions: list[Any] = []
+
+
+def shared_spark(app: Any, config: Config) -> Any:
+    """The engine on a session that all test drivers of this process share, or on the application's own; never closed."""
+    if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
+        if _shared_sessions:
+            app._headrace_session = _shared_sessions[0]
+        else:
+            _shared_sessions.append(session_of(app, config)[0])
+    return spark_engine(app, config)
+
+
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
     """The topology with all serdes known; Spark is asked only where there are expressions."""
 
@@ -219,8 +265,8 @@ def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
         )
 
     types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
-    made: tuple[Topology, dict[str, Sides]] = resolved(topology, types_of, serde_of_spark_type, windowed)
-    return made
+    return resolved(topology, types_of, serde_of_spark_type, windowed)
+
 
 
 def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
@@ -246,7 +292,7 @@ def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
             job.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return job.status()
+    return job.status() | {"stopped": stopped.is_set()}
 
 
 def _on_signals(stopped: threading.Event) -> dict[int, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.log.data_files import ChunkWriter, read_range
 from headrace.adapters.log.file_names import parts_of_round
@@ -27,6 +28,7 @@ from headrace.runtime.plan import ContainerPlan, Program, Summary, TaskPlan, dec
 from headrace.runtime.rounds import worker_error
 from headrace.runtime.rows import Rows
 from headrace.runtime.state_files import StateFiles, task_folder_of
+from headrace.runtime.steps import reached
 from headrace.runtime.task_state import TaskState
 
 _caches: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -80,7 +82,12 @@ class LogWorkerPorts:
         head = None if task.head is None else msgspec.convert(task.head, Head)
         folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task.name)
         with open_task_store(
-            folder, head, self._files(), run_id=self._plan.run_id, boot_id=self._plan.boot_id
+            folder,
+            head,
+            self._files(),
+            run_id=self._plan.run_id,
+            boot_id=self._plan.boot_id,
+            applying=lambda: reached("log", 3),
         ) as store:
             state = TaskState(store, head)
             state.notes = store.notes
@@ -107,6 +114,12 @@ class LogWorkerPorts:
         if uri not in _state_files:
             _state_files[uri] = StateFiles(uri)
         return _state_files[uri]
+
+
+def forget(state_uri: str) -> None:
+    """Let go of what this process keeps for jobs with their state at `state_uri`: their folders may be deleted now."""
+    _state_files.pop(state_uri, None)
+    close_idle()
 
 
 def chunks_of(forms: list[Any]) -> list[Chunk]:

@@ -54,6 +54,7 @@ class LogJobStore:
         """
         self._reached("start", 1)
         with self._catalog.write() as db:
+            self._reached("start", 2)
             row = db.execute(
                 "SELECT epoch, holder, held_since_us, heartbeat_us FROM jobs WHERE application = ?", (self.application,)
             ).fetchone()

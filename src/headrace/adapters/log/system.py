@@ -58,6 +58,12 @@ class LogSystem:
         """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
         return LogJobStore(self._catalog, checked_name("application", application), reached)
 
+    def applications(self) -> list[str]:
+        """The applications that ever had a plan in this log, sorted."""
+        with self._catalog.read() as db:
+            rows = db.execute("SELECT DISTINCT application FROM job_models ORDER BY application").fetchall()
+        return [name for (name,) in rows]
+
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:

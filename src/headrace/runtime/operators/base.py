@@ -12,9 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.model.serde import Failures
+from headrace.errors import RecordTooLargeError
+from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
+from headrace.ports import RECORD_BYTES_MAX
 from headrace.record import Record
 from headrace.runtime.rows import Field, Rows
 
@@ -108,6 +111,27 @@ class Operator:
         rows = self.without(rows, rows.key.bytes()[1])
         return self.without(rows, rows.value.bytes()[1])
 
+    def of_serdes(self, rows: Rows, key: Serde | None, value: Serde | None) -> Rows:
+        """The rows, to be written by other serdes where one is given; what does not decode is set aside."""
+        rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
+        return rows.replaced(
+            key=None if key is None else rows.key.of_serde(key),
+            value=None if value is None else rows.value.of_serde(value),
+        )
+
+    def sendable(self, rows: Rows) -> Rows:
+        """The rows whose keys and values can be encoded and are small enough for any stream."""
+        rows = self.encoded(rows)
+        key, value = rows.key.bytes()[0], rows.value.bytes()[0]
+        if key.nbytes + value.nbytes <= RECORD_BYTES_MAX:
+            return rows  # not even all of them together are as large
+        sizes = sum(pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False) for part in (key, value))
+        failures: Failures = [
+            (index, RecordTooLargeError(f"{sizes[index]:,} bytes, at most {RECORD_BYTES_MAX:,} are taken"))
+            for index in np.flatnonzero(sizes > RECORD_BYTES_MAX).tolist()
+        ]
+        return self.without(rows, failures)
+
     # --- user functions ---------------------------------------------------------------------------------------------
 
     def called(self, function: Function, rows: Rows) -> tuple[Rows, list[Any] | pa.Array | pa.RecordBatch]:
@@ -168,6 +192,10 @@ class Operator:
             left = self._bisected(function, batch.slice(0, half), rows, base)
             right = self._bisected(function, batch.slice(half), rows, base + half)
             return left[0] + right[0], left[1] + right[1]
+
+
+def _is_recoded(field: Field, serde: Serde | None) -> bool:
+    return serde is not None and field.only_raw and (field.serde is None or field.serde.form != serde.form)
 
 
 def record_batch(rows: Rows, key: Any, value: Any) -> pa.RecordBatch:

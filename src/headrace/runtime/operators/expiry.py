@@ -15,6 +15,7 @@ import xxhash
 from headrace.core.key_layout import due_ranges, time_key, time_of
 
 _HINT = b"next"
+TIME_BYTES = 8
 _BIAS = 1 << 63
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import SerdeError
 from headrace.model import topology as t
+from headrace.model.serde import Failures
 from headrace.runtime.operators.base import FAILED, Context, Operator, values_field
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
@@ -236,15 +237,12 @@ class SinkOperator(Operator):
 
     def push(self, rows: Rows) -> None:
         node = self.node
-        rows = rows.replaced(
-            key=rows.key.of_serde(node.key) if node.key else None, value=rows.value.of_serde(node.value) if node.value else None
-        )
-        headers = rows.headers
+        rows = self.of_serdes(rows, node.key, node.value)
         if node.headers is not None:
             rows, results = self.called(node.headers, rows)
-            headers = _headers_array(list(results))
+            rows = self._with_headers(rows, list(results))
         if isinstance(node.stream, str):
-            rows = self._written(rows, node.stream, headers)
+            self._write(rows, node.stream)
             return
         rows, names = self.called(node.stream, rows)
         unknown = [i for i, name in enumerate(names) if not self.context.knows_stream(str(name))]
@@ -254,21 +252,29 @@ class SinkOperator(Operator):
             )
             gone = set(unknown)
             names = [name for i, name in enumerate(names) if i not in gone]
-            headers = rows.headers
         for name in sorted(set(map(str, names))):
             picked = np.fromiter((str(n) == name for n in names), bool, len(rows))
-            part = rows.where(picked)
-            self._written(part, name, None if headers is None else headers.filter(pa.array(picked)))
+            self._write(rows.where(picked), name)
 
-    def _written(self, rows: Rows, stream: str, headers: Any) -> Rows:
-        before = len(rows)
-        rows = self.encoded(rows)
-        if headers is not None and len(rows) != before:
-            headers = rows.headers
+    def _with_headers(self, rows: Rows, results: list[Any]) -> Rows:
+        """The rows with the headers that the user's function gave for them."""
+        headers: list[Any] = []
+        failures: Failures = []
+        for index, result in enumerate(results):
+            try:
+                headers.append(_header_entries(result))
+            except (SerdeError, TypeError, ValueError) as error:
+                headers.append(None)
+                failures.append((index, error))
+        return self.without(rows.with_headers(pa.array(headers, HEADERS_TYPE)), failures)
+
+    def _write(self, rows: Rows, stream: str) -> None:
+        rows = self.sendable(rows)
         if len(rows):
             key, value = rows.key.bytes()[0], rows.value.bytes()[0]
-            self.context.emit(stream, key, value, rows.timestamp_us, headers, routing_keys(rows.key, key), rows.offset)
-        return rows
+            self.context.emit(
+                stream, key, value, rows.timestamp_us, rows.headers, routing_keys(rows.key, key), rows.offset
+            )
 
 
 class RepartitionOperator(Operator):
@@ -278,10 +284,7 @@ class RepartitionOperator(Operator):
 
     def push(self, rows: Rows) -> None:
         node = self.node
-        rows = rows.replaced(
-            key=rows.key.of_serde(node.key) if node.key else None, value=rows.value.of_serde(node.value) if node.value else None
-        )
-        rows = self.encoded(rows)
+        rows = self.sendable(self.of_serdes(rows, node.key, node.value))
         if len(rows):
             key, value = rows.key.bytes()[0], rows.value.bytes()[0]
             self.context.emit(
@@ -295,16 +298,17 @@ def routing_keys(field: Field, raw: Any) -> Any:
     return raw if inner is None else inner(raw)
 
 
+def _header_entries(result: Any) -> list[dict[str, Any]] | None:
+    """One record's headers in the row shape, from a mapping or (name, value) pairs of text and bytes."""
+    entries = []
+    for name, value in result.items() if isinstance(result, dict) else result or ():
+        if isinstance(value, str):
+            value = value.encode()
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise SerdeError(f"header {name!r}: expected a text name and bytes or text, got {type(value).__name__}")
+        entries.append({"name": name, "value": value})
+    return entries or None
+
+
 def _headers_array(results: list[Any]) -> pa.Array:
-    rows = []
-    for result in results:
-        items = result.items() if isinstance(result, dict) else result or ()
-        entries = []
-        for name, value in items:
-            if isinstance(value, str):
-                value = value.encode()
-            if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-                raise SerdeError(f"header {name!r}: expected a text name and bytes or text, got {type(value).__name__}")
-            entries.append({"name": name, "value": value})
-        rows.append(entries or None)
-    return pa.array(rows, HEADERS_TYPE)
+    return pa.array([_header_entries(result) for result in results], HEADERS_TYPE)

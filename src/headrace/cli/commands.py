@@ -1,0 +1,97 @@
+"""Owns the tree of commands: which there are, in which order, and what `headrace` itself says."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import headrace
+from headrace.cli import checkpoints, describe, jobs, run, states, streams
+from headrace.cli.output import ReportingGroup
+
+_HELP = """Headrace: keyed stream processing on Spark.
+
+APP is the file that makes the application: flights.py, or flights.py:app where it makes several.
+
+A first look:
+
+  headrace demo                              the main job on real data, in a minute
+  headrace run flights.py --until caught-up  work off what is there, then end
+  headrace status flights.py                 where it stands, while it runs and after
+  headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
+"""
+_DEMO = "demo"
+
+
+class LazyGroup(ReportingGroup):
+    """The root group. `demo` is a module of its own that is loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *([_DEMO] if _has_demo() else [])]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name != _DEMO or not _has_demo():
+            return super().get_command(ctx, cmd_name)
+        single = typer.Typer(rich_markup_mode=None)
+        single.command(_DEMO)(importlib.import_module("headrace.cli.demo").demo)
+        return typer.main.get_command(single)
+
+
+def _has_demo() -> bool:
+    return importlib.util.find_spec("headrace.cli.demo") is not None
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headrace {headrace.__version__}")
+        raise typer.Exit
+
+
+application = typer.Typer(
+    cls=LazyGroup,
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+@application.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="With an error, show Headrace's own stack trace too.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+_sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
+_stream = typer.Typer(help="Streams: create, list, describe, produce, consume, delete.", **_sub_group)
+_checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
+_state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
+
+application.command("run", epilog=run.EXAMPLES)(run.run)
+application.command("status", epilog=jobs.STATUS_EXAMPLES)(jobs.status)
+application.command("describe", epilog=describe.EXAMPLES)(describe.describe)
+application.command("tasks", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
+_checkpoint.command("list", epilog=checkpoints.EXAMPLES)(checkpoints.list_checkpoints)
+_stream.command("create", epilog=streams.CREATE_EXAMPLES)(streams.create)
+_stream.command("list", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
+_stream.command("describe", epilog=streams.DESCRIBE_EXAMPLES)(streams.describe)
+_stream.command("produce", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)
+_stream.command("consume", epilog=streams.CONSUME_EXAMPLES)(streams.consume)
+_stream.command("delete", epilog=streams.DELETE_EXAMPLES)(streams.delete)
+_state.command("get", epilog=states.GET_EXAMPLES)(states.get)
+_state.command("dump", epilog=states.DUMP_EXAMPLES)(states.dump)
+application.add_typer(_checkpoint, name="checkpoint")
+application.add_typer(_stream, name="stream")
+application.add_typer(_state, name="state")

@@ -1,0 +1,184 @@
+"""Owns `headrace status` and `headrace tasks`: what the system has stored about a job, whether it runs or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.output import print_json, print_table
+from headrace.cli.targets import (
+    AppOption,
+    ApplicationOption,
+    JsonOption,
+    OptionalAppArgument,
+    SystemOption,
+    opened,
+    target_of,
+)
+
+if TYPE_CHECKING:
+    from headrace.model.checkpoint import Checkpoint
+    from headrace.model.streams import SSP
+    from headrace.model.tasks import TaskName
+
+STATUS_EXAMPLES = """Examples:
+
+\b
+  headrace status flights.py
+  headrace status --application flight-delays --system log:./data --json
+"""
+TASKS_EXAMPLES = """Examples:
+
+\b
+  headrace tasks flights.py
+  headrace tasks --application flight-delays --system log:./data
+"""
+
+
+def status(
+    app_argument: OptionalAppArgument = None,
+    app: AppOption = None,
+    application: ApplicationOption = None,
+    system: SystemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show where a job stands: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
+
+    The lag is counted now, from the committed positions to the ends of the streams; rates are those last reported.
+    """
+    target = target_of(app_argument or app, application, system)
+    with opened(target) as (opened_system, store):
+        model = store.job_model()
+        assert model is not None, target.application
+        holder = _holder(store.holder())
+        checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system)
+        subs = {
+            sub.name or "source": reported.get(sub.name or "source", {})
+            | {
+                "tasks": len(list(sub.tasks)),
+                "containers": len(sub.containers),
+                "lag": sum(lag_of(ends, task.name, task.ssps, checkpoints) for task in sub.tasks),
+            }
+            for sub in model.sub_topologies
+        }
+    found = {
+        "application": target.application,
+        "system": target.config.system,
+        "running": holder is not None and holder["alive"],
+        "holder": holder,
+        "job_model": model.version,
+        "sub_topologies": subs,
+    }
+    if json:
+        print_json(found)
+    else:
+        _print_status(found)
+
+
+def tasks(
+    app_argument: OptionalAppArgument = None,
+    app: AppOption = None,
+    application: ApplicationOption = None,
+    system: SystemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the job model: every task, the container it is in, what it reads and how far behind it is."""
+    target = target_of(app_argument or app, application, system)
+    with opened(target) as (opened_system, store):
+        model = store.job_model()
+        assert model is not None, target.application
+        checkpoints, ends = store.checkpoints(), Ends(opened_system)
+        rows = [
+            {
+                "task": str(task.name),
+                "sub_topology": sub.name or "source",
+                "container": container.lane,
+                "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
+                "lag": lag_of(ends, task.name, task.ssps, checkpoints),
+                "location": container.location_id,
+            }
+            for sub in model.sub_topologies
+            for container in sub.containers
+            for task in container.tasks
+        ]
+    if json:
+        print_json({"application": target.application, "job_model": model.version, "tasks": rows})
+        return
+    columns = ("task", "sub-topology", "container", "reads", "lag")
+    print_table(
+        columns,
+        [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows],
+        right=("container", "lag"),
+    )
+
+
+class Ends:
+    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+        self._known: dict[str, Mapping[int, int]] = {}
+
+    def of(self, ssp: SSP) -> int | None:
+        from headrace.errors import StreamNotFoundError
+
+        if ssp.stream not in self._known:
+            try:
+                self._known[ssp.stream] = self._system.end_offsets(ssp.stream)
+            except StreamNotFoundError:
+                self._known[ssp.stream] = {}
+        return self._known[ssp.stream].get(ssp.partition)
+
+
+def lag_of(
+    ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]
+) -> int:
+    """Records between a task's committed positions and the ends of what it reads."""
+    checkpoint = checkpoints.get(task)
+    positions = {} if checkpoint is None else checkpoint.positions
+    return sum(max(0, (ends.of(ssp) or 0) - positions.get(ssp, 0)) for ssp in ssps)
+
+
+def _holder(holder: Any) -> dict[str, Any] | None:
+    """Who holds the job. `alive`: not known to be gone, and heard of within the time after which it may be taken over."""
+    if holder is None:
+        return None
+    from headrace.adapters.log.jobs import HEARTBEAT_STALE_US
+    from headrace.adapters.log.processes import is_known_dead
+
+    silent_us = max(0, time.time_ns() // 1000 - holder.heartbeat_us)
+    alive = not is_known_dead(holder) and silent_us <= HEARTBEAT_STALE_US
+    return {"host": holder.host, "pid": holder.pid, "silent_s": round(silent_us / 1e6, 1), "alive": alive}
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    holder = found["holder"]
+    if holder is None:
+        state = "not running"
+    elif holder["alive"]:
+        state = f"running: process {holder['pid']} on {holder['host']}, heard of {holder['silent_s']} s ago"
+    else:
+        state = f"not running: process {holder['pid']} on {holder['host']} ended without a word"
+    print(f"{found['application']} on {found['system']}: {state}")
+    names = ("sub-topology", "records", "records/s", "lag", "round", "tasks", "containers", "now")
+    rows = [
+        (
+            name,
+            sub.get("records"),
+            sub.get("records_per_s"),
+            sub["lag"],
+            sub.get("round"),
+            sub["tasks"],
+            sub["containers"],
+            sub.get("waiting_for", "") if found["running"] else "",
+        )
+        for name, sub in found["sub_topologies"].items()
+    ]
+    print_table(names, rows, right=names[1:-1])
+    for name, sub in found["sub_topologies"].items():
+        counters = ", ".join(f"{counter} {count:,}" for counter, count in sub.get("counters", {}).items())
+        if counters:
+            print(f"{name}: {counters}")
+        for note in sub.get("notes", ()):
+            print(f"{name}: {note}")

@@ -1,0 +1,142 @@
+"""Owns what commands print: JSON, tables and single lines on standard output, errors and progress on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from headrace.errors import HeadraceError
+
+EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 130, 143, 141
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came. Treated as Ctrl-C is, but for the exit code."""
+
+
+class ReportingGroup(TyperGroup):
+    """The root of all commands: shows errors as a line and a hint, and ends quietly where nobody reads on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a pipe that was closed is often noticed only here
+            return result
+        except HeadraceError as error:
+            show_error(error, whole=bool(ctx.params.get("traceback")))
+            raise typer.Exit(EXIT_ERROR) from None
+        except BrokenPipeError:
+            _leave_standard_output()
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        except Terminated:
+            say("terminated")
+            raise typer.Exit(EXIT_TERMINATED) from None
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _leave_standard_output() -> None:
+    """Point it nowhere: Python flushes it once more at its end, and would complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        return  # it is no file, as in tests
+
+
+def show_error(error: HeadraceError, *, whole: bool = False) -> None:
+    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised.
+
+    `whole`: also the whole stack trace, for whoever looks into Headrace itself.
+    """
+    if whole:
+        say("".join(traceback.format_exception(error)).rstrip())
+    elif trace := getattr(error, "user_traceback", ""):
+        say(f"{trace.rstrip()}\n")
+    say(f"error: {error.message}")
+    for note in getattr(error, "__notes__", ()):
+        say(f"   at: {note}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+
+
+def fail(message: str, hint: str | None = None) -> NoReturn:
+    """End with an error that is no exception of the library's."""
+    say(f"error: {message}")
+    if hint:
+        say(f"hint: {hint}")
+    raise typer.Exit(EXIT_ERROR)
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """`value` as indented JSON on standard output."""
+    import msgspec
+
+    from headrace.cli.json_values import plain
+
+    print(msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode())
+
+
+def print_line(data: bytes) -> None:
+    """One line of bytes, such as a record as JSON."""
+    sys.stdout.write(data.decode() + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
+    """Columns wide enough for their values, never cut: output is for pipes too. `right`: those set to the right.
+
+    Numbers get thousands separators.
+    """
+    texts = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(name), *(len(row[i]) for row in texts), 0) for i, name in enumerate(columns)]
+    bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(cells, widths, columns, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+    print(f"{bold}{line(columns)}{plain}")
+    for row in texts:
+        print(line(row))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}:{_cell(one)}" for name, one in value.items())
+    return str(value)
+
+
+def iso(time_us: int | None) -> str | None:
+    """µs since the epoch as ISO 8601 text in UTC; as a number where no calendar reaches.
+
+    >>> iso(1_356_998_400_000_000)
+    '2013-01-01T00:00:00Z'
+    """
+    if time_us is None:
+        return None
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{time_us} µs"

@@ -1,0 +1,232 @@
+"""Owns `headrace stream`: the streams of a system, their records as JSON lines in and out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace import wiring
+from headrace.cli.output import print_json, print_line, print_table, say
+from headrace.cli.targets import JsonOption, SystemOption, system_url
+
+if TYPE_CHECKING:
+    from headrace.model.serde import Serde
+    from headrace.record import Record
+
+_SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
+CREATE_EXAMPLES = """Examples:
+
+\b
+  headrace stream create flights --partitions 4
+"""
+LIST_EXAMPLES = """Examples:
+
+\b
+  headrace stream list --system log:./data
+"""
+DESCRIBE_EXAMPLES = """Examples:
+
+\b
+  headrace stream describe flights
+"""
+DELETE_EXAMPLES = """Examples:
+
+\b
+  headrace stream delete flights --yes
+"""
+PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
+and "partition" may be there. Bytes are a text, or {"base64": ...}. Examples:
+
+\b
+  echo '{"key": "N1", "value": {"carrier": "UA"}}' | headrace stream produce flights --key string --value json
+  headrace stream produce flights --key string --value 'json:carrier string, delay double' < flights.jsonl
+"""
+CONSUME_EXAMPLES = """Examples:
+
+\b
+  headrace stream consume flights --key string --value json --limit 10
+  headrace stream consume delays --key windowed:string --value json --follow
+  headrace stream consume flights --partition 0 --start 1000
+  headrace stream consume flights --start 2013-06-01T00:00:00Z
+"""
+_FOLLOW_INTERVAL_S = 0.2
+_BATCH_LINES = 100_000
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
+KeyOption = Annotated[str, typer.Option("--key", metavar="SERDE", help=f"Of the keys: {_SERDES}.")]
+ValueOption = Annotated[str, typer.Option("--value", metavar="SERDE", help="Of the values: the same.")]
+
+
+def create(
+    name: NameArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many partitions.")] = 1,
+    system: SystemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Create a stream; the log itself too, if there is none yet."""
+    with wiring.open_system(system_url(system)) as opened:
+        created = opened.create_stream(name, partitions)
+    if json:
+        print_json({"name": created.name, "partitions": created.partitions, "id": created.id})
+    else:
+        print(f"created stream {created.name} with {created.partitions} partitions")
+
+
+def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
+    """List all streams, also the repartition streams that belong to an application."""
+    with wiring.open_system(system_url(system), create=False) as opened:
+        rows = [
+            {
+                "name": stream.name,
+                "partitions": stream.partitions,
+                "records": _records_in(opened, stream.name),
+                "internal_of": stream.internal_of,
+            }
+            for stream in opened.streams()
+        ]
+    if json:
+        print_json(rows)
+    elif rows:
+        names = ("stream", "partitions", "records", "of application")
+        print_table(names, [tuple(row.values()) for row in rows], right=("partitions", "records"))
+    else:
+        say("there are no streams yet; create one with `headrace stream create NAME`")
+
+
+def describe(name: NameArgument, system: SystemOption = None, json: JsonOption = False) -> None:
+    """Show a stream's partitions: the first offset that can be read, and the end (the offset of the next record)."""
+    with wiring.open_system(system_url(system), create=False) as opened:
+        stream = opened.describe_stream(name)
+        beginnings, ends = opened.beginning_offsets(name), opened.end_offsets(name)
+    rows = [{"partition": number, "beginning": beginnings[number], "end": ends[number]} for number in sorted(ends)]
+    if json:
+        described = {"name": stream.name, "id": stream.id, "internal_of": stream.internal_of, "partitions": rows}
+        print_json(described)
+        return
+    owner = f", a repartition stream of {stream.internal_of}" if stream.internal_of else ""
+    print(f"{stream.name}: {stream.partitions} partitions{owner}")
+    names = ("partition", "beginning", "end", "records")
+    print_table(names, [(r["partition"], r["beginning"], r["end"], r["end"] - r["beginning"]) for r in rows], right=names)
+
+
+def delete(
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    system: SystemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete a stream and its records. A job that reads or writes it fails from then on."""
+    with wiring.open_system(system_url(system), create=False) as opened:
+        stream = opened.describe_stream(name)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise typer.BadParameter("nobody is there to be asked: give --yes")
+            typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
+        opened.delete_stream(name)
+    if json:
+        print_json({"deleted": name, "id": stream.id})
+    else:
+        print(f"deleted stream {name}")
+
+
+def produce(
+    name: NameArgument,
+    key: KeyOption = "bytes",
+    value: ValueOption = "bytes",
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=_BATCH_LINES, help="Lines per commit; each is all or nothing.")
+    ] = _BATCH_LINES,
+    system: SystemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Append records, JSON lines from standard input. A bad line is named, and nothing of its batch is written."""
+    from headrace.dsl.serdes import serde_of_text
+    from headrace.errors import HeadraceError
+
+    key_serde, value_serde = serde_of_text(key), serde_of_text(value)
+    written = 0
+    with wiring.open_system(system_url(system), create=False) as opened:
+        opened.describe_stream(name)  # before anything is read
+        records = _records_of(sys.stdin.buffer, key_serde, value_serde)
+        try:
+            while chunk := list(islice(records, batch)):
+                written += opened.produce(name, chunk)
+        except HeadraceError as error:
+            error.message = f"{error.message}; {written:,} records of the batches before were written, none of this one"
+            raise
+    if json:
+        print_json({"stream": name, "records": written})
+    else:
+        say(f"wrote {written:,} records to {name}")
+
+
+def consume(
+    name: NameArgument,
+    key: KeyOption = "bytes",
+    value: ValueOption = "bytes",
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--start", help="An offset, `earliest`, `latest`, or a time such as 2013-06-01T00:00:00Z.")
+    ] = "earliest",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="End after so many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more records, until Ctrl-C.")] = False,
+    system: SystemOption = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines; it has no other form.")] = True,
+) -> None:
+    """Print records as JSON lines: key, value, partition, offset, timestamp, headers; partition after partition."""
+    from headrace.cli.json_values import line_of_record
+    from headrace.dsl.serdes import serde_of_text
+
+    key_serde, value_serde = serde_of_text(key), serde_of_text(value)
+    with wiring.open_system(system_url(system), create=False) as opened:
+        positions = _starts(opened, name, start, sorted(set(partition)) if partition else None)
+        for record in islice(_consumed(opened, name, key_serde, value_serde, positions, follow), limit):
+            print_line(line_of_record(record))
+
+
+def _consumed(
+    system: Any, name: str, key: Serde, value: Serde, positions: dict[int, int], follow: bool
+) -> Iterator[Record]:
+    while True:
+        for record in system.consume(name, key, value, sorted(positions), dict(positions)):
+            positions[record.partition] = record.offset + 1
+            yield record
+        sys.stdout.flush()
+        if not follow:
+            return
+        time.sleep(_FOLLOW_INTERVAL_S)
+
+
+def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dict[int, int]:
+    """The offset to begin at, per partition. An offset is taken as it is: one that is not there is refused later."""
+    from headrace.dsl.durations import time_us
+
+    if start == "earliest":
+        offsets = system.beginning_offsets(name)
+    elif start == "latest":
+        offsets = system.end_offsets(name)
+    elif start.isdecimal():
+        offsets = dict.fromkeys(system.end_offsets(name), int(start))
+    else:
+        offsets = system.offsets_for_time(name, time_us(start, "--start"))
+    return {number: offsets.get(number, 0) for number in (sorted(offsets) if wanted is None else wanted)}
+
+
+def _records_of(lines: Iterable[bytes], key: Serde, value: Serde) -> Iterator[Record]:
+    from headrace.cli.json_values import record_of_line
+
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield record_of_line(line, number, key, value)
+
+
+def _records_in(system: Any, name: str) -> int:
+    beginnings, ends = system.beginning_offsets(name), system.end_offsets(name)
+    return sum(end - beginnings[number] for number, end in ends.items())

@@ -1,0 +1,146 @@
+"""Owns the demonstration's folder: what it makes there, and that nothing else in it is ever touched.
+
+A marker file says that the folder is ours, and holds the checksum of the example, so that an edited one is kept. While a
+demonstration runs it holds a lock on the marker: a second one in the same folder refuses.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from headrace.adapters.log.jobs import HEARTBEAT_STALE_US
+from headrace.adapters.log.processes import is_known_dead
+from headrace.errors import JobHeldError, SetupError, StorageError
+from headrace.setup_check import checked_folder
+from headrace.wiring import open_system
+
+MARKER = ".headrace-demo.json"
+EXAMPLE = "flight_delays.py"
+_LOG, _OWN = "data", ".headrace"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFolder:
+    """Where the demonstration keeps things. `found`: what was there before, in words, None for nothing."""
+
+    path: Path
+    found: str | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.path / _LOG
+
+    @property
+    def system(self) -> str:
+        return f"log:{self.log}"
+
+    @property
+    def local_stores(self) -> Path:
+        return self.path / _OWN / "stores"
+
+    @property
+    def example(self) -> Path:
+        return self.path / EXAMPLE
+
+
+@contextmanager
+def begun_anew(path: Path, application: str, example: str) -> Iterator[DemoFolder]:
+    """The folder `path`, fit for a run from the start and held until the context ends.
+
+    One of an earlier demonstration loses what that one made, and keeps anything else, an edited example too.
+    `SetupError` for a folder with files in it that is none of ours; `JobHeldError` while it is in use.
+    """
+    path = path.expanduser().absolute()
+    marker = path / MARKER
+    if path.is_dir() and not marker.is_file() and any(path.iterdir()):
+        raise SetupError(
+            f"folder {path} is not empty, and no demonstration made it", "choose another one: headrace demo --dir FOLDER"
+        )
+    checked_folder(path, "the demonstration")
+    with marker.open("a+", encoding="utf-8") as file:
+        _lock(file, path)
+        made = _read(file)
+        found = _cleared(path, application) if made is not None else None
+        kept = _written_example(path / EXAMPLE, example, made)
+        _write(file, example if not kept else None)
+        if kept and found:
+            found += f"; {EXAMPLE} was edited, and stays as it is"
+        yield DemoFolder(path, found)
+
+
+def _lock(file: TextIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise JobHeldError(
+            f"another demonstration runs in {path}", "wait for its end, or choose another folder: --dir FOLDER"
+        ) from None
+
+
+def _cleared(path: Path, application: str) -> str:
+    """Take away what an earlier demonstration made; in words, what that was."""
+    log = path / _LOG
+    text = f"{path.name} holds an earlier demonstration; it is made anew"
+    if log.is_dir():
+        _refuse_while_driven(log, application)
+    for name in (_LOG, _OWN):
+        shutil.rmtree(path / name, ignore_errors=True)
+        if (path / name).exists():
+            raise SetupError(f"{path / name}, made by an earlier demonstration, cannot be deleted", "delete it yourself")
+    return text
+
+
+def _refuse_while_driven(log: Path, application: str) -> None:
+    try:
+        with open_system(f"log:{log}", create=False) as system:
+            holder = system.job_store(application).holder()
+    except (SetupError, StorageError):
+        return  # no log, or none that a job could run on
+    if holder is None or is_known_dead(holder):
+        return
+    if time.time_ns() // 1000 - holder.heartbeat_us <= HEARTBEAT_STALE_US:
+        raise JobHeldError(
+            f"application {application!r} runs on {log}: process {holder.pid} on {holder.host}",
+            "stop it first, or choose another folder: headrace demo --dir FOLDER",
+        )
+
+
+def _written_example(file: Path, text: str, made: str | None) -> bool:
+    """Write the example, unless there is one that somebody edited; whether there is."""
+    if file.exists() and (made is None or _checksum(file.read_text(encoding="utf-8", errors="replace")) != made):
+        return True
+    file.write_text(text, encoding="utf-8")
+    return False
+
+
+def _read(file: TextIO) -> str | None:
+    """The checksum of the example as an earlier demonstration wrote it ("" for an unreadable marker); None: none did."""
+    file.seek(0)
+    text = file.read()
+    if not text.strip():
+        return None
+    try:
+        return str(json.loads(text)["example"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _write(file: TextIO, example: str | None) -> None:
+    file.seek(0)
+    file.truncate()
+    note = "made by `headrace demo`; running it again deletes data and .headrace in this folder"
+    file.write(json.dumps({"note": note, "example": "" if example is None else _checksum(example)}) + "\n")
+    file.flush()
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

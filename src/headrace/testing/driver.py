@@ -1,0 +1,275 @@
+"""Owns `Driver`: an application at work under a test's control, one round after the other, on a clock that stands still.
+
+Rounds, containers, state and commits are those of a job; what is left out is threads, and Spark where no expression needs
+it. Only the engine differs: containers run in this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.config import Config
+from headrace.core.resolution import has_open_types
+from headrace.core.sub_topologies import upstream_names_of
+from headrace.dsl.durations import duration_us, time_us
+from headrace.errors import RoundFailedError, StateError, StreamNotFoundError
+from headrace.model.serde import Serde
+from headrace.model.topology import Repartition, Sink
+from headrace.ports import EngineFailure
+from headrace.record import Record
+from headrace.runtime.culprits import find_culprit
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.next_round import NextRound
+from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.stored import entries_of, form_of
+from headrace.testing.places import new_folder
+from headrace.testing.stores import StoredView
+from headrace.wiring import config_of, open_system
+from headrace.wiring.launch import Launched, launched, shared_spark
+from headrace.wiring.worker import forget, run_container
+
+START = "2026-01-01T00:00:00Z"
+ROUNDS_MAX = 10_000  # of one `run`: a timer that sets itself anew at a time that is due would go on for ever
+
+LOG = logging.getLogger("headrace.testing")
+
+
+class Driver:
+    """Runs `app` on records that a test sends; use it in a `with`.
+
+    `start` is where its clock begins: ISO text, an aware datetime or µs. `partitions` is how many every input stream has
+    that has to be made, or a mapping of streams to numbers; every stream in the mapping is made, and one that is written
+    by a function of the record must be in it. `directory` is a folder to keep everything in, so that a driver of the edited
+    application can carry on there; without one all is deleted at the end. `overrides` are configuration, as `--set` takes
+    it (`"max_records_per_round=10"`).
+
+    The clock is the job's wall clock: it times records that are sent without a time, wall-clock timers, and how long an
+    input has been idle. It moves only by `advance`. Event time is the records' own, and moves only by records.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        start: str | datetime | int = START,
+        *,
+        partitions: int | Mapping[str, int] = 1,
+        directory: str | Path | None = None,
+        overrides: Sequence[str] = (),
+    ) -> None:
+        self.app = app
+        self.now_us = time_us(start, "start")
+        self._partitions = partitions
+        self._kept = None if directory is None else Path(directory).absolute()
+        self._overrides = list(overrides)
+        self._root: Path | None = None
+        self._job: Launched | None = None
+        self._system: Any = None
+        self._pending: dict[str, list[Record]] = {}
+        self._read: dict[str, dict[int, int]] = {}
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Make the streams that are not there and plan the job; raises what refuses it."""
+        topology = self.app.topology()
+        self._root = new_folder() if self._kept is None else self._kept
+        try:
+            config = self._config()
+            self._system = open_system(config.system)
+            self._make_streams({source.stream for source in topology.sources} - _internal(topology))
+            engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
+            self._job = launched(self.app, config, engine, LOG.info)
+            self._rounds = {rounds.sub.name: rounds for rounds in self._job.rounds}
+            self._next = NextRound(self._rounds, upstream_names_of(self._job.plan.subs), config.idle_timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Give the application back and close everything; records that were sent and not run stay in their streams."""
+        job, self._job = self._job, None
+        if self._system is not None:
+            with suppress(StreamNotFoundError):
+                self._flush()
+            self._system.close()
+            self._system = None
+        if job is not None:
+            job.store.release(job.plan.epoch)
+            forget(job.files.uri)
+            job.close()
+        if self._root is not None and self._kept is None:
+            shutil.rmtree(self._root, ignore_errors=True)
+        self._root = None
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what a test does -------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        stream: str,
+        key: Any,
+        value: Any,
+        at: str | datetime | int | None = None,
+        headers: Mapping[str, Any] | Sequence[tuple[str, Any]] | None = None,
+        partition: int | None = None,
+        *,
+        raw: bool = False,
+    ) -> None:
+        """Send a record to an input stream, encoded as the application decodes it; `run` works it off.
+
+        `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are.
+        `partition` is by default the one that any producer would choose for the key.
+        """
+        source = next((source for source in self._opened.plan.topology.sources if source.stream == stream), None)
+        if source is None and not raw:
+            known = ", ".join(sorted({source.stream for source in self._opened.plan.topology.sources}))
+            raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
+        if not raw:
+            assert source is not None
+            key, value = _encoded(source.key, key), _encoded(source.value, value)
+        pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+        given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
+        when = self.now_us if at is None else time_us(at, "at")
+        self._pending.setdefault(stream, []).append(Record(key, value, when, given, partition))
+
+    def run(self) -> int:
+        """Run rounds until nothing is left to do: no record, no due timer. The number of rounds.
+
+        Raises what a job would end with, such as `RecordError`; nothing of that round is committed then.
+        """
+        self._flush()
+        done = 0
+        while True:
+            worked = False
+            for rounds in self._rounds.values():
+                planned = self._next.of(rounds, self.now_us / 1_000_000, self.now_us)
+                if planned is not None:
+                    self._work_off(rounds, planned)
+                    worked, done = True, done + 1
+            if not worked:
+                return done
+            if done > ROUNDS_MAX:
+                raise RoundFailedError(
+                    f"run: still not caught up after {done} rounds",
+                    "a timer that sets itself anew at a time that is due fires in every round",
+                )
+
+    def advance(self, by: str | timedelta) -> None:
+        """Move the clock forward, `"1 hour"` or a timedelta. Nothing runs before the next `run`."""
+        self.now_us += duration_us(by, "advance")
+
+    def read(
+        self, stream: str, *, key: Serde | None = None, value: Serde | None = None, from_start: bool = False
+    ) -> list[Record]:
+        """The records written to a stream since it was last read (`from_start`: all), partition after partition.
+
+        Decoded by the serdes of the operator that writes it, where not given; dead letters are bytes.
+        """
+        keys, values = self._serdes_of(stream)
+        ends = self._system.end_offsets(stream)
+        begin = {} if from_start else self._read.get(stream, {})
+        start = {partition: begin.get(partition, 0) for partition in ends}
+        self._read[stream] = ends
+        return list(self._system.consume(stream, key=key or keys, value=value or values, start=start))
+
+    def store(self, name: str) -> StoredView:
+        """A store of the application, as committed."""
+        job = self._opened
+        for rounds in self._rounds.values():
+            form = form_of(rounds.program, name)
+            if form is not None:
+                return StoredView(
+                    form,
+                    lambda: entries_of([c.head for c in rounds.checkpoints.values()], job.files, name),
+                )
+        raise StateError(f"application {self.app.name!r} has no store {name!r}")
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The counters of the job so far (`late_records`, `dead_letters`, a Processor's own), over all sub-topologies."""
+        found: dict[str, int] = {}
+        for rounds in self._rounds.values():
+            for name, count in rounds.progress.counters.items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    # --- in here ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> Launched:
+        if self._job is None:
+            raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")
+        return self._job
+
+    def _config(self) -> Config:
+        assert self._root is not None
+        places = [
+            f"system=log:{self._root / 'log'}",
+            f"state_uri={self._root / 'state'}",
+            f"local_store_dir={self._root / 'stores'}",
+        ]
+        return config_of(self.app, [*self._overrides, *places])
+
+    def _make_streams(self, inputs: set[str]) -> None:
+        numbers = self._partitions if isinstance(self._partitions, Mapping) else {}
+        default = self._partitions if isinstance(self._partitions, int) else 1
+        there = {stream.name for stream in self._system.streams()}
+        for stream in sorted((inputs | set(numbers)) - there):
+            self._system.create_stream(stream, numbers.get(stream, default))
+
+    def _flush(self) -> None:
+        """Write what was sent, all of a stream at once."""
+        pending, self._pending = self._pending, {}
+        for stream, records in pending.items():
+            self._system.produce(stream, records)
+
+    def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
+        job = self._opened
+        try:
+            summaries = rounds.run(planned)
+        except EngineFailure as failure:
+            if failure.in_expression and find_culprit(job.engine, rounds, planned):
+                return  # the record is known now, and the next round rejects it
+            raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
+        rounds.commit(planned, summaries)
+        job.collect(rounds)
+
+    def _serdes_of(self, stream: str) -> tuple[Serde | None, Serde | None]:
+        """Those of what writes the stream: a sink or a repartition, else a sink that chooses its stream, else its source."""
+        topology = self._opened.plan.topology
+        writers = [n for n in topology.nodes if isinstance(n, (Sink, Repartition)) and n.stream == stream]
+        if writers:
+            return writers[0].key, writers[0].value
+        for source in topology.sources:
+            if source.stream == stream:
+                return source.key, source.value
+        if stream == next(iter(self._rounds.values())).program.dead_letter:
+            return None, None
+        choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
+        return (choosing[0].key, choosing[0].value) if choosing else (None, None)
+
+
+def _internal(topology: Any) -> set[str]:
+    return {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+
+
+def _encoded(serde: Serde | None, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    data: bytes = value if serde is None else serde.encode(value)
+    return data

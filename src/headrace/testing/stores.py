@@ -1,0 +1,53 @@
+"""Owns what a test sees of a store: its entries as of the last commit, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headrace.core.key_layout import state_key
+from headrace.runtime.operators.expiry import time_bytes
+from headrace.runtime.stored import StoredForm
+
+
+class StoredView:
+    """One store of an application over all its tasks; every call reads what is committed by then.
+
+    An entry is gone once it was deleted: what has outlived its time is deleted at the next round of its task.
+    """
+
+    def __init__(self, form: StoredForm, entries: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:
+        self.name = form.store.name
+        self._form = form
+        self._entries = entries
+
+    def get(self, key: Any, default: Any = None, *, sub: str | bytes = b"", at: int | None = None) -> Any:
+        """The value under `key`; `sub` is a Processor's sub-key, `at` (µs) the start of a window or a time.
+
+        For a windowed aggregate `key` may be the `hr.WindowedKey` of the result.
+        """
+        start = getattr(key, "start_us", None)
+        if start is not None and self._form.timed and at is None:
+            key, at = key.key, start
+        if self._form.timed and at is None:
+            raise ValueError(f"store {self.name!r} keeps values by time: give at=, the time in µs")
+        under = time_bytes(at) if at is not None else sub.encode() if isinstance(sub, str) else sub
+        wanted = state_key(self._form.key.encode(key), under)
+        for layout, data in self._entries():
+            if layout == wanted:
+                return self._form.value_of(data)
+        return default
+
+    def all(self) -> dict[Any, Any]:
+        """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such.
+
+        A key above 437 bytes is stored as a digest, and is None here.
+        """
+        found = {}
+        for layout, data in self._entries():
+            key, under = self._form.parts_of(layout)
+            found[key if under == b"" else (key, under)] = self._form.value_of(data)
+        return found
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._entries())

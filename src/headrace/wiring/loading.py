@@ -1,0 +1,161 @@
+"""Owns loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
+
+The file is imported under a name of its own, not as `__main__`, so that `if __name__ == "__main__": app.run()` in it does
+not run. Its folder goes on `sys.path`, and is where its `headrace.toml` is looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from headrace.config import load_config
+from headrace.dsl.app import App
+from headrace.errors import AppLoadError, HeadraceError
+
+_DEFAULT_NAME = "app"
+
+
+def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
+    """The application that `text` names, with `folder` set to where its file is.
+
+    Spark is started only if the import asks for it, as `F.col` does; `say` is told so. `overrides` (as `--set` takes
+    them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
+    """
+    path, name = _split(text)
+    session = None
+    try:
+        module = _imported(path)
+    except _NeedsSparkError:
+        say("starting Spark: the application builds Columns when it is imported")
+        session = _session(path, overrides)
+        module = _imported(path, retried=True)
+    app = _app_in(module, path, name)
+    app.folder = path.parent  # type: ignore[attr-defined]  # read by wiring.config_of
+    if session is not None and app.spark_given is None:
+        app._headrace_session = session  # type: ignore[attr-defined]  # taken by wiring.launch.session_of
+    return app
+
+
+class _NeedsSparkError(Exception):
+    """The import failed inside PySpark, for want of a session."""
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    file, name = text, None
+    before, colon, after = text.rpartition(":")
+    if colon and before.endswith(".py") and not Path(text).exists():
+        file, name = before, after
+    path = Path(file).expanduser().absolute()
+    if not path.is_file():
+        near = [str(found) for found in (path.with_name(path.name + ".py"), path / "app.py") if found.is_file()]
+        raise AppLoadError(
+            f"application {text!r}: there is no file {path}",
+            f"did you mean {os.path.relpath(near[0])}?" if near else "give the file that makes the App, as FILE.py or FILE.py:name",
+        )
+    if name is not None and not name.isidentifier():
+        raise AppLoadError(f"application {text!r}: {name!r} is no name", "write FILE.py:name, such as flights.py:app")
+    return path, name
+
+
+def _imported(path: Path, retried: bool = False) -> ModuleType:
+    # The stem alone could be the name of another module: calendar.py would stand in for Python's own.
+    stem = re.sub(r"\W", "_", path.stem)
+    module_name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise AppLoadError(f"{path} is no Python file", "its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError as error:
+        sys.modules.pop(module_name, None)
+        if line := _line_in(error.__traceback__, path):
+            error.add_note(f"{path.name}, line {line}")
+        raise
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(module_name, None)
+        if not retried and _is_for_want_of_a_session(error):
+            raise _NeedsSparkError from error
+        raise AppLoadError(
+            f"{path.name} raised {type(error).__name__} when it was imported",
+            "the traceback above says where; the file is imported, not run: keep app.run() under "
+            "`if __name__ == '__main__':`",
+            user_traceback=_user_traceback(error),
+        ) from None
+    except BaseException:
+        sys.modules.pop(module_name, None)
+        raise
+    return module
+
+
+def _line_in(trace: TracebackType | None, path: Path) -> int | None:
+    """The line of `path` that the error came through last."""
+    lines = [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback without our own frames and the import machinery's."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen importlib")
+
+
+def _is_for_want_of_a_session(error: BaseException) -> bool:
+    """Whether PySpark itself raised it: there is no session, so that is what it misses.
+
+    Functions that make Columns assert that there is a context, without a message; others raise an error of PySpark's.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
+    if not raised_in.startswith("pyspark."):
+        return False
+    return isinstance(error, AssertionError) or "SESSION" in str(error).upper() or "CONTEXT" in str(error).upper()
+
+
+def _session(path: Path, overrides: Sequence[str]) -> Any:
+    """A session by the configuration that is known before the application is: all but what `App(...)` says."""
+    spark = importlib.import_module("headrace.adapters.spark.session")
+    config = load_config(path.parent, os.environ, {}, list(overrides))
+    settings = {f"spark.{name}": value for name, value in config.spark.items()}
+    return spark.started(settings, path.stem, spark.default_log_dir(config.local_store_dir), [str(path.parent)])
+
+
+def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    if name is not None:
+        if name in apps:
+            return apps[name]
+        found = f"it is a {type(getattr(module, name)).__name__}" if hasattr(module, name) else "there is no such name"
+        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", _known(path, apps))
+    if len({id(app) for app in apps.values()}) == 1:
+        return next(iter(apps.values()))
+    if _DEFAULT_NAME in apps:
+        return apps[_DEFAULT_NAME]
+    if not apps:
+        raise AppLoadError(
+            f"{path.name} makes no hr.App at its top level", 'write app = hr.App("name", ...) there, outside of any function'
+        )
+    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", _known(path, apps))
+
+
+def _known(path: Path, apps: dict[str, App]) -> str:
+    return f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"
