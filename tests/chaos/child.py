@@ -55,10 +55,10 @@ def group_of(record: Any) -> str:
     return str(record.value["g"])
 
 
-def application(run: Run) -> hr.App:
+def application(run: Run, spark: Any = None) -> hr.App:
     """Stateless map, windows per key, and a keyed count behind a repartition stream; many small rounds."""
     keys = {"max_records_per_round": 40, "trigger_interval_ms": 5, "containers": 2, **(run.keys or {})}
-    app = hr.App(run.name, f"log:{run.log}", local_store_dir=run.stores, **keys)
+    app = hr.App(run.name, f"log:{run.log}", spark, local_store_dir=run.stores, **keys)
     records = app.stream("in", key=hr.String(), value=hr.Json("id int, n int, g string"))
     records.map_values(doubled, value=hr.Json()).to(f"mapped-{run.name}")
     windows = records.group_by_key().windowed_by(hr.Tumbling("10 seconds"))

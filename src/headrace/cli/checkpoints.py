@@ -7,8 +7,8 @@ from typing import Any
 from headrace.cli.jobs import Ends
 from headrace.cli.output import iso, print_json, print_table
 from headrace.cli.targets import (
-    AppOption,
     ApplicationOption,
+    AppOption,
     JsonOption,
     OptionalAppArgument,
     SystemOption,

@@ -19,6 +19,7 @@ APP is the file that makes the application: flights.py, or flights.py:app where 
 
 A first look:
 
+\b
   headrace demo                              the main job on real data, in a minute
   headrace run flights.py --until caught-up  work off what is there, then end
   headrace status flights.py                 where it stands, while it runs and after
@@ -67,9 +68,7 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="With an error, show Headrace's own stack trace too.")
-    ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="With an error, show Headrace's own stack trace too.")] = False,
 ) -> None:
     """What all commands share."""
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from headrace.cli.output import EXIT_INTERRUPTED, print_json, say
+from headrace.cli.targets import JsonOption
+
+MEANING_WIDTH = 22
+
+if TYPE_CHECKING:
+    from headrace.demo.folder import DemoFolder
+    from headrace.demo.run import Result
 
 DEFAULT_DIR = Path("headrace-demo")
 
 
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Where the log, the state and the example go.")] = DEFAULT_DIR,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json: JsonOption = False,
     partitions: Annotated[
         int, typer.Option(min=1, max=1024, help="Partitions of the input and of the repartition stream.")
     ] = 4,
@@ -39,22 +48,20 @@ def demo(
     from headrace.demo import job
     from headrace.demo import run as runs
 
-    defaults = runs.Options()
-    options = runs.Options(partitions, max_records_per_round or defaults.max_records_per_round, containers)
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
+    options = runs.Options(partitions, max_records_per_round or runs.ROUND_RECORDS, containers)
     with folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)) as place:
         say(place.found or f"everything goes to {_shown(place.path)}")
         result = runs.run(place, options, say, sys.stderr)
-    if as_json:
-        print(json.dumps(_as_json(place, result), indent=2))
+    if result.status["stopped"]:
+        say(f"stopped: what is committed stays, and `headrace run {_shown(place.example)}` would go on from there")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if json:
+        print_json(_described(place, result))
     else:
         _show(place, result)
 
 
-def _show(place: Any, result: Any) -> None:
+def _show(place: DemoFolder, result: Result) -> None:
     from rich.console import Console
 
     from headrace.demo import data, report
@@ -64,47 +71,52 @@ def _show(place: Any, result: Any) -> None:
     worst = report.worst_hour_of(result.windows, names)
     console = Console(highlight=False)
     console.print()
-    console.print(report.report_table(totals))
+    console.print(report.report_table(totals, console.width))
     console.print()
     if worst is not None:
         console.print(report.worst_hour_text(worst))
-    read = sum(total.flights for total in totals)
+    flown = sum(total.flights for total in totals)
     console.print(
-        f"{result.produced:,} flights produced, {result.produced - read:,} of them cancelled; {len(result.windows):,} "
-        f"carrier-hours from {result.updates:,} updates, in {result.seconds['total']:.0f} s."
+        f"{result.produced:,} flights, {result.produced - flown:,} of them cancelled: {len(result.windows):,} windows of "
+        f"a carrier and an hour, {result.seconds['total']:.0f} s in all."
     )
     console.print()
     console.print("Where to look next:")
-    for command, meaning in next_steps(place):
-        console.print(f"  {command}", soft_wrap=True)
-        console.print(f"      {meaning}", style="dim")
+    for meaning, command in next_steps(place):
+        console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim", markup=False)
+        console.print(command, markup=False, soft_wrap=True)
 
 
-def next_steps(place: Any) -> list[tuple[str, str]]:
-    """Commands to run after the demonstration, and what each shows."""
+def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
+    """What each command shows that one may run now, and the command, all to be run in the folder of `place`."""
+    from headrace.demo import folder as folders
     from headrace.demo import job
 
-    system = f"--system log:{shlex.quote(_shown(place.log))}"
-    example = shlex.quote(_shown(place.example))
-    produced = '{"key": "N14228", "value": {"carrier": "UA", "origin": "EWR", "dep_delay": 7}}'
+    headrace, example = _program(place.path), folders.EXAMPLE
+    flight = '{"key": "N14228", "value": {"carrier": "HA", "origin": "JFK", "dep_delay": 7}}'
     return [
-        (f"headrace describe {example}", "the job: its operators, streams and stores"),
-        (f"headrace status --application {job.APPLICATION} {system}", "where it stands"),
-        (
-            f"headrace stream consume {job.OUTPUT} {system} --key 'windowed(string)' --value json --limit 5",
-            "its output, as JSON lines",
-        ),
-        (f"headrace state get {job.STORE} HA --application {job.APPLICATION} {system}", "the state of one key"),
-        (
-            f"echo '{produced}' | headrace stream produce {job.INPUT} {system} --key string --value json",
-            "one more flight, now",
-        ),
-        (f"headrace run {example} --until caught-up --set system=log:{_shown(place.log)}", "goes on where it stopped"),
-        (_shown(place.example), "the job's code: change it, run it again"),
+        ("go there", f"cd {shlex.quote(_shown(place.path))}"),
+        ("the job's code", f"less {example}"),
+        ("what it is made of", f"{headrace} describe {example}"),
+        ("where it stands", f"{headrace} status"),
+        ("its streams", f"{headrace} stream list"),
+        ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5"),
+        ("a carrier's state", f"{headrace} state get {job.STORE} HA"),
+        ("one more flight, now", f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json"),
+        ("go on with it", f"{headrace} run {example} --until caught-up"),
     ]
 
 
-def _as_json(place: Any, result: Any) -> dict[str, Any]:
+def _program(folder: Path) -> str:
+    """How to call `headrace` from `folder`: by its name if the shell finds it."""
+    own = Path(sys.argv[0])
+    if own.name != "headrace" or shutil.which("headrace") is not None:
+        return "headrace"
+    relative = os.path.relpath(own.absolute(), folder)
+    return shlex.quote(min(relative, str(own.absolute()), key=len))
+
+
+def _described(place: DemoFolder, result: Result) -> dict[str, Any]:
     from headrace.demo import data, report
 
     names = data.airline_names()
@@ -125,7 +137,3 @@ def _shown(path: Path) -> str:
     """A path as one would type it from here."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
-
-
-if __name__ == "__main__":
-    typer.run(demo)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import print_json, print_table
 from headrace.cli.targets import (
-    AppOption,
     ApplicationOption,
+    AppOption,
     JsonOption,
     OptionalAppArgument,
     SystemOption,
@@ -28,6 +28,7 @@ STATUS_EXAMPLES = """Examples:
   headrace status flights.py
   headrace status --application flight-delays --system log:./data --json
 """
+_SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """Examples:
 
 \b
@@ -89,7 +90,7 @@ def tasks(
         model = store.job_model()
         assert model is not None, target.application
         checkpoints, ends = store.checkpoints(), Ends(opened_system)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),
                 "sub_topology": sub.name or "source",
@@ -131,9 +132,7 @@ class Ends:
         return self._known[ssp.stream].get(ssp.partition)
 
 
-def lag_of(
-    ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]
-) -> int:
+def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
     """Records between a task's committed positions and the ends of what it reads."""
     checkpoint = checkpoints.get(task)
     positions = {} if checkpoint is None else checkpoint.positions
@@ -161,11 +160,12 @@ def _print_status(found: dict[str, Any]) -> None:
     else:
         state = f"not running: process {holder['pid']} on {holder['host']} ended without a word"
     print(f"{found['application']} on {found['system']}: {state}")
-    names = ("sub-topology", "records", "records/s", "lag", "round", "tasks", "containers", "now")
+    names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
     rows = [
         (
             name,
             sub.get("records"),
+            sub.get("records_written"),
             sub.get("records_per_s"),
             sub["lag"],
             sub.get("round"),
@@ -177,7 +177,8 @@ def _print_status(found: dict[str, Any]) -> None:
     ]
     print_table(names, rows, right=names[1:-1])
     for name, sub in found["sub_topologies"].items():
-        counters = ", ".join(f"{counter} {count:,}" for counter, count in sub.get("counters", {}).items())
+        others = {counter: n for counter, n in sub.get("counters", {}).items() if counter not in _SHOWN_APART}
+        counters = ", ".join(f"{counter} {count:,}" for counter, count in others.items())
         if counters:
             print(f"{name}: {counters}")
         for note in sub.get("notes", ()):

@@ -40,9 +40,7 @@ def run(
     from headrace.wiring.loading import load_app
 
     loaded = load_app(app, set_ or (), say)
-    status = wiring.run(
-        loaded, None if until is None else str(until), overrides=set_ or (), log=say, progress=not no_progress
-    )
+    status = wiring.run(loaded, None if until is None else str(until), overrides=set_ or (), log=say, progress=not no_progress)
     if json:
         print_json(status)
     if status.get("stopped"):

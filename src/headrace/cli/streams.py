@@ -178,7 +178,7 @@ def consume(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="End after so many records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more records, until Ctrl-C.")] = False,
     system: SystemOption = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines; it has no other form.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines: they come in any case.")] = False,
 ) -> None:
     """Print records as JSON lines: key, value, partition, offset, timestamp, headers; partition after partition."""
     from headrace.cli.json_values import line_of_record
@@ -191,9 +191,7 @@ def consume(
             print_line(line_of_record(record))
 
 
-def _consumed(
-    system: Any, name: str, key: Serde, value: Serde, positions: dict[int, int], follow: bool
-) -> Iterator[Record]:
+def _consumed(system: Any, name: str, key: Serde, value: Serde, positions: dict[int, int], follow: bool) -> Iterator[Record]:
     while True:
         for record in system.consume(name, key, value, sorted(positions), dict(positions)):
             positions[record.partition] = record.offset + 1

@@ -47,9 +47,7 @@ class Target:
     app: Any = None
 
 
-def target_of(
-    app: str | None, application: str | None, system: str | None, overrides: Sequence[str] | None = None
-) -> Target:
+def target_of(app: str | None, application: str | None, system: str | None, overrides: Sequence[str] | None = None) -> Target:
     """The target that the options name; the only application of the system where they name none."""
     given = [*(overrides or ()), *([f"system={system}"] if system else [])]
     if app is not None and application is not None:
@@ -68,11 +66,11 @@ def target_of(
 def _only_one(config: Config) -> str:
     with wiring.open_system(config.system, create=False) as system:
         known = system.applications()
-    if len(known) == 1:
-        return known[0]
     if not known:
         fail(f"no application has run on {config.system} yet", "run one with `headrace run APP`, or name another --system")
-    fail(f"{len(known)} applications have run on {config.system}: {', '.join(known)}", "say which: --application ID")
+    if len(known) > 1:
+        fail(f"{len(known)} applications have run on {config.system}: {', '.join(known)}", "say which: --application ID")
+    return known[0]
 
 
 def system_url(system: str | None) -> str:

@@ -11,6 +11,7 @@ from headrace.dsl.durations import datetime_of
 from headrace.record import Record
 
 ROWS = 5
+SIDE_BY_SIDE_WIDTH = 100
 HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
 
 
@@ -80,20 +81,31 @@ def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> WorstHour | Non
     )
 
 
-def report_table(totals: Sequence[CarrierTotal]) -> Any:
-    """The busiest and the most delayed carriers side by side, for rich."""
+def report_table(totals: Sequence[CarrierTotal], width: int) -> Any:
+    """The busiest and the most delayed carriers, for rich: side by side where `width` columns have room for both."""
+    from rich.table import Table
+
+    delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
+    parts = [_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)]
+    table = Table.grid(padding=(0, 4, 0, 0))
+    if width >= SIDE_BY_SIDE_WIDTH:
+        table.add_row(*parts)
+    else:
+        table.add_row(parts[0])
+        table.add_row("")
+        table.add_row(parts[1])
+    return table
+
+
+def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("busiest carriers", no_wrap=True)
-    table.add_column("flights", justify="right")
-    table.add_column("mean delay", justify="right")
-    table.add_column("most delayed carriers", no_wrap=True)
-    table.add_column("flights", justify="right")
-    table.add_column("mean delay", justify="right")
-    delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
-    for busy, late in zip(totals[:ROWS], delayed[:ROWS], strict=True):
-        table.add_row(*_cells(busy), *_cells(late))
+    table.add_column(title, no_wrap=True)
+    table.add_column("flights", justify="right", no_wrap=True)
+    table.add_column("delay, min", justify="right", no_wrap=True)
+    for total in totals[:ROWS]:
+        table.add_row(f"{total.carrier} {total.name}", f"{total.flights:,}", f"{total.mean_delay:.1f}")
     return table
 
 
@@ -108,7 +120,3 @@ def as_json(totals: Sequence[CarrierTotal], worst: WorstHour | None) -> dict[str
     """The same for programs."""
     shown_worst = None if worst is None else asdict(worst) | {"start": worst.start.isoformat()}
     return {"carriers": [asdict(total) for total in totals], "worst_hour": shown_worst}
-
-
-def _cells(total: CarrierTotal) -> tuple[str, str, str]:
-    return f"{total.carrier} {total.name}", f"{total.flights:,}", f"{total.mean_delay:.1f} min"

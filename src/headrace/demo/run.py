@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -40,18 +40,24 @@ class Result:
     """What came of it: the last update of each carrier and hour, the job's last status, seconds per part."""
 
     produced: int = 0
-    read: int = 0
     windows: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     updates: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def run(folder: DemoFolder, options: Options, say: Callable[[str], None], progress: TextIO | None) -> Result:
-    """Run all of it in `folder`; `say` is told what happens, `progress` is where progress is shown (None: nowhere)."""
-    checked_java(os.environ)
+def run(
+    folder: DemoFolder, options: Options, say: Callable[[str], None], progress: TextIO | None, spark: Any = None
+) -> Result:
+    """Run all of it in `folder`; `say` is told what happens, `progress` is where progress is shown (None: nowhere).
+
+    A signal that stops the job ends the run without its `windows`; `status["stopped"]` says so.
+    `spark` is a session to run in; without one, one is started, and stopped at the end.
+    """
+    if spark is None:
+        checked_java(os.environ)
     result = Result()
-    app = job.flight_delays(options.partitions, **_arguments(folder, options))
+    app = job.flight_delays(options.partitions, spark=spark, **_arguments(folder, options))
     with _timed(result, "total"), _spark_of(app) as spark_started:
         with _timed(result, "produce"):
             result.produced = _produced(folder, options.partitions, say, progress)
@@ -62,6 +68,8 @@ def run(folder: DemoFolder, options: Options, say: Callable[[str], None], progre
         say(f"running the job: {job.INPUT} → {job.REPARTITION} → {job.OUTPUT}")
         with _timed(result, "job"):
             result.status = wiring.run(app, "caught-up", progress=progress is not None)
+        if result.status["stopped"]:
+            return result
         with _timed(result, "read the result"), wiring.open_system(folder.system, create=False) as system:
             windows = report.last_updates_of(system.consume(job.OUTPUT, key=Windowed(String()), value=Json()))
             result.windows = windows
@@ -125,10 +133,18 @@ def _spark_of(app: Any) -> Iterator[Callable[..., bool]]:
 
     try:
         yield started
-    finally:
-        thread.join()
-        if not failed and app.spark_given is None:
-            app.spark.stop()
+    except BaseException:
+        if thread.is_alive():
+            raise  # whoever interrupts does not wait for Spark to start: its JVM ends with this process
+        _stop_spark(app, failed)
+        raise
+    thread.join()
+    _stop_spark(app, failed)
+
+
+def _stop_spark(app: Any, failed: Sequence[BaseException]) -> None:
+    if not failed and app.spark_given is None:
+        app.spark.stop()
 
 
 @contextmanager

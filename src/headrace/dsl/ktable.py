@@ -47,7 +47,7 @@ class KTable:
         given = checked_function("map_values", function, flows.WORKER, self.flow)
         own = self.app.builder.name_of("map_values", self.flow.node, name)
         side = result_side(given, value, returned(given), operator_text("map_values", own), self.flow)
-        node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
+        node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde, of_table=True)
         return self._added("map_values", node, name, side)
 
     def to_stream(self, *, emit: str = "round", name: str | None = None) -> KStream:

@@ -91,8 +91,11 @@ class Filter(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class MapValues(Node):
+    """`of_table`: the values are a table's, and a null is the deletion of its key, which `function` is not given."""
+
     function: Function
     value: Serde | None = None
+    of_table: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import StoreDamagedError
 from headrace.model import topology as t
 from headrace.runtime import dead_letters
 from headrace.runtime.operators.base import Reject
@@ -31,11 +32,14 @@ class WorkerPorts(Protocol):
     def read(self, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Range number `number` of the plan: (offset of the first row, rows), in order."""
 
-    def original(self, ssp: int, offset: int) -> tuple[bytes | None, bytes | None, int, Any]:
-        """One record as it was read: key, value, timestamp in µs, headers."""
+    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
+        """Records as they were read, by offset: key, value, timestamp in µs, headers."""
 
     def engine_rejects(self) -> list[Reject]:
         """Records that never entered the Column prefix because they do not decode."""
+
+    def engine_cuts(self) -> dict[int, int]:
+        """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
 
     def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> list[Any]:
         """Write and fsync; the chunks in wire form."""
@@ -74,6 +78,10 @@ def run(
         return container.written(outputs, began, worked)
     except _Stopped:
         return Summary(plan.lane, stopped=True)
+    except StoreDamagedError as error:
+        for task_run in runs:  # which of them met it is not known: all that are open are rebuilt
+            task_run.close(error)
+        raise
     finally:
         for task_run in runs:
             task_run.close()
@@ -212,6 +220,9 @@ class _Container:
             raise _Stopped
 
     def _reject_what_the_engine_could_not_take(self) -> None:
+        cuts = self.ports.engine_cuts()
+        self.reached_offsets.update(cuts)
+        self.cut_short = self.cut_short or bool(cuts)
         owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
         for reject in self.ports.engine_rejects():
             owner = owners.get(reject.ssp)
@@ -225,7 +236,7 @@ class _Container:
         if rejects and self.program.dead_letter is None:
             return Summary(self.plan.lane, failure=self._failure(min(rejects, key=lambda r: (r.ssp, r.offset))))
         if rejects:
-            originals = [None if r.offset < 0 else self.ports.original(r.ssp, r.offset) for r in rejects]
+            originals = self._originals(rejects)
             assert self.program.dead_letter is not None
             dead_letters.write(outputs, self.program.dead_letter, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads: dict[str, Any] = {}
@@ -253,6 +264,15 @@ class _Container:
         )
         reached("log", 8)
         return summary
+
+    def _originals(self, rejects: list[Reject]) -> list[Any]:
+        """Each rejected record as it was read; None for a timer, which has none."""
+        offsets: dict[int, set[int]] = {}
+        for reject in rejects:
+            if reject.offset >= 0:
+                offsets.setdefault(reject.ssp, set()).add(reject.offset)
+        found = {ssp: self.ports.originals(ssp, sorted(mine)) for ssp, mine in offsets.items()}
+        return [None if reject.offset < 0 else found[reject.ssp][reject.offset] for reject in rejects]
 
     def _counters(self, rejects: list[Reject], outputs: Outputs) -> dict[str, int]:
         counters: dict[str, int] = {}

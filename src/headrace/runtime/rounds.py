@@ -306,7 +306,10 @@ class Rounds:
                 bases={name: checkpoint.round_id for name, checkpoint in planned.base.items()},
             )
         )
+        before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
+        # By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
+        self.progress.records += sum(position - before[ssp] for ssp, position in self.positions().items())
         self.known_failures = [
             known for known in self.known_failures if known[1] >= self.positions().get(known[0], 0)
         ]
@@ -317,7 +320,6 @@ class Rounds:
         progress.rounds += 1
         timings: dict[str, float] = {"commit": round(commit_ms, 1)}
         for summary in summaries:
-            progress.records += summary.counters.get("records", 0)
             progress.records_written += summary.counters.get("records_written", 0)
             for metric, count in summary.counters.items():
                 progress.counters[metric] = progress.counters.get(metric, 0) + count

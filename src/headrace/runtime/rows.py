@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import SerdeError
 from headrace.model.serde import Failures, Serde
 from headrace.record import Headers, Record
 
@@ -83,14 +84,20 @@ class Field:
                         return None, failures
                     self._typed, failures = self.serde.decode_arrow(raw)
                     return self._typed, failures
-                self._typed = pa.array(objects)
+                typed, failures = _inferred(objects)
+                if failures:
+                    return None, failures
+                self._typed = typed
         return self._typed, []
 
     def bytes(self) -> tuple[Any, Failures]:
         """A binary array of the encoded values."""
         if self._raw is None:
             if self._typed is not None:
-                raw, failures = _serde(self).encode_arrow(self._typed)
+                try:
+                    raw, failures = _serde(self).encode_arrow(self._typed)
+                except SerdeError as error:  # the whole array is of a kind that the serde does not take
+                    raw, failures = None, [(i, error) for i in range(len(self._typed))]
             else:
                 raw, failures = _serde(self).encode_many(self._objects or [])
             if failures:
@@ -143,6 +150,22 @@ class Field:
         if all(field._typed is not None for field in fields) and len({str(field._typed.type) for field in fields}) == 1:
             return cls(first.serde, typed=pa.concat_arrays([_flat(field._typed) for field in fields]))
         return cls(first.serde, objects=[value for field in fields for value in field.objects()[0]])
+
+
+def _inferred(objects: list[Any]) -> tuple[Any, Failures]:
+    """The values as an Arrow array of the type that they have in common; those that do not fit the first are failures."""
+    try:
+        return pa.array(objects), []
+    except (pa.ArrowException, OverflowError):
+        first = next(value for value in objects if value is not None)
+    failures: Failures = []
+    for i, value in enumerate(objects):
+        try:
+            pa.array([first, value])
+        except (pa.ArrowException, OverflowError) as error:
+            failures.append((i, TypeError(f"a batch needs values of one type: {error}")))
+    # Values that fit the first one, but not each other: give them one by one to whoever wants to know which.
+    return None, failures or [(i, TypeError("the values of a batch have no type in common")) for i in range(len(objects))]
 
 
 def _flat(array: Any) -> Any:

@@ -60,7 +60,7 @@ def _value_of(node: t.Node, spec: t.StoreSpec) -> Callable[[bytes], Any]:
     assert serde is not None, f"store {spec.name!r} has no serde; resolving the topology must have given it one"
     if isinstance(node, t.Process) and spec.ttl_us is not None:
         return lambda data: serde.decode(data[TIME_BYTES:])
-    return lambda data: serde.decode(data)
+    return serde.decode
 
 
 def _results_of(node: t.Aggregate) -> Callable[[bytes], Any]:

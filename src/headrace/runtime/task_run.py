@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
 from headrace.runtime.operators import Graph
 from headrace.runtime.operators.base import Reject
+from headrace.runtime.operators.expiry import Expiry
 from headrace.runtime.operators.process import ProcessOperator
 from headrace.runtime.operators.timers import Timers
 from headrace.runtime.plan import Program, TaskPlan
@@ -82,6 +84,7 @@ class TaskRun:
         self._entered: AbstractContextManager[Any] | None = None
         self._state: Any = None
         self._rank = 0
+        self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
         self.graph = Graph(program.nodes, program.endpoints, self, self.watermarks)
 
     # --- the context of the operators -------------------------------------------------------------------------------
@@ -136,15 +139,21 @@ class TaskRun:
     def state_if_open(self) -> Any:
         return self._state
 
-    def close(self) -> None:
+    def close(self, damage: Exception | None = None) -> None:
+        """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is made anew."""
         if self._entered is not None:
             entered, self._entered, self._state = self._entered, None, None
-            entered.__exit__(None, None, None)
+            trace = None if damage is None else damage.__traceback__
+            entered.__exit__(None if damage is None else type(damage), damage, trace)
 
     # --- the round --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Fire what was due when the round began."""
+        """Delete what had outlived its time when the round began, and fire what was due."""
+        if self._expires:
+            expired = Expiry(self).run(self.watermark_us)
+            if expired:
+                self.count("entries_expired", expired)
         self._fire("event", self.watermark_us)
         self._fire("wall", self.now_us)
 
@@ -153,9 +162,9 @@ class TaskRun:
         for at_us, operator, key, name in self.timers.due(clock, until_us):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
-            operator = self.graph.operators.get(name)
-            if isinstance(operator, ProcessOperator):
-                operator.fire(due)
+            running = self.graph.operators.get(name)
+            if isinstance(running, ProcessOperator):
+                running.fire(due)
                 self.count("timers_fired", len(due))
             else:  # the operator was edited away while a timer was pending
                 self.count("timers_orphaned", len(due))

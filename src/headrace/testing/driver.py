@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ from headrace.runtime.culprits import find_culprit
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.next_round import NextRound
 from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.state_files import StateFiles
 from headrace.runtime.stored import entries_of, form_of
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
@@ -103,7 +105,7 @@ class Driver:
             self._system = None
         if job is not None:
             job.store.release(job.plan.epoch)
-            forget(job.files.uri)
+            forget(self.app.name, job.files.uri)
             job.close()
         if self._root is not None and self._kept is None:
             shutil.rmtree(self._root, ignore_errors=True)
@@ -193,10 +195,7 @@ class Driver:
         for rounds in self._rounds.values():
             form = form_of(rounds.program, name)
             if form is not None:
-                return StoredView(
-                    form,
-                    lambda: entries_of([c.head for c in rounds.checkpoints.values()], job.files, name),
-                )
+                return StoredView(form, partial(_entries, rounds, job.files, name))
         raise StateError(f"application {self.app.name!r} has no store {name!r}")
 
     @property
@@ -262,6 +261,10 @@ class Driver:
             return None, None
         choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
         return (choosing[0].key, choosing[0].value) if choosing else (None, None)
+
+
+def _entries(rounds: Rounds, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
+    return entries_of([checkpoint.head for checkpoint in rounds.checkpoints.values()], files, store)
 
 
 def _internal(topology: Any) -> set[str]:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a private folder in it
+_MEMORY = Path("/dev/shm")
 _FREE_BYTES_MIN = 512 * 1024 * 1024  # containers often have 64 MB there, which a larger test would fill
 
 

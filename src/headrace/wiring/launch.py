@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.adapters.log import processes
 from headrace.config import Config
-from headrace.core.resolution import Sides, has_open_types, resolved
+from headrace.core.resolution import has_open_types, resolved
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import serde_of_spark_type
 from headrace.dsl.windowed import Windowed
@@ -78,7 +78,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
     system = open_system(config.system)
     closers: list[Callable[[], None]] = [system.close]
     try:
-        root = Path(config.system.removeprefix("log:")).absolute()
+        root = system.root
         state_uri = config.state_uri or str(root.parent / ".headrace" / "state")
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")

@@ -36,8 +36,7 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
     try:
         module = _imported(path)
     except _NeedsSparkError:
-        say("starting Spark: the application builds Columns when it is imported")
-        session = _session(path, overrides)
+        session = _session(path, overrides, say)
         module = _imported(path, retried=True)
     app = _app_in(module, path, name)
     app.folder = path.parent  # type: ignore[attr-defined]  # read by wiring.config_of
@@ -55,13 +54,11 @@ def _split(text: str) -> tuple[Path, str | None]:
     before, colon, after = text.rpartition(":")
     if colon and before.endswith(".py") and not Path(text).exists():
         file, name = before, after
-    path = Path(file).expanduser().absolute()
+    path = Path(os.path.abspath(Path(file).expanduser()))  # a name that errors show: without `..`
     if not path.is_file():
         near = [str(found) for found in (path.with_name(path.name + ".py"), path / "app.py") if found.is_file()]
-        raise AppLoadError(
-            f"application {text!r}: there is no file {path}",
-            f"did you mean {os.path.relpath(near[0])}?" if near else "give the file that makes the App, as FILE.py or FILE.py:name",
-        )
+        hint = f"did you mean {os.path.relpath(near[0])}?" if near else "give the file that makes the App: FILE.py[:name]"
+        raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
     if name is not None and not name.isidentifier():
         raise AppLoadError(f"application {text!r}: {name!r} is no name", "write FILE.py:name, such as flights.py:app")
     return path, name
@@ -91,8 +88,7 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
             raise _NeedsSparkError from error
         raise AppLoadError(
             f"{path.name} raised {type(error).__name__} when it was imported",
-            "the traceback above says where; the file is imported, not run: keep app.run() under "
-            "`if __name__ == '__main__':`",
+            "the traceback above says where; the file is imported, not run: keep app.run() under `if __name__ == '__main__':`",
             user_traceback=_user_traceback(error),
         ) from None
     except BaseException:
@@ -131,10 +127,11 @@ def _is_for_want_of_a_session(error: BaseException) -> bool:
     return isinstance(error, AssertionError) or "SESSION" in str(error).upper() or "CONTEXT" in str(error).upper()
 
 
-def _session(path: Path, overrides: Sequence[str]) -> Any:
+def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Any:
     """A session by the configuration that is known before the application is: all but what `App(...)` says."""
     spark = importlib.import_module("headrace.adapters.spark.session")
     config = load_config(path.parent, os.environ, {}, list(overrides))
+    say("starting Spark: the application builds Columns when it is imported")
     settings = {f"spark.{name}": value for name, value in config.spark.items()}
     return spark.started(settings, path.stem, spark.default_log_dir(config.local_store_dir), [str(path.parent)])
 

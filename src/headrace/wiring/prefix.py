@@ -6,7 +6,9 @@ container, which reads that after all its rows have come, rejects it.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,14 @@ from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 from headrace.wiring.worker import chunks_of
 
-_REJECTS = msgspec.json.Decoder(list[Reject])
+class Noted(msgspec.Struct, frozen=True):
+    """What a reader leaves for its container: records that do not decode, and where the time limit cut it short."""
+
+    rejects: list[Reject]
+    cuts: dict[int, int]
+
+
+_NOTED = msgspec.json.Decoder(Noted)
 
 
 def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.RecordBatch]:
@@ -31,6 +40,8 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
     source = program.node(program.endpoints[endpoint].source)
     assert isinstance(source, Source)
     rejects: list[Reject] = []
+    cuts: dict[int, int] = {}
+    deadline_s = _deadline_s(plan, program, source)
     known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
     lowest: dict[int, int] = {}
     for task in plan.tasks:
@@ -43,9 +54,19 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
         for offset, batch in read_range(Path(plan.log_root), chunks_of(piece.chunks), start, piece.end):
             if os.path.exists(plan.stop_flag):
                 return
+            if time.monotonic() > deadline_s:
+                cuts[piece.ssp] = offset
+                break
             yield from _typed(plan, source, piece.ssp, offset, batch, known, rejects)
-    if rejects:
-        _note(plan, endpoint, rejects)
+    if rejects or cuts:
+        _note(plan, endpoint, Noted(rejects, cuts))
+
+
+def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
+    """When to stop reading. Only one reader of a stream may: several would stop at different offsets."""
+    readers = sum(program.endpoints[number].source == source.name for number in range(len(program.endpoints)))
+    streams = sum(isinstance(node, Source) and node.stream == source.stream for node in program.nodes)
+    return time.monotonic() + plan.deadline_s if readers == streams == 1 else math.inf
 
 
 def _typed(
@@ -101,12 +122,12 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
     return data.cast(pa.string()), failures
 
 
-def _note(plan: ContainerPlan, endpoint: int, rejects: list[Reject]) -> None:
+def _note(plan: ContainerPlan, endpoint: int, noted: Noted) -> None:
     """One file per endpoint and lane; a second attempt writes the same, so the rename may happen twice."""
     folder = Path(plan.stop_flag).parent
-    path = folder / f"rejects-{endpoint}-{plan.lane}.json"
+    path = folder / f"noted-{endpoint}-{plan.lane}.json"
     temporary = folder / f"{path.name}.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.encode(rejects))
+    temporary.write_bytes(msgspec.json.encode(noted))
     temporary.rename(path)
 
 
@@ -117,11 +138,17 @@ class NotedRejects:
         self._plan, self._program = plan, program
 
     def __iter__(self) -> Iterator[Reject]:
+        return (reject for noted in self._read() for reject in noted.rejects)
+
+    def cuts(self) -> dict[int, int]:
+        return {ssp: offset for noted in self._read() for ssp, offset in noted.cuts.items()}
+
+    def _read(self) -> Iterator[Noted]:
         folder = Path(self._plan.stop_flag).parent
         for endpoint in range(len(self._program.endpoints)):
-            path = folder / f"rejects-{endpoint}-{self._plan.lane}.json"
+            path = folder / f"noted-{endpoint}-{self._plan.lane}.json"
             if path.exists():
-                yield from _REJECTS.decode(path.read_bytes())
+                yield _NOTED.decode(path.read_bytes())
 
 
 def prepared_rows(

@@ -1,17 +1,18 @@
 """Owns the wiring of a worker: what a container of a job on the embedded log reads from and writes to.
 
-Caches are per process, keyed by application, plan and task, and checked each round: a container moves between worker
-processes, and a cancelled worker may live on for seconds.
+A container moves between worker processes, and a cancelled worker may live on for seconds: whatever is kept between
+rounds (`wiring.caches`) is checked each round, or is a cache only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headrace.adapters.lmdb.environments import close_idle
@@ -30,10 +31,9 @@ from headrace.runtime.rows import Rows
 from headrace.runtime.state_files import StateFiles, task_folder_of
 from headrace.runtime.steps import reached
 from headrace.runtime.task_state import TaskState
+from headrace.wiring.caches import CACHES
 
-_caches: dict[tuple[str, str, str], dict[str, Any]] = {}
 _state_files: dict[str, StateFiles] = {}
-_CACHES_MAX = 256
 
 
 class LogWorkerPorts:
@@ -48,18 +48,27 @@ class LogWorkerPorts:
         piece = self._plan.ranges[number]
         return read_range(self._root, chunks_of(piece.chunks), piece.start, piece.end)
 
-    def original(self, ssp: int, offset: int) -> tuple[bytes | None, bytes | None, int, Any]:
+    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
         piece = next(piece for piece in self._plan.ranges if piece.ssp == ssp)
-        _, batch = next(iter(read_range(self._root, chunks_of(piece.chunks), offset, offset + 1)))
-        row = batch.slice(0, 1).to_pylist()[0]
-        return row["key"], row["value"], row["timestamp_us"], row["headers"]
+        wanted = np.array(offsets, np.int64)
+        found = {}
+        for base, batch in read_range(self._root, chunks_of(piece.chunks), offsets[0], offsets[-1] + 1):
+            here = wanted[(wanted >= base) & (wanted < base + batch.num_rows)]
+            rows = batch.take(pa.array(here - base)).to_pylist()
+            for offset, row in zip(here.tolist(), rows, strict=True):
+                found[offset] = (row["key"], row["value"], row["timestamp_us"], row["headers"])
+        return found
 
     def engine_rejects(self) -> list[Reject]:
         known = [
             Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
             for known in self._plan.known_failures
+            if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]
         return known + list(self._rejects)
+
+    def engine_cuts(self) -> dict[int, int]:
+        return getattr(self._rejects, "cuts", dict)()
 
     def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> list[Any]:
         epoch, name, number = self._plan.round_id.split(":")
@@ -101,10 +110,7 @@ class LogWorkerPorts:
         return msgspec.to_builtins(head), [str(path.absolute()) for path in paths if path is not None]
 
     def cache_of(self, task: str) -> dict[str, Any]:
-        key = (self._program.application, self._program.id + self._plan.run_id, task)
-        if key not in _caches and len(_caches) >= _CACHES_MAX:
-            _caches.clear()
-        return _caches.setdefault(key, {})
+        return CACHES.of(f"{self._program.application}/{self._program.id}/{self._plan.run_id}", task)
 
     def duration_us(self, value: Any) -> int:
         return value if isinstance(value, int) and not isinstance(value, bool) else duration_us(value)
@@ -116,8 +122,9 @@ class LogWorkerPorts:
         return _state_files[uri]
 
 
-def forget(state_uri: str) -> None:
-    """Let go of what this process keeps for jobs with their state at `state_uri`: their folders may be deleted now."""
+def forget(application: str, state_uri: str) -> None:
+    """Let go of what this process keeps for an application with its state at `state_uri`: its folders may go now."""
+    CACHES.clear(application)
     _state_files.pop(state_uri, None)
     close_idle()
 

@@ -19,7 +19,7 @@ def failure_of(error: BaseException) -> EngineFailure:
         return EngineFailure("the Spark job was cancelled", cancelled=True)
     condition = _CONDITION.search(text)
     if any(word in text for word in _WORKER_DIED):
-        return EngineFailure(f"a Python worker died: {_line(text, _WORKER_DIED)}", error_class="PythonWorkerDied")
+        return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class="PythonWorkerDied")
     if condition is not None and "Traceback" not in text:
         return EngineFailure(
             f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1]
@@ -45,5 +45,5 @@ def _text(error: BaseException) -> str:
     return str(error)
 
 
-def _line(text: str, words: tuple[str, ...]) -> str:
-    return next((line.strip()[:200] for line in text.splitlines() if any(word in line for word in words)), "")
+def _word(text: str, words: tuple[str, ...]) -> str:
+    return next(word for word in words if word in text)

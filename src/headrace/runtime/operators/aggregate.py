@@ -47,15 +47,16 @@ class VectorAggregateOperator(Operator):
                 self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
         self._tables: list[Any] = []
         self._origins: list[tuple[Any, ...]] = []  # SSP, offset, time and rank of every row
+        self._kinds: dict[str, str] = {}  # of fields without a schema, as this round's first records have them
         self._ordinal = 0
         self._key_serde: Any = None
 
     def push(self, rows: Rows) -> None:
         rows = self.without(rows, rows.key.bytes()[1])
-        arrays, failures = field_arrays(rows, self._fields, self.context.streams) if self._fields else ({}, [])
+        arrays, failures = field_arrays(rows, self._fields, self.context.streams, self._kinds) if self._fields else ({}, [])
         if failures:
             rows = self.without(rows, failures)
-            arrays, _ = field_arrays(rows, self._fields, self.context.streams)
+            arrays, _ = field_arrays(rows, self._fields, self.context.streams, self._kinds)
         if not len(rows):
             return
         self._key_serde = rows.key.serde
@@ -93,9 +94,6 @@ class VectorAggregateOperator(Operator):
         return kept
 
     def finish(self) -> None:
-        expired = Expiry(self.context).run(self.context.watermark_us) if self.node.windows else 0
-        if expired:
-            self.context.count("windows_expired", expired)
         if not self._tables:
             return
         tables, self._tables = self._tables, []
@@ -105,6 +103,8 @@ class VectorAggregateOperator(Operator):
         for accumulator in self._accumulators:
             wanted.extend(accumulator.wanted)
         unified = _with_types(pa.concat_tables(tables, promote_options="permissive").combine_chunks())
+        if self.node.windows is not None and self.node.windows.advance_us < self.node.windows.size_us:
+            unified = unified.sort_by("ordinal")  # a window's rows lie in several tables: first and last go by their order
         groups = unified.group_by(by, use_threads=False).aggregate(list(dict.fromkeys(wanted)))
         groups = groups.sort_by("ordinal_max")
         self._merge(groups, [np.concatenate(arrays) for arrays in zip(*origins, strict=True)])

@@ -6,7 +6,7 @@ parents before children.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.ports import RECORD_BYTES_MAX
 from headrace.record import Record
-from headrace.runtime.rows import Field, Rows
+from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 FAILED = object()  # what stands in for the result of a function that raised
 
@@ -161,26 +161,31 @@ class Operator:
                 append(FAILED)
 
     def _called_batch(self, function: Callable[[Any], Any], rows: Rows) -> tuple[Rows, Any]:
-        key, failures = rows.key.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key, _ = rows.key.arrow()
-        value, failures = rows.value.arrow()
-        if failures:
-            rows = self.without(rows, failures)
-            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
-        batch = record_batch(rows, key, value)
+        rows, key, value = self.columns(rows)
+        batch = record_batch(rows, key, value, self.context.streams)
         good, results = self._bisected(function, batch, rows, 0)
         if len(good) != len(rows):
             rows = rows.take(np.array(good, np.int64))
         return rows, _joined(results)
+
+    def columns(self, rows: Rows) -> tuple[Rows, Any, Any]:
+        """The rows whose keys and values make Arrow arrays, and these arrays."""
+        key, failures = rows.key.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key = rows.key.arrow()[0]
+        value, failures = rows.value.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
+        return rows, key, value
 
     def _bisected(self, function: Any, batch: Any, rows: Rows, base: int) -> tuple[list[int], list[Any]]:
         """Call on the whole; where it raises, on halves, until the single rows that fail are found."""
         if batch.num_rows == 0:
             return [], []
         try:
-            result = function(batch)
+            result = self.batch_result(_plain(function(batch)))
             if len(result) != batch.num_rows:
                 raise ValueError(f"a batch function gave {len(result)} rows for {batch.num_rows}; expected the same number")
             return list(range(base, base + batch.num_rows)), [result]
@@ -193,32 +198,65 @@ class Operator:
             right = self._bisected(function, batch.slice(half), rows, base + half)
             return left[0] + right[0], left[1] + right[1]
 
+    def batch_result(self, result: Any) -> Any:
+        """What the operator takes of a batch function's result, an array or a RecordBatch; raises if it is not there."""
+        return result
+
 
 def _is_recoded(field: Field, serde: Serde | None) -> bool:
     return serde is not None and field.only_raw and (field.serde is None or field.serde.form != serde.form)
 
 
-def record_batch(rows: Rows, key: Any, value: Any) -> pa.RecordBatch:
-    """What a batch function is given: key, value, timestamp (µs, UTC), partition is not known here, offset, headers."""
+def record_batch(rows: Rows, key: Any, value: Any, streams: Sequence[tuple[str, int]]) -> pa.RecordBatch:
+    """What a batch function is given: key, value, timestamp (µs, UTC), partition, offset, headers."""
+    partitions = np.array([partition for _, partition in streams], np.int32)
     columns = {
         "key": key,
         "value": value,
         "timestamp": pa.array(rows.timestamp_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "partition": pa.array(partitions[rows.ssp]),
         "offset": pa.array(rows.offset, pa.int64()),
+        "headers": pa.nulls(len(rows), HEADERS_TYPE) if rows.headers is None else rows.headers,
     }
-    if rows.headers is not None:
-        columns["headers"] = rows.headers
     return pa.RecordBatch.from_pydict(columns)
 
 
+def _plain(result: Any) -> Any:
+    """A batch function's result as a RecordBatch or one array."""
+    if isinstance(result, pa.Table):
+        result = result.combine_chunks().to_batches()[0] if result.num_rows else result
+    if isinstance(result, (pa.RecordBatch, pa.Array)):
+        return result
+    if isinstance(result, pa.ChunkedArray):
+        return result.combine_chunks()
+    if isinstance(result, np.ndarray):
+        return pa.array(result)
+    raise TypeError(f"a batch function gave {type(result).__name__}, expected a pyarrow RecordBatch or Array")
+
+
+def column_of(result: Any, name: str) -> Any:
+    """The array that a batch function gave, or the column `name` of the RecordBatch that it gave."""
+    if not isinstance(result, pa.RecordBatch):
+        return result
+    if name not in result.schema.names:
+        raise KeyError(f"a batch function gave a RecordBatch without the column {name!r}; it has {result.schema.names}")
+    return result.column(name)
+
+
 def _joined(results: list[Any]) -> Any:
+    """The results for the parts of a batch as one; types may differ where one part had only nulls, or only integers."""
     if not results:
         return []
     if len(results) == 1:
         return results[0]
     if isinstance(results[0], pa.RecordBatch):
-        return pa.Table.from_batches(results).combine_chunks().to_batches()[0]
-    return pa.concat_arrays([pa.array(result) if not isinstance(result, pa.Array) else result for result in results])
+        return _one_table([pa.Table.from_batches([result]) for result in results]).to_batches()[0]
+    column = _one_table([pa.table({"value": result}) for result in results]).column("value")
+    return column.combine_chunks()
+
+
+def _one_table(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
 def _user_frames(error: BaseException) -> Any:

@@ -40,13 +40,17 @@ class Expiry:
         if not entries:
             return
         index, hints = self._context.database("expiry"), self._context.database("hints")
-        for key, layout, at_us in entries:
-            rest = xxhash.xxh3_128_digest(database.encode() + b"\0" + layout)
-            index.put(time_key(key, at_us, rest), msgspec.msgpack.encode((database, layout)))
+        keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
+        encode = msgspec.msgpack.Encoder().encode
+        index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
         earliest = min(at_us for _, _, at_us in entries)
         hint = hints.get(_HINT)
         if hint is None or time_from(hint) > earliest:
             hints.put(_HINT, time_bytes(earliest))
+
+    def remove(self, database: str, key: bytes, layout: bytes, at_us: int) -> None:
+        """Forget that an entry is to be deleted at `at_us`."""
+        self._context.database("expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
     def run(self, watermark_us: int | None) -> int:
         """Delete what is due at `watermark_us`; the number of entries deleted."""
@@ -68,6 +72,10 @@ class Expiry:
         else:
             hints.put(_HINT, time_bytes(earliest))
         return len(due)
+
+
+def _rest(database: str, layout: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(database.encode() + b"\0" + layout)
 
 
 def first_entries(index: Any) -> list[bytes]:

@@ -16,10 +16,11 @@ _NUMBERS = ("sum", "mean")
 
 
 def field_arrays(
-    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]]
+    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]], kinds_seen: dict[str, str]
 ) -> tuple[dict[str, Any], Failures]:
     """An Arrow array for each path; `fields` maps a path to the kinds of aggregates that use it. Failing rows are
-    those whose value cannot be read, or is no number where the aggregate needs one."""
+    those whose value cannot be read, or is no number where the aggregate needs one. `kinds_seen` remembers for each path
+    without a schema what kind of values a round has brought, because all of them go into one column."""
     arrays: dict[str, Any] = {}
     failures: dict[int, Exception] = {}
     from_bytes, failed = _fields_of_bytes(rows, [path for path in fields if path.startswith("value.")])
@@ -34,7 +35,10 @@ def field_arrays(
             arrays[path], failed = _numbers(arrays[path], path)
             failures.update(failed)
         elif isinstance(arrays[path], list):
-            arrays[path], failed = _uniform(arrays[path], path)
+            arrays[path], failed = _uniform(arrays[path], path, kinds_seen)
+            failures.update(failed)
+        elif kinds != {"count"}:
+            arrays[path], failed = _comparable(arrays[path], path)
             failures.update(failed)
     return arrays, sorted(failures.items())
 
@@ -102,17 +106,37 @@ def _numbers(array: Any, path: str) -> tuple[Any, Failures]:
     return array, [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
 
 
-def _uniform(values: list[Any], path: str) -> tuple[Any, Failures]:
+def _uniform(values: list[Any], path: str, kinds_seen: dict[str, str]) -> tuple[Any, Failures]:
     """An Arrow array of scalars of one kind (int and float count as one); failures for values of any other."""
     kinds = [_kind(value) for value in values]
-    expected = next((kind for kind in kinds if kind is not None), None)
+    expected = kinds_seen.get(path) or next((kind for kind in kinds if kind is not None and kind != "nested"), None)
+    if expected is not None:
+        kinds_seen[path] = expected
     bad: Failures = [
         (i, TypeError(f"{path}: expected {expected or 'a scalar'}, found {values[i]!r:.60}"))
         for i, kind in enumerate(kinds)
-        if kind is not None and (kind != expected or kind == "nested")
+        if kind is not None and kind != expected
     ]
     failed = {i for i, _ in bad}
-    return pa.array([None if i in failed else value for i, value in enumerate(values)]), bad
+    kept = [None if i in failed else value for i, value in enumerate(values)]
+    try:
+        return pa.array(kept), bad
+    except (pa.ArrowException, OverflowError):  # integers above 64 bits, or beside a float above 53
+        return pa.array([None if value is None else float(value) for value in kept], pa.float64()), bad
+
+
+def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
+    """A typed array as it can be compared, and kept in a state: dates and zoneless times as ISO text, decimals as floats."""
+    kind = array.type
+    if pa.types.is_nested(kind):
+        bad = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        error = TypeError(f"{path}: expected a scalar, found {kind}")
+        return pa.nulls(len(array), pa.int64()), [(i, error) for i in bad]
+    if pa.types.is_decimal(kind):
+        return array.cast(pa.float64()), []
+    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
+        return array.cast(pa.string()), []
+    return array, []
 
 
 def _kind(value: Any) -> str | None:

@@ -17,11 +17,24 @@ from headrace.model.serde import Serde
 from headrace.runtime.operators.aggregate import late, start_bytes
 from headrace.runtime.operators.base import Context, Operator
 from headrace.runtime.operators.expiry import Expiry
+from headrace.runtime.operators.stateless import FilterOperator, merged_by_rank, truths
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
 
-_IMMUTABLE = (int, float, str, bytes, bool, type(None))
+_IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
 _ABSENT = object()
+
+
+def copied(state: Any) -> Any:
+    """A copy that changes in `state` do not reach; cheap for scalars, and for dicts and lists of scalars."""
+    kind = type(state)
+    if kind in _IMMUTABLE:
+        return state
+    if kind is dict and _IMMUTABLE.issuperset(map(type, state.values())):
+        return state.copy()
+    if kind is list and _IMMUTABLE.issuperset(map(type, state)):
+        return state.copy()
+    return copy.deepcopy(state)
 
 
 class _Group:
@@ -33,6 +46,11 @@ class _Group:
         self.key, self.start, self.layout, self.state = key, start, layout, state
         self.fresh = state is _ABSENT
         self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
+
+    @property
+    def value(self) -> Any:
+        """The state, None where there is none."""
+        return None if self.state is _ABSENT else self.state
 
 
 class RecordAggregateOperator(Operator):
@@ -62,7 +80,7 @@ class RecordAggregateOperator(Operator):
         self._batches.append(Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, None, rows.rank))
         self._load(keys, rows.timestamp_us)
         too_late: list[int] = []
-        for i, (key, record) in enumerate(zip(keys, records, strict=True)):
+        for i, record in enumerate(records):
             if windows is None:
                 self._step(self._groups[self._layouts[i]], record, rows, batch, i)
                 continue
@@ -100,22 +118,18 @@ class RecordAggregateOperator(Operator):
 
     def _step(self, group: _Group, record: Any, rows: Rows, batch: int, i: int) -> None:
         before = group.state
-        saved = None
+        kept = before if before is _ABSENT else copied(before)  # the function may change it in place, and then raise
         try:
             if self.node.kind is t.AggregateKind.REDUCE:
                 after = record.value if before is _ABSENT else self._function(before, record.value)
             else:
-                if before is _ABSENT:
-                    before = self._initial()
-                elif not isinstance(before, _IMMUTABLE):
-                    saved = copy.deepcopy(before)
-                after = self._function(before, record)
+                after = self._function(self._initial() if before is _ABSENT else before, record)
         except Exception as error:  # the user's function: anything may come
-            if saved is not None:
-                group.state = saved
+            group.state = kept
             self.reject(rows, i, error)
             return
-        group.state = after
+        # None deletes: the next record begins anew, in this round as in any other
+        group.state = _ABSENT if after is None else after
         group.rows = (batch, i)
         self._dirty = True
 
@@ -128,10 +142,6 @@ class RecordAggregateOperator(Operator):
         return initial() if callable(initial) else copy.deepcopy(initial)
 
     def finish(self) -> None:
-        if self.node.windows is not None:
-            expired = Expiry(self.context).run(self.context.watermark_us)
-            if expired:
-                self.context.count("windows_expired", expired)
         if not self._dirty:
             self._reset()
             return
@@ -149,7 +159,7 @@ class RecordAggregateOperator(Operator):
                 if group.fresh and self.node.windows is not None and group.start is not None:
                     windows = self.node.windows
                     fresh.append((group.key, group.layout, group.start + windows.size_us + windows.kept_us))
-            values.append(group.state)
+            values.append(group.value)
         Expiry(self.context).add(self.node.store.name, fresh)
         self._emit([group for group, _ in groups], values)
         self._reset()
@@ -157,7 +167,7 @@ class RecordAggregateOperator(Operator):
     def _encodable(self, groups: list[_Group]) -> list[tuple[_Group, bytes | None]]:
         serde = self._value_serde
         assert serde is not None
-        data, failures = serde.encode_many([group.state for group in groups])
+        data, failures = serde.encode_many([group.value for group in groups])
         failed = dict(failures)
         for index, error in failures:
             batch, row = groups[index].rows  # type: ignore[misc]
@@ -224,24 +234,22 @@ def _last_per_key(rows: Rows) -> Rows:
     return rows.take(np.sort(last))
 
 
-class TableFilterOperator(Operator):
+class TableFilterOperator(FilterOperator):
     """Of a table: a value that the predicate refuses becomes a deletion, so that whoever reads the updates forgets it."""
 
-    node: t.TableFilter
-
     def push(self, rows: Rows) -> None:
-        rows = self.decoded(rows)
-        function = self.node.predicate.body
-        present = [value is not None for value in rows.value.objects()[0]]
-
-        def keeps(record: Any) -> Any:
-            return record.value is not None and bool(function(record)) is not self.node.negate
-
-        results = self.each(keeps, rows.records(self.context.streams), rows)
-        values = rows.value.objects()[0]
-        good = [i for i, result in enumerate(results) if isinstance(result, bool)]
-        kept = rows.take(np.array(good, np.int64))
-        objects = [values[i] if results[i] and present[i] else None for i in good]
-        self.forward(kept.replaced(value=Field(rows.value.serde, objects=objects)))
-
-
+        rows = self.decoded(rows, value=False)
+        deleted = rows.value.is_null()
+        parts = [rows.take(np.flatnonzero(deleted))] if deleted.any() else []
+        if not deleted.all():
+            present, kept = self.called(self.node.predicate, rows.where(~deleted))
+            mask = truths(kept)
+            if self.node.negate:
+                mask = ~mask
+            serde = present.value.serde
+            if not mask.all():
+                refused = present.take(np.flatnonzero(~mask))
+                parts.append(refused.replaced(value=Field(serde, objects=[None] * len(refused))))
+            parts.append(present.take(np.flatnonzero(mask)))
+        if parts:
+            self.forward(merged_by_rank(parts))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-
 from headrace.model.topology import NamedAggregate
 
 
@@ -36,7 +35,7 @@ def _accumulator(kind: str, field: str | None) -> Accumulator:
     if kind == "mean":
         return Accumulator(((field, "sum"), (field, "count")), _sum_and_count(field), _means_merged, _mean)
     if kind in ("min", "max"):
-        choose = min if kind == "min" else max
+        choose = _least if kind == "min" else _greatest
         return Accumulator(((field, kind),), _column(f"{field}_{kind}"), _either(choose), _same)
     if kind == "first":
         return Accumulator(((field, "first"),), _column(f"{field}_first"), lambda a, b: b if a is None else a, _same)
@@ -57,7 +56,12 @@ def _column(name: str) -> Callable[[Any], list[Any]]:
 def _added(a: Any, b: Any) -> Any:
     if a is None or b is None:
         return b if a is None else a
-    return a + b
+    return _storable(a + b)
+
+
+def _storable(total: Any) -> Any:
+    """A sum that has outgrown 64 bits goes on as a float."""
+    return float(total) if isinstance(total, int) and not -(1 << 63) <= total < 1 << 63 else total
 
 
 def _sum_and_count(field: str) -> Callable[[Any], list[Any]]:
@@ -68,15 +72,28 @@ def _sum_and_count(field: str) -> Callable[[Any], list[Any]]:
 
 
 def _means_merged(a: list[Any], b: list[Any]) -> list[Any]:
-    return [a[0] + b[0], a[1] + b[1]]
+    return [_storable(a[0] + b[0]), a[1] + b[1]]
 
 
 def _mean(state: list[Any]) -> float | None:
     return state[0] / state[1] if state[1] else None
 
 
-def _either(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    return lambda a, b: choose((value for value in (a, b) if value is not None), default=None)
+def _either(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: b if a is None else a if b is None else choose(a, b)
+
+
+def _least(a: Any, b: Any) -> Any:
+    return b if _rank(b) < _rank(a) else a
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return b if _rank(b) > _rank(a) else a
+
+
+def _rank(value: Any) -> tuple[str, Any]:
+    """Values of different kinds, which different rounds may bring where there is no schema, have an order too."""
+    return ("number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__, value)
 
 
 def _distinct(field: str) -> Callable[[Any], list[Any]]:
@@ -92,5 +109,3 @@ def _union(a: list[Any], b: list[Any]) -> list[Any]:
 
 def _hashable(value: Any) -> Any:
     return value if not isinstance(value, (list, dict)) else repr(value)
-
-

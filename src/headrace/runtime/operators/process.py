@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.errors import TopologyError
 from headrace.model import topology as t
-from headrace.runtime.operators.base import Context, Operator, Reject, record_batch
-from headrace.runtime.operators.stateless import _headers_array, micros
+from headrace.runtime.operators.base import Operator, Reject, record_batch
+from headrace.runtime.operators.stateless import header_entries, micros
 from headrace.runtime.operators.stores import store_view
 from headrace.runtime.operators.timers import CLOCKS, Timer, Timers
-from headrace.runtime.rows import Field, Rows
+from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 _KEEP = object()
 
@@ -22,48 +23,72 @@ _KEEP = object()
 class Metrics:
     """Counters of a `Processor`; they are summed over all tasks and shown by `status`."""
 
-    def __init__(self, context: Context, operator: str) -> None:
-        self._context, self._operator = context, operator
+    def __init__(self, context: ProcessorContext) -> None:
+        self._context = context
 
     def counter(self, name: str) -> Callable[..., None]:
         """A function that adds to the counter: `counter("misses")(3)`; without an argument it adds 1."""
-        return lambda by=1: self._context.count(f"{self._operator}.{name}", by)
+
+        def add(by: int = 1) -> None:
+            operator = self._context.operator
+            operator.context.count(f"{operator.node.name}.{name}", by)
+
+        return add
 
 
 class ProcessorContext:
-    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers."""
+    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
+
+    It lives as long as the object of the user's class, from `init` on, over many rounds; `operator` is at work in the
+    present one. `stream`, `partition` and `offset` are None while a timer fires.
+    """
 
     def __init__(self, operator: ProcessOperator) -> None:
-        self._operator = operator
-        self.metrics = Metrics(operator.context, operator.node.name)
+        self.operator = operator
+        self.metrics = Metrics(self)
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
+        self._stores = {
+            spec.name: store_view(spec, self._task_run, lambda: self.operator.key_and_time) for spec in operator.node.stores
+        }
+
+    def _task_run(self) -> Any:
+        return self.operator.task_run
 
     def __getattr__(self, name: str) -> Any:
         if name in ("key", "stream", "partition", "offset", "timestamp_us"):
-            return self._operator.current(name)
+            return self.operator.current(name)
         raise AttributeError(f"the processor's context has no {name!r}")
 
     def store(self, name: str) -> Any:
         """The store that the class declared under `name`, scoped to the current record's key."""
-        return self._operator.store(name)
+        if name not in self._stores:
+            known = ", ".join(sorted(self._stores)) or "none"
+            raise TopologyError(
+                f"process({self.operator.node.name!r}) has no store {name!r}; it declares: {known}", "add it to `stores`"
+            )
+        return self._stores[name]
 
     def forward(
         self, key: Any = _KEEP, value: Any = None, timestamp: Any = None, headers: Any = None, to: str | None = None
     ) -> None:
         """Send a record on: to all operators that follow, or to the one named `to`. Key and time default to the current."""
-        self._operator.hold(key, value, timestamp, headers, to)
+        self.operator.hold(key, value, timestamp, headers, to)
 
     def timer(self, name: str, at: Any = None, after: Any = None, clock: str = "event") -> None:
-        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` µs or a timedelta."""
-        self._operator.set_timer(name, at, after, clock)
+        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour".
+
+        One of the same name, key and clock that is still to come is replaced.
+        """
+        self.operator.set_timer(name, at, after, clock)
 
     def cancel_timer(self, name: str, clock: str = "event") -> None:
-        self._operator.cancel_timer(name, clock)
+        """Forget a timer of the current key; no error if there is none."""
+        self.operator.cancel_timer(name, clock)
 
     def resource(self, loader: Callable[[], Any]) -> Any:
         """What `loader` gives, called once per worker process: a model, a connection."""
-        return self._operator.resource(loader)
+        return self.operator.resource(loader)
 
 
 class ProcessOperator(Operator):
@@ -71,46 +96,39 @@ class ProcessOperator(Operator):
 
     def __init__(self, node: t.Process, context: Any) -> None:
         super().__init__(node, context)
-        self._context = context
-        self._stores = {
-            spec.name: store_view(spec, context, lambda: (self._key_bytes, self._time_us)) for spec in node.stores
-        }
+        self.task_run = context
         self._key_bytes: bytes | None = None
         self._key: Any = None
         self._time_us = 0
         self._where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
         self._held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
         self._key_serde: Any = node.key
-        cached = context.processor_cache.get(node.name)
-        if cached is None:
-            cached = node.processor()
-            context.processor_cache[node.name] = cached
-        self._processor = cached
-        self._processor_context = ProcessorContext(self)
-        self._initialised = False
+        self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
 
     # --- what the context gives -------------------------------------------------------------------------------------
+
+    @property
+    def key_and_time(self) -> tuple[bytes | None, int]:
+        return self._key_bytes, self._time_us
 
     def current(self, name: str) -> Any:
         if name == "key":
             return self._key
         if name == "timestamp_us":
             return self._time_us
+        if self._where[1] < 0:
+            return None
         if name == "offset":
             return self._where[1]
         stream, partition = self.context.streams[self._where[0]]
         return stream if name == "stream" else partition
 
-    def store(self, name: str) -> Any:
-        if name not in self._stores:
-            known = ", ".join(sorted(self._stores)) or "none"
-            raise TopologyError(f"process({self.node.name!r}) has no store {name!r}; it declares: {known}", "add it to `stores`")
-        return self._stores[name]
-
     def resource(self, loader: Callable[[], Any]) -> Any:
-        name = f"{getattr(loader, '__module__', '')}.{getattr(loader, '__qualname__', repr(loader))}"
-        resources = self._context.resources
+        # not the object: a lambda is another one at each call. Its code is compared by value, its line included.
+        code = getattr(loader, "__code__", None) or getattr(loader, "__qualname__", None) or loader
+        name = (getattr(loader, "__module__", None), code)
+        resources = self.task_run.resources
         if name not in resources:
             resources[name] = loader()
         return resources[name]
@@ -123,7 +141,7 @@ class ProcessOperator(Operator):
         if self._key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         now = self._time_us if clock == "event" else self.context.now_us
-        at_us = micros(at) if at is not None else now + self._context.duration_us(after)
+        at_us = micros(at) if at is not None else now + self.task_run.duration_us(after)
         self._timers.set(self.node.name, self._key_bytes, name, clock, at_us)
 
     def cancel_timer(self, name: str, clock: str) -> None:
@@ -132,7 +150,7 @@ class ProcessOperator(Operator):
 
     @property
     def _timers(self) -> Timers:
-        timers: Timers = self._context.timers
+        timers: Timers = self.task_run.timers
         return timers
 
     def hold(self, key: Any, value: Any, timestamp: Any, headers: Any, to: str | None) -> None:
@@ -141,14 +159,20 @@ class ProcessOperator(Operator):
             raise TopologyError(f"process({self.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
         if key is _KEEP:
             key = self._key
-        self._held.append((to, key, value, self._time_us if timestamp is None else micros(timestamp), headers, self._where))
+        time_us = self._time_us if timestamp is None else micros(timestamp)
+        self._held.append((to, key, value, time_us, header_entries(headers), self._where))
 
     # --- running ----------------------------------------------------------------------------------------------------
 
     def _ready(self) -> Any:
-        if not self._initialised:
-            self._processor.init(self._processor_context)
-            self._initialised = True
+        """The user's object: made once per task and worker process, and told of this round's operator."""
+        if self._processor is None:
+            kept = self.task_run.processor_cache.get(self.node.name)
+            if kept is None:
+                processor, context = self.node.processor(), ProcessorContext(self)
+                processor.init(context)
+                kept = self.task_run.processor_cache[self.node.name] = (processor, context)
+            self._processor, kept[1].operator = kept[0], self
         return self._processor
 
     def push(self, rows: Rows) -> None:
@@ -173,28 +197,30 @@ class ProcessOperator(Operator):
             self._key_bytes, ssp, rank = next(position)
             self._key, self._time_us, self._where = record.key, record.timestamp_us, (ssp, record.offset, rank)
             held = len(self._held)
-            mark = self._context.savepoint()
+            mark = self.task_run.savepoint()
             try:
                 processor.process(record)
             except BaseException:
                 del self._held[held:]  # a record takes effect as a whole or not at all
-                self._context.roll_back(mark)
+                self.task_run.roll_back(mark)
                 raise
 
         self.each(process, rows.records(self.context.streams), rows)
 
     def _push_batch(self, rows: Rows) -> None:
         processor = self._ready()
-        key, value = rows.key.arrow()[0], rows.value.arrow()[0]
-        self._context.batch_keys = set(rows.key.bytes()[0].to_pylist())
+        rows, key, value = self.columns(rows)
+        if not len(rows):
+            return
+        self.task_run.batch_keys = set(rows.key.bytes()[0].to_pylist())
         self._where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
         self._key, self._key_bytes, self._time_us = None, None, int(rows.timestamp_us.max())
-        mark, held = self._context.savepoint(), len(self._held)
+        mark, held = self.task_run.savepoint(), len(self._held)
         try:
-            processor.process_batch(record_batch(rows, key, value))
+            processor.process_batch(record_batch(rows, key, value, self.context.streams))
         except Exception as error:
             del self._held[held:]
-            self._context.roll_back(mark)
+            self.task_run.roll_back(mark)
             if len(rows) == 1:
                 self.reject(rows, 0, error)
                 return
@@ -204,19 +230,18 @@ class ProcessOperator(Operator):
 
     def fire(self, due: list[tuple[int, bytes, str, str]]) -> None:
         """Call `on_timer` for each (time, key, name, clock)."""
-        serde = self._context.key_serde_of(self.node.name)
+        serde = self.task_run.key_serde_of(self.node.name)
+        self._key_serde = self.node.key or serde
         processor = self._ready()
         for at_us, key, name, clock in due:
             self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
             self._key = serde.decode(key)
-            if self.node.key is None:
-                self._key_serde = serde
-            mark, held = self._context.savepoint(), len(self._held)
+            mark, held = self.task_run.savepoint(), len(self._held)
             try:
                 processor.on_timer(Timer(name, self._key, at_us, clock))
             except Exception as error:  # the user's function: anything may come
                 del self._held[held:]
-                self._context.roll_back(mark)
+                self.task_run.roll_back(mark)
                 self.context.reject(
                     Reject(0, -1, f"{self.node.name}, timer {name!r} of key {self._key!r}", type(error).__name__, str(error))
                 )
@@ -234,7 +259,7 @@ class ProcessOperator(Operator):
         where = np.array([entry[5] for entry in entries], np.int64)
         headers = None
         if any(entry[4] for entry in entries):
-            headers = _headers_array([entry[4] for entry in entries])
+            headers = pa.array([entry[4] for entry in entries], HEADERS_TYPE)
         return Rows(
             where[:, 0].astype(np.int32),
             where[:, 1],
@@ -252,5 +277,3 @@ def _overrides(processor: Any, name: str) -> bool:
         if name in vars(kind):
             return not kind.__module__.startswith("headrace.dsl")
     return False
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import SerdeError
 from headrace.model import topology as t
-from headrace.model.serde import Failures
-from headrace.runtime.operators.base import FAILED, Context, Operator, values_field
+from headrace.runtime.operators.base import FAILED, Context, Operator, column_of, values_field
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 
@@ -58,12 +58,20 @@ def micros(value: Any) -> int:
     if offset is None:
         raise TypeError(f"a timestamp must be an int (µs since the epoch) or an aware datetime, not {value!r}")
     whole = value.utctimetuple()
-    import calendar
-
     return calendar.timegm(whole) * 1_000_000 + int(value.microsecond)
 
 
-class FilterOperator(Operator):
+class _Predicates(Operator):
+    """What is common to operators with predicates: a batch function gives booleans."""
+
+    def batch_result(self, result: Any) -> Any:
+        if not isinstance(result, pa.Array) or not (pa.types.is_boolean(result.type) or pa.types.is_null(result.type)):
+            found = "a RecordBatch" if isinstance(result, pa.RecordBatch) else f"an array of {result.type}"
+            raise TypeError(f"a predicate gave {found}, expected an array of booleans")
+        return result
+
+
+class FilterOperator(_Predicates):
     node: t.Filter
 
     def push(self, rows: Rows) -> None:
@@ -74,19 +82,37 @@ class FilterOperator(Operator):
 
 def truths(results: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Booleans of a predicate's results; null is false."""
-    if isinstance(results, (pa.Array, pa.ChunkedArray)):
+    if isinstance(results, pa.Array):
         return np.asarray(results.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False), bool)
     return np.fromiter((bool(result) for result in results), bool, len(results))
 
 
 class MapValuesOperator(Operator):
+    """Of a table, a deletion (a null value) passes on as it is: it is no value to be mapped."""
+
     node: t.MapValues
 
     def push(self, rows: Rows) -> None:
+        deleted = rows.value.is_null() if self.node.of_table else None
+        if deleted is None or not deleted.any():
+            self.forward(self._mapped(rows))
+            return
+        null = Field(self.node.value, objects=[None] * int(deleted.sum()))
+        mapped, gone = self._mapped(rows.where(~deleted)), rows.take(np.flatnonzero(deleted)).replaced(value=null)
+        self.forward(merged_by_rank([mapped, gone]))
+
+    def _mapped(self, rows: Rows) -> Rows:
         rows, results = self.called(self.node.function, rows)
-        if isinstance(results, pa.RecordBatch):
-            results = results.column("value")
-        self.forward(rows.replaced(value=values_field(self.node.value, results)))
+        return rows.replaced(value=values_field(self.node.value, results))
+
+    def batch_result(self, result: Any) -> Any:
+        return column_of(result, "value")
+
+
+def merged_by_rank(parts: list[Rows]) -> Rows:
+    """Rows of several branches in the order in which the task took them."""
+    rows = Rows.concat(parts)
+    return rows.take(np.argsort(rows.rank, kind="stable")) if len(parts) > 1 else rows
 
 
 class SelectKeyOperator(Operator):
@@ -94,9 +120,10 @@ class SelectKeyOperator(Operator):
 
     def push(self, rows: Rows) -> None:
         rows, results = self.called(self.node.function, rows)
-        if isinstance(results, pa.RecordBatch):
-            results = results.column("key")
         self.forward(rows.replaced(key=values_field(self.node.key, results)))
+
+    def batch_result(self, result: Any) -> Any:
+        return column_of(result, "key")
 
 
 class MapOperator(Operator):
@@ -116,6 +143,13 @@ class MapOperator(Operator):
         self.forward(
             rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values))
         )
+
+    def batch_result(self, result: Any) -> Any:
+        if not isinstance(result, pa.RecordBatch):
+            raise TypeError(f"map: a batch function gave an array of {result.type}, expected a RecordBatch: key and value")
+        for name in ("key", "value"):
+            column_of(result, name)
+        return result
 
 
 def _pairs(results: Any, operator: str) -> tuple[list[tuple[Any, Any]], list[tuple[int, Exception]]]:
@@ -179,7 +213,7 @@ class PeekOperator(Operator):
         self.forward(rows)
 
 
-class SplitOperator(Operator):
+class SplitOperator(_Predicates):
     """Each record goes to the first output whose predicate holds, else to the last."""
 
     node: t.Split
@@ -213,8 +247,7 @@ class MergeOperator(Operator):
     def batch_end(self) -> None:
         if self._held:
             held, self._held = self._held, []
-            rows = Rows.concat(held)
-            self.forward(rows.take(np.argsort(rows.rank, kind="stable")) if len(held) > 1 else rows)
+            self.forward(merged_by_rank(held))
 
     finish = batch_end
 
@@ -237,39 +270,40 @@ class SinkOperator(Operator):
 
     def push(self, rows: Rows) -> None:
         node = self.node
-        rows = self.of_serdes(rows, node.key, node.value)
+        names: list[Any] | None = None
+        if node.headers is not None or not isinstance(node.stream, str):
+            rows = self.decoded(rows)  # as the functions are to see them, before other serdes are set
+        if not isinstance(node.stream, str):
+            rows, named = self.called(node.stream, rows)
+            bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.knows_stream(name))]
+            rows, names = self._known(rows, list(named), bad)
         if node.headers is not None:
-            rows, results = self.called(node.headers, rows)
-            rows = self._with_headers(rows, list(results))
-        if isinstance(node.stream, str):
-            self._write(rows, node.stream)
+            rows, names = self._with_headers(node.headers, rows, names)
+        if names is None:
+            assert isinstance(node.stream, str)
+            self._written(rows, node.stream)
             return
-        rows, names = self.called(node.stream, rows)
-        unknown = [i for i, name in enumerate(names) if not self.context.knows_stream(str(name))]
-        if unknown:
-            rows = self.without(
-                rows, [(i, LookupError(f"to(): {names[i]!r} is no stream that existed when the job started")) for i in unknown]
-            )
-            gone = set(unknown)
-            names = [name for i, name in enumerate(names) if i not in gone]
-        for name in sorted(set(map(str, names))):
-            picked = np.fromiter((str(n) == name for n in names), bool, len(rows))
-            self._write(rows.where(picked), name)
+        for name in sorted(set(names)):
+            self._written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
 
-    def _with_headers(self, rows: Rows, results: list[Any]) -> Rows:
-        """The rows with the headers that the user's function gave for them."""
-        headers: list[Any] = []
-        failures: Failures = []
-        for index, result in enumerate(results):
-            try:
-                headers.append(_header_entries(result))
-            except (SerdeError, TypeError, ValueError) as error:
-                headers.append(None)
-                failures.append((index, error))
-        return self.without(rows.with_headers(pa.array(headers, HEADERS_TYPE)), failures)
+    def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
+        text = "to(): {!r:.80} is no stream that existed when the job started"
+        rows = self.without(rows, [(i, LookupError(text.format(names[i]))) for i in bad])
+        gone = set(bad)
+        return rows, [name for i, name in enumerate(names) if i not in gone]
 
-    def _write(self, rows: Rows, stream: str) -> None:
-        rows = self.sendable(rows)
+    def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
+        """The rows with the headers that `function` gives, and the names of those that are left."""
+        results = self.each(
+            lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows
+        )
+        good = [i for i, result in enumerate(results) if result is not FAILED]
+        headers = pa.array([results[i] for i in good], HEADERS_TYPE)
+        rows = rows.take(np.array(good, np.int64)).with_headers(headers)
+        return rows, None if names is None else [names[i] for i in good]
+
+    def _written(self, rows: Rows, stream: str) -> None:
+        rows = self.sendable(self.of_serdes(rows, self.node.key, self.node.value))
         if len(rows):
             key, value = rows.key.bytes()[0], rows.value.bytes()[0]
             self.context.emit(
@@ -298,17 +332,13 @@ def routing_keys(field: Field, raw: Any) -> Any:
     return raw if inner is None else inner(raw)
 
 
-def _header_entries(result: Any) -> list[dict[str, Any]] | None:
-    """One record's headers in the row shape, from a mapping or (name, value) pairs of text and bytes."""
+def header_entries(given: Any) -> list[dict[str, Any]] | None:
+    """What a user gave as headers, pairs or a mapping of names to bytes or text, as Arrow takes it."""
     entries = []
-    for name, value in result.items() if isinstance(result, dict) else result or ():
+    for name, value in given.items() if isinstance(given, dict) else given or ():
         if isinstance(value, str):
             value = value.encode()
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
             raise SerdeError(f"header {name!r}: expected a text name and bytes or text, got {type(value).__name__}")
         entries.append({"name": name, "value": value})
     return entries or None
-
-
-def _headers_array(results: list[Any]) -> pa.Array:
-    return pa.array([_header_entries(result) for result in results], HEADERS_TYPE)

@@ -12,18 +12,23 @@ from typing import Any
 from headrace.core.key_layout import split_state_key, state_key
 from headrace.errors import StateError
 from headrace.model.topology import StoreKind, StoreSpec
-from headrace.runtime.operators.expiry import Expiry, time_bytes, time_from
+from headrace.runtime.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
 from headrace.runtime.vectors import state_keys
 
 SUB_KEY_BYTES_MAX = 64
 
 
 class _Store:
-    def __init__(self, spec: StoreSpec, context: Any, current: Callable[[], tuple[bytes | None, int]]) -> None:
+    """`task_run` gives the task at work: a view outlives rounds, because a Processor may keep it. `current` gives the
+    key bytes and the timestamp of the record at work."""
+
+    def __init__(
+        self, spec: StoreSpec, task_run: Callable[[], Any], current: Callable[[], tuple[bytes | None, int]]
+    ) -> None:
         self.name = spec.name
         self._spec = spec
-        self._context = context
-        self._current = current  # gives the current record's key bytes and timestamp
+        self._task_run = task_run
+        self._current = current
 
     def _key(self) -> bytes:
         key = self._current()[0]
@@ -40,7 +45,7 @@ class _Store:
         return state_key(self._key(), sub)
 
     def _database(self) -> Any:
-        return self._context.database(self.name)
+        return self._task_run().database(self.name)
 
     def _encoded(self, value: Any, at_us: int | None) -> bytes:
         assert self._spec.value is not None
@@ -51,18 +56,33 @@ class _Store:
         assert self._spec.value is not None
         if self._spec.ttl_us is None:
             return self._spec.value.decode(data)
-        expires = time_from(data[:8])
-        watermark = self._context.watermark_us
-        return _EXPIRED if watermark is not None and expires <= watermark else self._spec.value.decode(data[8:])
+        expires = time_from(data[:TIME_BYTES])
+        watermark = self._task_run().watermark_us
+        return _EXPIRED if watermark is not None and expires <= watermark else self._spec.value.decode(data[TIME_BYTES:])
 
     def _put(self, layout: bytes, value: Any, at_us: int) -> None:
         if value is None:
-            self._database().delete(layout)
+            self._delete(layout)
             return
         ttl = self._spec.ttl_us
-        self._database().put(layout, self._encoded(value, None if ttl is None else at_us + ttl))
-        if ttl is not None:
-            Expiry(self._context).add(self.name, [(self._key(), layout, at_us + ttl)])
+        if ttl is None:
+            self._database().put(layout, self._encoded(value, None))
+            return
+        data = self._encoded(value, at_us + ttl)
+        self._forget_expiry(layout)
+        self._database().put(layout, data)
+        Expiry(self._task_run()).add(self.name, [(self._key(), layout, at_us + ttl)])
+
+    def _delete(self, layout: bytes) -> None:
+        if self._spec.ttl_us is not None:
+            self._forget_expiry(layout)
+        self._database().delete(layout)
+
+    def _forget_expiry(self, layout: bytes) -> None:
+        """An entry has one expiry, that of its last put: an older one would delete it too early."""
+        stored = self._database().get(layout)
+        if stored is not None:
+            Expiry(self._task_run()).remove(self.name, self._key(), layout, time_from(stored[:TIME_BYTES]))
 
 
 _EXPIRED = object()
@@ -81,10 +101,10 @@ class KeyValueStoreView(_Store):
         self._put(self._layout(_bytes(sub)), value, self._current()[1])
 
     def delete(self, *, sub: str | bytes = b"") -> None:
-        self._database().delete(self._layout(_bytes(sub)))
+        self._delete(self._layout(_bytes(sub)))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Any]:
-        """The values (None where absent) of `keys`, the encoded keys of rows of the current batch."""
+        """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
         self._checked(keys)
         found = self._database().get_many(state_keys(list(keys)))
         values = [None if data is None else self._decoded(data) for data in found]
@@ -102,17 +122,24 @@ class KeyValueStoreView(_Store):
                 database.put(layout, self._encoded(value, None))
 
     def _checked(self, keys: Sequence[bytes]) -> None:
-        allowed = self._context.batch_keys
+        allowed = self._task_run().batch_keys
         for key in keys:
-            if key not in allowed:
-                raise StateError(f"store {self.name!r}: {key!r:.60} is no key of this batch; state is reached by the record's key only")
+            if key is None or key not in allowed:
+                raise StateError(
+                    f"store {self.name!r}: {key!r:.60} is no key of this batch",
+                    "state is reached by the keys of the records at work only, as bytes; a null key has no state",
+                )
 
 
 class WindowStoreView(_Store):
     """Values by time under the current key. Times are µs since the epoch; entries live for the store's retention."""
 
     def put(self, value: Any, at: int) -> None:
+        """Store `value` at a time; None deletes."""
         self._put(self._layout(time_bytes(at)), value, at)
+
+    def delete(self, at: int) -> None:
+        self._delete(self._layout(time_bytes(at)))
 
     def get(self, at: int, default: Any = None) -> Any:
         data = self._database().get(self._layout(time_bytes(at)))
@@ -135,6 +162,8 @@ def _bytes(sub: str | bytes) -> bytes:
     return sub.encode() if isinstance(sub, str) else sub
 
 
-def store_view(spec: StoreSpec, context: Any, current: Callable[[], tuple[bytes | None, int]]) -> Any:
+def store_view(
+    spec: StoreSpec, task_run: Callable[[], Any], current: Callable[[], tuple[bytes | None, int]]
+) -> KeyValueStoreView | WindowStoreView:
     kind = WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView
-    return kind(spec, context, current)
+    return kind(spec, task_run, current)

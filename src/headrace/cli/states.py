@@ -1,0 +1,137 @@
+"""Owns `headrace state`: what a store holds, as committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
+from headrace.cli.targets import ApplicationOption, AppOption, JsonOption, SetOption, SystemOption, target_of
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headrace.model.serde import Serde
+    from headrace.wiring.states import StateView, StoredEntry
+
+GET_EXAMPLES = """Examples:
+
+\b
+  headrace state get delays UA --app flights.py
+  headrace state get delays UA --application flight-delays --system log:./data --json
+"""
+DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
+
+\b
+  headrace state dump delays --output delays.parquet --app flights.py
+  python -c 'import pandas; print(pandas.read_parquet("delays.parquet"))'
+"""
+
+StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help="The store's name, as `headrace describe` shows it.")]
+
+
+def get(
+    store: StoreArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON where the keys are JSON.")],
+    app: AppOption = None,
+    application: ApplicationOption = None,
+    system: SystemOption = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Read a store by key, as committed, while the job runs or not. All windows of the key, if the store has windows.
+
+    The exit code is 1 where there is nothing under the key.
+    """
+    view = _view(store, app, application, system, set_)
+    typed_key = key_of_text(key, view.form().key)
+    entries = view.entries(typed_key)
+    if json:
+        described = [_described(entry) for entry in entries]
+        print_json({"application": view.application, "store": store, "key": typed_key, "entries": described})
+    elif entries:
+        _print_entries(entries)
+    if not entries:
+        say(f"store {store!r} has nothing under key {key!r}")
+        raise typer.Exit(EXIT_ERROR)
+
+
+def dump(
+    store: StoreArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.parquet", help="The file to write.")],
+    app: AppOption = None,
+    application: ApplicationOption = None,
+    system: SystemOption = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a whole store, as committed, to a Parquet file; an older file of that name is replaced."""
+    view = _view(store, app, application, system, set_)
+    entries = view.write_parquet(output)
+    if json:
+        print_json({"application": view.application, "store": store, "entries": entries, "file": str(output)})
+    else:
+        print(f"wrote {entries:,} entries to {output}")
+
+
+def _view(store: str, app: str | None, application: str | None, system: str | None, overrides: list[str] | None) -> StateView:
+    from headrace.wiring.states import StateView
+    from headrace.wiring.store_forms import serdes_in
+
+    target = target_of(app, application, system, overrides)
+    serdes = {} if target.app is None else serdes_in(target.app.topology())
+    return StateView(store, target.application, target.config, serdes)
+
+
+def key_of_text(text: str, serde: Serde) -> Any:
+    """A key as it is written on a command line, as a value that the store's key serde takes.
+
+    >>> from headrace.dsl.scalars import Long, String
+    >>> key_of_text("7", Long()), key_of_text("7", String())
+    (7, '7')
+    """
+    import msgspec
+
+    kinds: dict[str, Any] = {"long": int, "int": int, "double": float, "bytes": str.encode, "string": str}
+    try:
+        if serde.form in kinds:
+            return kinds[serde.form](text)
+        if serde.form.partition("<")[0] == "json":
+            return serde.decode(text.encode())
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ConfigError(f"key {text!r}: expected `{serde.form}`, found something else: {error}") from None
+    return text
+
+
+def _described(entry: StoredEntry) -> dict[str, Any]:
+    described: dict[str, Any] = {"task": entry.task}
+    if entry.window is not None:
+        described["window"] = {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
+    if entry.at_us is not None:
+        described["at"] = iso(entry.at_us)
+    if entry.sub:
+        described["sub"] = entry.sub
+    described["value"] = entry.value
+    if entry.expires_us is not None:
+        described["expires"] = iso(entry.expires_us)
+    return described
+
+
+def _print_entries(entries: list[StoredEntry]) -> None:
+    import msgspec
+
+    from headrace.cli.json_values import plain
+
+    rows = [_described(entry) | {"value": msgspec.json.encode(plain(entry.value)).decode()} for entry in entries]
+    if len(rows) == 1 and set(rows[0]) == {"task", "value"}:
+        print(rows[0]["value"])
+        return
+    for row in rows:
+        window = row.pop("window", None)
+        if window is not None:
+            row |= {"start": window["start"], "end": window["end"]}
+        if "sub" in row:
+            row["sub"] = plain(row["sub"])
+    names = [name for name in ("start", "end", "at", "sub", "value", "expires") if any(name in row for row in rows)]
+    print_table(names, [[row.get(name) for name in names] for row in rows])

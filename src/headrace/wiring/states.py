@@ -1,0 +1,219 @@
+"""Owns reading state from outside, as committed (protocol.md 15): by key, or a store as a whole.
+
+It reads the state files that the current checkpoints name, never the local stores: a job that runs is not disturbed, and
+what is committed but not yet applied is there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace import wiring
+from headrace.config import Config
+from headrace.core.hashing import partition_of
+from headrace.core.key_layout import split_state_key, state_key
+from headrace.dsl.windowed import WindowedKey
+from headrace.errors import HeadraceError, StateError
+from headrace.model.checkpoint import Head
+from headrace.model.job_model import JobModel, TaskModel
+from headrace.model.serde import Serde
+from headrace.wiring.store_forms import StoreForm, parsed, serdes_in, time_from
+
+_TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
+_T = TypeVar("_T")
+
+
+def open_state(app: Any, name: str) -> StateView:
+    """The state of the store `name` of an application."""
+    return StateView(name, app.name, wiring.config_of(app), serdes_in(app.topology()))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One entry under a key. `window` is (start, end) in µs, `at_us` the time in a window store, `sub` a sub-key."""
+
+    task: str
+    value: Any
+    window: tuple[int, int] | None = None
+    at_us: int | None = None
+    sub: bytes = b""
+    expires_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What is committed of one store at one moment: its form, and the state of each task that has a part of it."""
+
+    form: StoreForm
+    model: JobModel
+    heads: Mapping[TaskModel, Head]
+
+
+class StateView:
+    """One store of an application, as committed. Every call looks anew; nothing is held open between calls.
+
+    What has outlived its time is there until the job deletes it, in the next round of its task.
+    """
+
+    def __init__(self, name: str, application: str, config: Config, serdes: Mapping[str, Serde]) -> None:
+        self.name = name
+        self.application = application
+        self._config = config
+        self._serdes = serdes
+
+    def get(self, key: Any, default: Any = None, *, sub: str | bytes = b"") -> Any:
+        """The value under `key`, `default` without one.
+
+        Of a windowed aggregate a dict, `WindowedKey` to value, over all windows of the key that are kept (or the value
+        of one, if `key` is a `WindowedKey`); of a Processor's window store a dict from times in µs. `sub`: a sub-key.
+        """
+        if isinstance(key, WindowedKey):
+            return {found.start_us: value for found, value in (self.get(key.key) or {}).items()}.get(key.start_us, default)
+        entries = self.entries(key)
+        if any(entry.window for entry in entries):
+            return {WindowedKey(key, *entry.window): entry.value for entry in entries if entry.window}
+        if any(entry.at_us is not None for entry in entries):
+            return {entry.at_us: entry.value for entry in entries}
+        wanted = sub.encode() if isinstance(sub, str) else sub
+        return next((entry.value for entry in entries if entry.sub == wanted), default)
+
+    def entries(self, key: Any) -> list[StoredEntry]:
+        """All entries under `key`, by task, then by sub-key or time."""
+        return self._retried(lambda committed, files: self._entries(committed, files, key))
+
+    def form(self) -> StoreForm:
+        """What the store's bytes mean."""
+        return self._committed().form
+
+    def to_arrow(self) -> Any:
+        """The whole store as a pyarrow Table: key, window_start and window_end, at or sub where there are, value,
+        expires_at where entries expire."""
+        from headrace.wiring.state_tables import table_of
+
+        def read(committed: Committed, files: Any) -> Any:
+            return table_of(committed.form, self._pairs(committed, files))
+
+        return self._retried(read)
+
+    def to_df(self) -> Any:
+        """The same as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def write_parquet(self, path: Path) -> int:
+        """Write the store to a Parquet file, whole or not at all; the number of entries."""
+        from headrace.wiring.state_tables import write_parquet
+
+        table = self.to_arrow()
+        write_parquet(table, path)
+        return int(table.num_rows)
+
+    # --- in here ----------------------------------------------------------------------------------------------------
+
+    def _entries(self, committed: Committed, files: Any, key: Any) -> list[StoredEntry]:
+        form = committed.form
+        key_bytes = form.key.encode(key)
+        prefix = state_key(key_bytes)
+        found = []
+        for task, head in committed.heads.items():
+            if not _may_hold(task, committed, key_bytes):
+                continue
+            for layout, data in sorted(_under(prefix, self.name, head, files).items()):
+                if data is not None:
+                    found.append(_entry(form, str(task.name), split_state_key(layout)[1], data))
+        return found
+
+    def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
+        from headrace.runtime.stored import entries_of
+
+        return entries_of(committed.heads.values(), files, self.name)
+
+    def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
+        """`read` of what is committed; again, of newer commits, where files went away under it."""
+        from headrace.runtime.state_files import StateFiles
+
+        files = StateFiles(self._state_uri())
+        committed = self._committed()
+        for _ in range(_TRIES_MAX - 1):
+            try:
+                return read(committed, files)
+            except StateError:
+                newer = self._committed()
+                if list(newer.heads.values()) == list(committed.heads.values()):
+                    raise
+                committed = newer
+        return read(committed, files)
+
+    def _committed(self) -> Committed:
+        with wiring.open_system(self._config.system, create=False) as system:
+            store = system.job_store(self.application)
+            model, checkpoints = store.job_model(), store.checkpoints()
+        if model is None:
+            raise StateError(
+                f"application {self.application!r} has not run on {self._config.system} yet, and has no state there",
+                "run it first, or name the system that it ran on",
+            )
+        if self.name not in model.stores:
+            near = difflib.get_close_matches(self.name, model.stores, 1)
+            known = ", ".join(sorted(model.stores)) or "none"
+            raise StateError(
+                f"application {self.application!r} has no store {self.name!r}",
+                f"did you mean {near[0]!r}?" if near else f"its stores are: {known}",
+            )
+        form = parsed(model.stores[self.name], self._serdes)
+        tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
+        heads = {
+            task: checkpoint.head
+            for task in tasks
+            if (checkpoint := checkpoints.get(task.name)) is not None and checkpoint.head is not None
+        }
+        return Committed(form, model, heads)
+
+    def _state_uri(self) -> str:
+        if self._config.state_uri:
+            return self._config.state_uri
+        root = Path(self._config.system.removeprefix("log:")).expanduser().absolute()
+        return str(root.parent / ".headrace" / "state")
+
+
+def _may_hold(task: TaskModel, committed: Committed, key: bytes) -> bool:
+    """Whether the task can have state of `key`. Into a repartition stream every key goes by its hash; into a user's
+    stream whoever produced may have chosen the partition, so any task may."""
+    if committed.form.place == "source":
+        return True
+    counts = committed.model.partition_counts
+    return any(ssp.partition == partition_of(key, counts[ssp.stream]) for ssp in task.ssps)
+
+
+def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:
+    """The newest value (None: deleted) of every entry whose layout key begins with `prefix`."""
+    from headrace.runtime.state_batches import db_of
+
+    found: dict[bytes, bytes | None] = {}
+    for file in reversed(head.files):
+        for batch in files.batches(file):
+            if db_of(batch) != database:
+                continue
+            keys, values = batch.column(1), batch.column(2)
+            row = bisect_left(range(len(keys)), prefix, key=lambda at, keys=keys: keys[at].as_py())  # type: ignore[misc]
+            while row < len(keys) and (layout := keys[row].as_py()).startswith(prefix):
+                found.setdefault(layout, values[row].as_py())
+                row += 1
+    return found
+
+
+def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
+    try:
+        value, expires_us = form.value_of(data)
+    except HeadraceError as error:
+        raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
+    if not form.by_time:
+        return StoredEntry(task, value, sub=sub, expires_us=expires_us)
+    at = time_from(sub)
+    if form.size_us is None:
+        return StoredEntry(task, value, at_us=at, expires_us=expires_us)
+    return StoredEntry(task, value, window=(at, at + form.size_us), expires_us=expires_us)

@@ -1,0 +1,151 @@
+"""Owns reading the form of a store, the text in the job model, back into what its bytes mean.
+
+The form names everything that the bytes depend on, so stored state can be read where the code that made it is not at
+hand. Serdes that the text does not give back (a user's own) are taken from the application where it is; else the bytes
+are given as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headrace.dsl.serdes import Bytes, Double, Int, Json, Long, String
+from headrace.dsl.windowed import Windowed
+from headrace.errors import HeadraceError
+from headrace.model.serde import Serde
+from headrace.model.topology import NamedAggregate, Topology
+
+_FORM = re.compile(
+    r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)(?: windows=(?P<size>\d+)us/(?P<advance>\d+)us)?", re.DOTALL
+)
+_SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
+TIME_BYTES = 8
+_TIME_BIAS = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreForm:
+    """What the bytes of a store mean. `result` is the serde of what users see, which `count` and named do not store.
+
+    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times; `expires`: 8 bytes of time before each value.
+    """
+
+    place: str
+    kind: str
+    key: Serde
+    result: Serde
+    decode: Callable[[bytes], Any]
+    size_us: int | None
+    by_time: bool
+    expires: bool
+
+    def value_of(self, data: bytes) -> tuple[Any, int | None]:
+        """The value, and when it expires (µs), where the store has a time to live."""
+        if not self.expires:
+            return self.decode(data), None
+        return self.decode(data[TIME_BYTES:]), time_from(data[:TIME_BYTES])
+
+
+def time_from(data: bytes) -> int:
+    """A time as sub-keys and expiring values have it: biased, so that the order of bytes is that of times."""
+    return int.from_bytes(data, "big") - _TIME_BIAS
+
+
+def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
+    """The form in the job model, `<sub-topology>|<form>`; `known`: serdes by their forms, such as `serdes_in` gives."""
+    place, _, text = stored.partition("|")
+    match = _FORM.fullmatch(text)
+    if match is None:  # written by a version that knows more kinds
+        return StoreForm(place, "", Bytes(), Bytes(), bytes, None, False, False)
+    what = match["what"]
+    kind, _, details = what.partition(" ")
+    key, result = serde_of_form(match["key"], known), serde_of_form(match["value"], known)
+    decode: Callable[[bytes], Any] = result.decode
+    if kind == "count":
+        decode, result = _count, Long()
+    elif kind == "named":
+        decode = partial(_named, _aggregates(details))
+    size_us = None if match["size"] is None else int(match["size"])
+    by_time = size_us is not None or kind == "window"
+    return StoreForm(place, kind, key, result, decode, size_us, by_time, kind == "window" or details == "expiring")
+
+
+def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
+    """The serde whose `form` it is; `Bytes()` where nobody knows.
+
+    >>> serde_of_form("windowed<json<a int>>"), serde_of_form("my-own")
+    (Windowed(Json('a int')), Bytes())
+    """
+    if form in known:
+        return known[form]
+    if form in _SCALARS:
+        return _SCALARS[form]
+    outer, bracket, inner = form.removesuffix(">").partition("<")
+    if bracket and outer == "windowed":
+        return Windowed(serde_of_form(inner, known))
+    if bracket and outer == "json":
+        try:
+            return Json(inner)
+        except HeadraceError:  # a type that DDL has no word for: its values are JSON all the same
+            return Json()
+    return Bytes()
+
+
+def serdes_in(topology: Topology) -> dict[str, Serde]:
+    """All serdes of a topology by their forms."""
+    return {serde.form: serde for node in topology.nodes for serde in _serdes_of(node)}
+
+
+def _serdes_of(value: Any) -> Iterator[Serde]:
+    if isinstance(value, Serde) and not isinstance(value, type):
+        yield value
+        yield from _serdes_of(getattr(value, "inner", None))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _serdes_of(one)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _serdes_of(getattr(value, field.name))
+
+
+def _count(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _aggregates(details: str) -> dict[str, NamedAggregate]:
+    """
+    >>> [(name, a.kind, a.field) for name, a in _aggregates("n=count,m=max(value.a:decimal(4,2))").items()]
+    [('n', 'count', None), ('m', 'max', 'value.a')]
+    """
+    found = {}
+    for part in _split(details):
+        name, _, aggregate = part.partition("=")
+        kind, bracket, rest = aggregate.partition("(")
+        field = rest.removesuffix(")").partition(":")[0] if bracket else None
+        found[name] = NamedAggregate(kind, field)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
+    from headrace.runtime.operators.named import accumulators_of
+
+    states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
+    return {name: accumulator.result(state) for name, accumulator, state in states}
