@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace.adapters.log.data_files import RECORD_SCHEMA
-from headrace.wiring.launch import session_of
 from headrace.wiring import config_of
+from headrace.wiring.launch import session_of
 
 VALUE = b"v" * 40
 
@@ -204,8 +204,8 @@ class Peak:
                 except OSError:
                     continue
                 lines = dict(line.split(":", 1) for line in text.splitlines()[1:] if ":" in line)
-                anonymous = int(lines.get("Pss_Anon", lines.get("Pss", "0 kB")).split()[0])
-                total += anonymous * 1024
+                shares = int(lines.get("Pss", "0 kB").split()[0])
+                total += shares * 1024
             self.bytes = max(self.bytes, total)
 
 

@@ -8,6 +8,7 @@ Arrow tables are pyarrow's; this module only names them. The row shape of record
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,7 @@ from headrace.model.tasks import TaskName
 from headrace.record import Record
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 
@@ -137,6 +138,9 @@ class JobStore(Protocol):
         """Take the application and give the new epoch; `JobHeldError` while another holder lives."""
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
+
+    def holding(self, epoch: int) -> AbstractContextManager[None]:
+        """A context in which nobody else can take the application, nor commit: keep it short."""
 
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""

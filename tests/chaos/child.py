@@ -18,7 +18,7 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.log import jobs
+from headrace.adapters.log import catalog, jobs
 from headrace.runtime import steps
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
@@ -30,7 +30,8 @@ RUN_S_MAX = 60.0
 class Run:
     """One run of the application `name` on the log in `log`; its outputs are `mapped-NAME`, `counts-NAME`, `windows-NAME`.
 
-    `traps` is a `HEADRACE_TEST_STEPS`; `stale_us`, if given, is how long a driver that is silent counts as alive.
+    `traps` is a `HEADRACE_TEST_STEPS`; `stale_us`, if given, is how long a driver that is silent counts as alive, and
+    `lock_wait_s` how long to wait for the catalog's lock.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Run:
     traps: str = ""
     steps_log: str = ""
     stale_us: int | None = None
+    lock_wait_s: float | None = None
     keys: Mapping[str, Any] | None = None
 
 
@@ -74,6 +76,9 @@ def finish(run: Run) -> int:
     """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
     if run.stale_us is not None:
         jobs.HEARTBEAT_STALE_US = run.stale_us
+    if run.lock_wait_s is not None:
+        assert catalog.open_catalog.__kwdefaults__ is not None
+        catalog.open_catalog.__kwdefaults__["lock_wait_s"] = run.lock_wait_s
     try:
         job = wiring.start(application(run), "caught-up", engine=InlineEngine(run_container))
         job.wait(RUN_S_MAX)

@@ -113,9 +113,9 @@ def only_first(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 def test_whole_year(tmp_path: Path, session: Any, flights: pd.DataFrame) -> None:
     folder = DemoFolder(tmp_path)
-    result = run(folder, Options(max_records_per_round=60_000), lambda text: None, None, session)
+    result = run(folder, Options(max_records_per_round=80_000), lambda text: None, None, session)
     assert result.produced == 336_776
-    assert result.status["sub_topologies"]["source"]["round"] >= 6
+    assert result.status["sub_topologies"]["source"]["round"] >= 5
     checked(folder, result, flights)
     assert_sensible_report(result, flights)
 
@@ -134,7 +134,7 @@ def assert_sensible_report(result: Any, flights: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("max_records_per_round", "partitions", "containers"),
     [
-        pytest.param(700, 4, 2, id="many small rounds"),
+        pytest.param(1_100, 4, 2, id="many small rounds"),
         pytest.param(4_000, 1, 1, id="one partition"),
         pytest.param(3_500, 5, 3, id="more partitions than containers"),
         pytest.param(1_000_000, 4, 4, id="one round"),

@@ -7,7 +7,6 @@ no Arrow, and answer at once.
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Sequence
 
 
@@ -20,5 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
-    application(args=None if arguments is None else list(arguments), prog_name="headrace")
-    sys.exit(0)
+    try:
+        application(args=None if arguments is None else list(arguments), prog_name="headrace")
+    finally:
+        # What is left is Python's own end, in which Spark takes its time: another Ctrl-C ends that without a stack trace.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)

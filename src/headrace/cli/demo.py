@@ -53,7 +53,9 @@ def demo(
         say(place.found or f"everything goes to {_shown(place.path)}")
         result = runs.run(place, options, say, sys.stderr)
     if result.status["stopped"]:
-        say(f"stopped: what is committed stays, and `headrace run {_shown(place.example)}` would go on from there")
+        there = shlex.quote(_shown(place.path))
+        say("stopped: what is committed stays. To go on from there:")
+        say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
         raise typer.Exit(EXIT_INTERRUPTED)
     if json:
         print_json(_described(place, result))
@@ -71,7 +73,7 @@ def _show(place: DemoFolder, result: Result) -> None:
     worst = report.worst_hour_of(result.windows, names)
     console = Console(highlight=False)
     console.print()
-    console.print(report.report_table(totals, console.width))
+    console.print(report.report_table(totals, console))
     console.print()
     if worst is not None:
         console.print(report.worst_hour_text(worst))
@@ -93,7 +95,7 @@ def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
     from headrace.demo import job
 
     headrace, example = _program(place.path), folders.EXAMPLE
-    flight = '{"key": "N14228", "value": {"carrier": "HA", "origin": "JFK", "dep_delay": 7}}'
+    flight = '{"key": "N380HA", "value": {"carrier": "HA", "dep_delay": 7}}'
     return [
         ("go there", f"cd {shlex.quote(_shown(place.path))}"),
         ("the job's code", f"less {example}"),

@@ -11,7 +11,7 @@ from headrace.dsl.durations import datetime_of
 from headrace.record import Record
 
 ROWS = 5
-SIDE_BY_SIDE_WIDTH = 100
+WIDTH_MAX = 1_000  # what both tables are measured with: more than they can need
 HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
 
 
@@ -81,20 +81,20 @@ def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> WorstHour | Non
     )
 
 
-def report_table(totals: Sequence[CarrierTotal], width: int) -> Any:
-    """The busiest and the most delayed carriers, for rich: side by side where `width` columns have room for both."""
+def report_table(totals: Sequence[CarrierTotal], console: Any) -> Any:
+    """The busiest and the most delayed carriers, for rich: side by side where the console has room for both."""
     from rich.table import Table
 
     delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
     parts = [_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)]
-    table = Table.grid(padding=(0, 4, 0, 0))
-    if width >= SIDE_BY_SIDE_WIDTH:
-        table.add_row(*parts)
-    else:
-        table.add_row(parts[0])
-        table.add_row("")
-        table.add_row(parts[1])
-    return table
+    beside = Table.grid(padding=(0, 3, 0, 0))
+    beside.add_row(*parts)
+    if console.measure(beside, options=console.options.update(max_width=WIDTH_MAX)).maximum <= console.width:
+        return beside
+    below = Table.grid()
+    for part in (parts[0], "", parts[1]):
+        below.add_row(part)
+    return below
 
 
 def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
@@ -103,16 +103,16 @@ def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(title, no_wrap=True)
     table.add_column("flights", justify="right", no_wrap=True)
-    table.add_column("delay, min", justify="right", no_wrap=True)
+    table.add_column("delay", justify="right", no_wrap=True)
     for total in totals[:ROWS]:
-        table.add_row(f"{total.carrier} {total.name}", f"{total.flights:,}", f"{total.mean_delay:.1f}")
+        table.add_row(f"{total.carrier} {total.name}", f"{total.flights:,}", f"{total.mean_delay:.1f} min")
     return table
 
 
 def worst_hour_text(worst: WorstHour) -> str:
     return (
-        f"The worst hour: {worst.start:%d %B, %H:%M} UTC, {worst.name}, "
-        f"{worst.flights} flights, {worst.mean_delay:.0f} minutes late on average."
+        f"The worst hour: {worst.start.day} {worst.start:%B, %H:%M} UTC, {worst.flights} flights of {worst.name}, "
+        f"{worst.mean_delay:.0f} min late."
     )
 
 

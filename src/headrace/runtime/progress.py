@@ -114,8 +114,8 @@ def _now(status: Mapping[str, Any], sub: Mapping[str, Any]) -> str:
         return "ended"
     waiting_for = str(sub["waiting_for"])
     if waiting_for.startswith("round "):
-        return "works"
-    return f"waits for {waiting_for}" if waiting_for == "new records" else waiting_for
+        return "working"
+    return f"waiting for {waiting_for}" if waiting_for == "new records" else waiting_for
 
 
 class _CountView:

@@ -97,7 +97,7 @@ class Field:
                 try:
                     raw, failures = _serde(self).encode_arrow(self._typed)
                 except SerdeError as error:  # the whole array is of a kind that the serde does not take
-                    raw, failures = None, [(i, error) for i in range(len(self._typed))]
+                    raw, failures = pa.nulls(len(self), pa.binary()), [(i, error) for i in range(len(self))]
             else:
                 raw, failures = _serde(self).encode_many(self._objects or [])
             if failures:

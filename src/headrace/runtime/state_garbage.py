@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime.state_files import StateFiles
@@ -23,12 +24,18 @@ class StateGarbage:
         self._files, self._application, self._versions = files, application, versions
         self._kept: dict[str | None, deque[frozenset[str]]] = {}
 
-    def collect_orphans(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """At the start, when no round runs: delete what no current checkpoint names. The number of files deleted."""
+    def collect_orphans(self, checkpoints: Iterable[Checkpoint], holding: AbstractContextManager[None]) -> int:
+        """At the start, when no round runs: delete what no current checkpoint names. The number of files deleted.
+
+        `holding` is entered for the deletion: while it lasts nobody else can take the application, and it raises if
+        somebody has. A driver that was stopped and wakes would else delete what its successor wrote.
+        """
         live = files_of(checkpoints)
         orphans = [name for name in self._files.list(self._application) if name not in live]
-        for name in orphans:
-            self._files.delete(name)
+        if orphans:
+            with holding:
+                for name in orphans:
+                    self._files.delete(name)
         return len(orphans)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:

@@ -88,8 +88,8 @@ class Driver:
             self._make_streams({source.stream for source in topology.sources} - _internal(topology))
             engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
             self._job = launched(self.app, config, engine, LOG.info)
-            self._rounds = {rounds.sub.name: rounds for rounds in self._job.rounds}
-            self._next = NextRound(self._rounds, upstream_names_of(self._job.plan.subs), config.idle_timeout_s)
+            by_name = {rounds.sub.name: rounds for rounds in self._job.rounds}
+            self._next = NextRound(by_name, upstream_names_of(self._job.plan.subs), config.idle_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -154,14 +154,15 @@ class Driver:
 
         Raises what a job would end with, such as `RecordError`; nothing of that round is committed then.
         """
+        job = self._opened
         self._flush()
         done = 0
         while True:
             worked = False
-            for rounds in self._rounds.values():
+            for rounds in job.rounds:
                 planned = self._next.of(rounds, self.now_us / 1_000_000, self.now_us)
                 if planned is not None:
-                    self._work_off(rounds, planned)
+                    self._work_off(job, rounds, planned)
                     worked, done = True, done + 1
             if not worked:
                 return done
@@ -192,7 +193,7 @@ class Driver:
     def store(self, name: str) -> StoredView:
         """A store of the application, as committed."""
         job = self._opened
-        for rounds in self._rounds.values():
+        for rounds in job.rounds:
             form = form_of(rounds.program, name)
             if form is not None:
                 return StoredView(form, partial(_entries, rounds, job.files, name))
@@ -202,7 +203,7 @@ class Driver:
     def counters(self) -> dict[str, int]:
         """The counters of the job so far (`late_records`, `dead_letters`, a Processor's own), over all sub-topologies."""
         found: dict[str, int] = {}
-        for rounds in self._rounds.values():
+        for rounds in self._opened.rounds:
             for name, count in rounds.progress.counters.items():
                 found[name] = found.get(name, 0) + count
         return found
@@ -237,8 +238,8 @@ class Driver:
         for stream, records in pending.items():
             self._system.produce(stream, records)
 
-    def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
-        job = self._opened
+    @staticmethod
+    def _work_off(job: Launched, rounds: Rounds, planned: PlannedRound) -> None:
         try:
             summaries = rounds.run(planned)
         except EngineFailure as failure:
@@ -257,7 +258,7 @@ class Driver:
         for source in topology.sources:
             if source.stream == stream:
                 return source.key, source.value
-        if stream == next(iter(self._rounds.values())).program.dead_letter:
+        if stream == self._opened.rounds[0].program.dead_letter:
             return None, None
         choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
         return (choosing[0].key, choosing[0].value) if choosing else (None, None)

@@ -97,9 +97,9 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             say(note)
         files = StateFiles(state_uri)
         garbage = StateGarbage(files, app.name, config.keep_state_versions)
-        garbage.collect_orphans(plan.checkpoints.values())
+        garbage.collect_orphans(plan.checkpoints.values(), store.holding(epoch))
         staging = root / "staging" / app.name
-        shutil.rmtree(staging, ignore_errors=True)  # of rounds that were never committed, of drivers before us
+        _remove_staged_before(staging, epoch)
         log_garbage = LogGarbage(system)
         log_garbage.collect()
         reached("start", 12)
@@ -126,6 +126,14 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
     except BaseException:
         _close(closers)
         raise
+
+
+def _remove_staged_before(staging: Path, epoch: int) -> None:
+    """Remove what rounds of drivers before us left. Of later ones nothing: we may have been stopped, and replaced."""
+    for folder in staging.glob("*-*"):
+        number = folder.name.partition("-")[0]
+        if number.isdigit() and int(number) < epoch:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _rounds_of(

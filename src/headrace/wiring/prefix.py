@@ -24,6 +24,7 @@ from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 from headrace.wiring.worker import chunks_of
 
+
 class Noted(msgspec.Struct, frozen=True):
     """What a reader leaves for its container: records that do not decode, and where the time limit cut it short."""
 

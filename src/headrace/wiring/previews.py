@@ -203,7 +203,7 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
             job.stop()
     finally:
         engine.close()
-        worker.forget(str(folder / "state"))
+        worker.forget(part.name, str(folder / "state"))
     with wiring.open_system(config.system) as system:
         records = [
             _renamed(record, title)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -78,6 +79,13 @@ class LogJobStore:
         with self._catalog.write(durable=False) as db:
             self._check_epoch(db, epoch)
             db.execute("UPDATE jobs SET heartbeat_us = ? WHERE application = ?", (now_us, self.application))
+
+    @contextmanager
+    def holding(self, epoch: int) -> Iterator[None]:
+        """While the context lasts nobody else can take the application, nor commit; `FencedError` if somebody has."""
+        with self._catalog.write(durable=False) as db:
+            self._check_epoch(db, epoch)
+            yield
 
     def release(self, epoch: int) -> None:
         with self._catalog.write() as db:

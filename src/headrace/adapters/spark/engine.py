@@ -23,7 +23,7 @@ from headrace.model.topology import Node, Source
 from headrace.ports import ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
-_programs: dict[str, Any] = {}  # in a worker process: what was unpickled once
+_programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
 _PROGRAMS_MAX = 32
 
 RunContainer = Callable[..., bytes]
@@ -183,11 +183,12 @@ def _group(round_id: str) -> str:
 
 def _program(pickled: bytes, program_id: str) -> Any:
     """The program of a plan, unpickled once per worker process. The bytes come from our own driver, through Spark."""
-    if program_id not in _programs:
+    held = _programs.get(program_id)
+    if held is None or held[0] != pickled:  # the same operators with other functions: edited between two runs
         if len(_programs) >= _PROGRAMS_MAX:
             _programs.clear()
-        _programs[program_id] = cloudpickle.loads(pickled)
-    return _programs[program_id]
+        held = _programs[program_id] = (pickled, cloudpickle.loads(pickled))
+    return held[1]
 
 
 class _Worker:

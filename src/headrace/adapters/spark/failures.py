@@ -8,14 +8,14 @@ from typing import Any
 from headrace.ports import EngineFailure
 
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
-_CANCELLED = ("cancelled", "was cancelled", "SparkContext was shut down", "SparkContext has been shutdown")
+_CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 
 
 def failure_of(error: BaseException) -> EngineFailure:
     """What happened, from an exception of pyspark or py4j; Java's stack stays in Spark's log."""
     text = _text(error)
-    if any(word in text for word in _CANCELLED) and "headrace-" in text or "shut" in text and "SparkContext" in text:
+    if _CANCELLED.search(text):
         return EngineFailure("the Spark job was cancelled", cancelled=True)
     condition = _CONDITION.search(text)
     if any(word in text for word in _WORKER_DIED):

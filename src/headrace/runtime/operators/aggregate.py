@@ -63,7 +63,7 @@ class VectorAggregateOperator(Operator):
         ordinal = np.arange(self._ordinal, self._ordinal + len(rows))
         self._ordinal += len(rows)
         self._origins.append((rows.ssp, rows.offset, rows.timestamp_us, rows.rank))
-        columns: dict[str, Any] = {"key": rows.key.bytes()[0], "ordinal": pa.array(ordinal)}
+        columns: dict[str, Any] = {"group": rows.key.bytes()[0], "ordinal": pa.array(ordinal)}
         for path, array in arrays.items():
             columns[path] = array
         table = pa.table(columns)
@@ -98,7 +98,7 @@ class VectorAggregateOperator(Operator):
             return
         tables, self._tables = self._tables, []
         origins, self._origins = self._origins, []
-        by = ["key"] if self.node.windows is None else ["key", "start"]
+        by = ["group"] if self.node.windows is None else ["group", "start"]
         wanted: list[Any] = [("ordinal", "max")]
         for accumulator in self._accumulators:
             wanted.extend(accumulator.wanted)
@@ -110,7 +110,7 @@ class VectorAggregateOperator(Operator):
         self._merge(groups, [np.concatenate(arrays) for arrays in zip(*origins, strict=True)])
 
     def _merge(self, groups: Any, origins: list[Any]) -> None:
-        keys_array = _flat(groups["key"])
+        keys_array = _flat(groups["group"])
         keys = keys_array.to_pylist()
         starts = None if self.node.windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))

@@ -1,0 +1,65 @@
+"""What the tests of the command line share: a log on which a small application has run, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.shop import APP, SALES, sale
+from headrace import wiring
+from headrace.cli.commands import application
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `shop.py` and the log that it has run on; tests must not change what is in it."""
+    import headrace as hr
+
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "shop.py").write_text(APP)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with hr.open_system("log:./data") as system:
+            system.create_stream("sales", 4)
+            records = [
+                hr.Record(shop, {"item": item, "price": price}, time) for shop, item, price, time in map(sale, range(SALES))
+            ]
+            system.produce("sales", records, key=hr.String(), value=hr.Json())
+        wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    finally:
+        os.chdir(before)
+    return folder
+
+
+Headrace = Callable[..., Result]
+
+
+@pytest.fixture
+def headrace(place: Path, monkeypatch: pytest.MonkeyPatch) -> Headrace:
+    """Run a command in the folder `place`; `stdin` is its input."""
+    monkeypatch.chdir(place)
+
+    def run(*arguments: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(application, list(arguments), input=stdin)
+
+    return run
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(application, list(arguments), input=stdin)
+
+    return run

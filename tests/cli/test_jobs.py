@@ -1,0 +1,121 @@
+"""`status`, `tasks`, `checkpoint list`, `describe`: what is stored about a job, and what its file says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from headrace.adapters.log.processes import this_process
+
+Run = Callable[..., Any]
+
+
+def test_status_shows_what_was_done_and_that_nothing_runs(headrace: Run) -> None:
+    found = json.loads(headrace("status", "shop.py", "--json").stdout)
+    assert (found["application"], found["running"], found["holder"]) == ("shop", False, None)
+    assert set(found["sub_topologies"]) == {"source", "per-item"}
+    assert found["sub_topologies"]["source"]["records"] == 60
+    assert [sub["lag"] for sub in found["sub_topologies"].values()] == [0, 0]
+
+
+def test_status_needs_only_the_system_and_finds_the_only_application_there(headrace: Run) -> None:
+    by_app = headrace("status", "--app", "shop.py").stdout
+    assert "shop on log:./data: not running" in by_app
+    assert headrace("status", "--application", "shop", "--system", "log:./data").stdout == by_app
+    assert headrace("status").stdout == by_app
+
+
+def test_status_counts_lag_from_the_committed_positions(fresh: Run, place: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    with hr.open_system("log:./data") as system:
+        system.produce("sales", [("shop-0", None)] * 5, key=hr.String())
+    found = json.loads(fresh("status", "--json").stdout)
+    assert found["sub_topologies"]["source"]["lag"] == 5
+    tasks = json.loads(fresh("tasks", "--json").stdout)["tasks"]
+    assert sum(task["lag"] for task in tasks if task["sub_topology"] == "source") == 5
+
+
+def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    now_us = time.time_ns() // 1000
+    with hr.open_system("log:./data") as system:
+        store = system.job_store("shop")
+        epoch = store.acquire(this_process("run-1", now_us), now_us)
+        assert "running: process" in fresh("status").stdout
+        store.release(epoch)
+        silent_us = now_us - 60_000_000
+        store.acquire(this_process("run-2", silent_us), silent_us)
+        assert "ended without a word" in fresh("status").stdout
+        assert json.loads(fresh("status", "--json").stdout)["running"] is False
+
+
+def test_tasks_shows_the_job_model(headrace: Run) -> None:
+    tasks = json.loads(headrace("tasks", "shop.py", "--json").stdout)["tasks"]
+    names = [task["task"] for task in tasks]
+    assert [name for name in names if "/" not in name] == [f"Partition_{number}" for number in range(4)]
+    assert "per-item/Partition_3" in names
+    assert next(task for task in tasks if task["task"] == "Partition_2")["reads"] == ["sales/2"]
+    assert "Partition_2" in headrace("tasks", "shop.py").stdout
+
+
+def test_checkpoint_list_shows_positions_against_ends(headrace: Run) -> None:
+    found = json.loads(headrace("checkpoint", "list", "--app", "shop.py", "--json").stdout)["checkpoints"]
+    positions = [one for checkpoint in found for one in checkpoint["positions"] if one["stream"] == "sales"]
+    assert sum(one["position"] for one in positions) == 60
+    assert all(one["position"] == one["end"] for one in positions)
+    text = headrace("checkpoint", "list").stdout
+    assert "sales/0" in text
+    assert "state version" in text
+
+
+def test_describe_shows_the_topology_in_three_ways(headrace: Run) -> None:
+    assert "store per-item: window" in headrace("describe", "shop.py").stdout
+    assert headrace("describe", "shop.py", "--mermaid").stdout.startswith("flowchart")
+    described = json.loads(headrace("describe", "shop.py:app", "--json").stdout)
+    assert [sub["name"] for sub in described["sub_topologies"]] == ["source", "per-item"]
+    assert headrace("describe", "shop.py", "--mermaid", "--json").exit_code == 2
+
+
+def test_an_unknown_application_names_those_that_are_known(headrace: Run) -> None:
+    result = headrace("status", "--application", "shoop")
+    assert result.exit_code == 1
+    assert result.stderr == "error: application 'shoop' has not run on log:./data yet\nhint: there are: shop\n"
+
+
+def test_a_folder_without_a_log_is_said_and_none_is_made(fresh: Run, tmp_path: Path) -> None:
+    result = fresh("status", "--application", "shop", "--system", "log:./nowhere")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "error: there is no log in" in result.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_wrong_usage_ends_with_2(headrace: Run) -> None:
+    assert headrace("status", "--bogus").exit_code == 2
+    assert headrace("status", "shop.py", "--application", "shop").exit_code == 2
+    assert headrace("nonsense").exit_code == 2
+
+
+def test_version_and_help_teach(headrace: Run) -> None:
+    assert headrace("--version").stdout == f"headrace {hr.__version__}\n"
+    root = headrace("--help").stdout
+    assert "headrace run flights.py --until caught-up" in root
+    for command in ("run", "status", "describe", "tasks", "checkpoint", "stream", "state", "demo"):
+        assert f"  {command} " in root
+
+
+def test_every_command_has_examples_and_json(headrace: Run) -> None:
+    commands = [("run",), ("status",), ("describe",), ("tasks",), ("checkpoint", "list"), ("state", "get")]
+    commands += [("state", "dump")]
+    commands += [("stream", name) for name in ("create", "list", "describe", "produce", "consume", "delete")]
+    for command in commands:
+        text = headrace(*command, "--help").stdout
+        assert f"headrace {' '.join(command)} " in text.partition("xamples:")[2], command
+        assert "--json" in text, command

@@ -1,0 +1,103 @@
+"""Which application a file gives, and what is said where it gives none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace import wiring
+from headrace.errors import AppLoadError, TopologyError
+from headrace.wiring.loading import load_app
+
+ONE = 'import headrace as hr\nflights = hr.App("one")\n'
+
+
+def written(folder: Path, text: str, name: str = "job.py") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_the_only_app_of_a_file_is_taken_whatever_its_name(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + "again = flights\n")
+    assert load_app(file).name == "one"
+    assert load_app(f"{file}:again").name == "one"
+
+
+def test_of_several_the_one_named_app_or_the_one_asked_for(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + 'app = hr.App("two")\nthird = hr.App("three")\n')
+    assert load_app(file).name == "two"
+    assert load_app(f"{file}:third").name == "three"
+
+
+def test_of_several_without_one_named_app_the_names_are_given(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + 'third = hr.App("three")\n')
+    with pytest.raises(AppLoadError) as caught:
+        load_app(file)
+    assert caught.value.hint == "say which one: job.py:flights or job.py:third"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\n", "job.py makes no hr.App at its top level"),
+        ("def broken(:\n", "job.py raised SyntaxError when it was imported"),
+        ("import nothing_of_that_name\n", "job.py raised ModuleNotFoundError when it was imported"),
+        ("raise SystemExit(3)\n", "job.py raised SystemExit when it was imported"),
+    ],
+)
+def test_a_file_without_an_app_says_why(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(AppLoadError) as caught:
+        load_app(written(tmp_path, text))
+    assert caught.value.message == expected
+
+
+def test_a_name_that_is_no_app_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + "number = 3\n")
+    with pytest.raises(AppLoadError, match=r"job\.py:number is no hr\.App: it is a int"):
+        load_app(f"{file}:number")
+    with pytest.raises(AppLoadError, match=r"job\.py:nobody is no hr\.App: there is no such name"):
+        load_app(f"{file}:nobody")
+
+
+def test_a_missing_file_is_named_and_guessed(tmp_path: Path) -> None:
+    written(tmp_path, ONE)
+    with pytest.raises(AppLoadError, match="there is no file") as caught:
+        load_app(str(tmp_path / "job"))
+    assert "did you mean" in str(caught.value.hint)
+
+
+def test_the_users_traceback_begins_in_the_users_file(tmp_path: Path) -> None:
+    file = written(tmp_path, 'def helper():\n    return {}["x"]\nhelper()\n')
+    with pytest.raises(AppLoadError) as caught:
+        load_app(file)
+    lines = caught.value.user_traceback.splitlines()
+    assert lines[1] == f'  File "{file}", line 3, in <module>'
+    assert lines[-1] == "KeyError: 'x'"
+    assert "loading.py" not in caught.value.user_traceback
+
+
+def test_our_own_error_names_the_line_of_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + 'flights.stream("a").filter(3)\n')
+    with pytest.raises(TopologyError) as caught:
+        load_app(file)
+    assert caught.value.__notes__ == ["job.py, line 3"]
+
+
+def test_a_file_is_imported_not_run_and_hides_no_module_of_its_name(tmp_path: Path) -> None:
+    file = written(tmp_path, ONE + "import calendar\nif __name__ == '__main__':\n    raise ValueError\n", "statistics.py")
+    assert load_app(file).name == "one"
+    assert getattr(sys.modules.get("statistics"), "flights", None) is None
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    written(tmp_path, 'NAME = "beside"\n', "beside_the_app.py")
+    file = written(tmp_path, "import headrace as hr\nfrom beside_the_app import NAME\napp = hr.App(NAME)\n")
+    assert load_app(file).name == "beside"
+
+
+def test_the_toml_beside_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "headrace.toml").write_text("max_round_ms = 1234\n")
+    assert wiring.config_of(load_app(written(tmp_path, ONE))).max_round_ms == 1234

@@ -1,0 +1,102 @@
+"""Previews: a bounded read in a place of its own; the user's system stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.errors import ConfigError, SetupError, StreamNotFoundError
+from headrace.wiring.loading import load_app
+
+
+@pytest.fixture
+def app(place: Path, monkeypatch: pytest.MonkeyPatch) -> hr.App:
+    """A new application on the log of the place, so that a test may add operators."""
+    monkeypatch.chdir(place)
+    return hr.App("looking", system="log:./data")
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def sales_of(app: hr.App) -> Any:
+    return app.stream("sales", key=hr.String(), value=hr.Json("item string, price double"))
+
+
+def test_a_source_gives_its_first_records_by_time(app: hr.App) -> None:
+    found = sales_of(app).preview(5)
+    assert [record.value["price"] for record in found] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert len(found.records) == 5
+
+
+def test_functions_stores_and_repartition_streams_are_run(app: hr.App) -> None:
+    by_item = sales_of(app).select_key(lambda sale: sale.value["item"], key=hr.String()).group_by_key()
+    counted = by_item.windowed_by(hr.Tumbling("1 hour")).aggregate(n=hr.count(), store="n")
+    found = {record.key.key: record.value for record in counted.preview(8)}
+    assert found == {f"item-{number}": {"n": 2} for number in range(4)}
+
+
+def test_of_an_application_each_output_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    found = load_app("shop.py").preview(6)
+    assert {record.stream for record in found} == {"per-shop-out"}
+    assert {record.key: record.value for record in found} == {"shop-0": 2, "shop-1": 2, "shop-2": 2}
+
+
+def test_nothing_of_the_users_is_changed(app: hr.App, place: Path) -> None:
+    before = everything_in(place)
+    stream = sales_of(app).select_key(lambda sale: sale.value["item"], key=hr.String())
+    stream.group_by_key().count(store="n").preview(3)
+    stream.to("an-output-that-is-not-there")
+    app.preview(3)
+    assert {name for name in everything_in(place) if not name.endswith(("-shm", "-wal"))} == {
+        name for name in before if not name.endswith(("-shm", "-wal"))
+    }
+    with hr.open_system("log:./data") as system:
+        assert "an-output-that-is-not-there" not in {stream.name for stream in system.streams()}
+        assert system.applications() == ["shop"]
+
+
+def test_records_that_fail_are_counted_and_the_first_is_named(app: hr.App) -> None:
+    halves = sales_of(app).map_values(lambda sale: 1 / (sale.value["price"] - 1), value=hr.Double())
+    found = halves.preview(4)
+    assert len(found) == 3
+    (note,) = found.notes
+    assert note.startswith("1 record failed; the first one, of stream 'sales' partition")
+    assert note.endswith("ZeroDivisionError: float division by zero") or "ZeroDivisionError" in note
+
+
+def test_a_start_at_the_end_and_configuration_for_parts_do_not_matter(place: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(place)
+    app = hr.App("looking", system="log:./data", config={"containers.per-item": 2, "dead_letter_stream": "dead"})
+    assert len(app.stream("sales", key=hr.String(), value=hr.Json(), start="latest").preview(4)) == 4
+
+
+def test_it_prints_as_a_table(app: hr.App) -> None:
+    found = sales_of(app).map_values(lambda sale: f"<b>{sale.value['item']}</b>", value=hr.String()).preview(2)
+    lines = repr(found).splitlines()
+    assert lines[1].split() == ["key", "value", "timestamp", "partition"]
+    assert lines[3].split()[:3] == ["shop-0", "<b>item-0</b>", "1970-01-01T00:00:00Z"]
+    assert "&lt;b&gt;item-0&lt;/b&gt;" in found._repr_html_()
+    assert list(found.to_df().columns) == ["key", "value", "timestamp", "partition"]
+
+
+def test_an_empty_input_is_said(app: hr.App, tmp_path: Path) -> None:
+    url = f"log:{tmp_path}/other"
+    with hr.open_system(url) as system:
+        system.create_stream("empty", 1)
+    found = hr.App("looking", system=url).stream("empty").preview()
+    assert (found.records, found.notes) == ((), ("input stream empty is empty",))
+
+
+def test_what_cannot_be_read_is_an_error(app: hr.App, tmp_path: Path) -> None:
+    with pytest.raises(StreamNotFoundError, match="did you mean 'sales'"):
+        app.stream("sale").preview()
+    with pytest.raises(SetupError, match="there is no log"):
+        hr.App("looking", system=f"log:{tmp_path}/nowhere").stream("sales").preview()
+    with pytest.raises(ConfigError, match="expected a number of records"):
+        app.stream("sales").preview(0)

@@ -1,0 +1,124 @@
+"""`headrace run`: to the end, to an error, to a signal. On Spark only where Spark is the point."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.adapters.log.processes import this_process
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring import launch
+from headrace.wiring.worker import run_container
+
+Run = Callable[..., Any]
+SOURCE = Path(__file__).parents[2] / "src"
+COLUMNS = """
+import headrace as hr
+from pyspark.sql import functions as F
+
+app = hr.App("columns", system="log:./data")
+app.stream("sales", key=hr.String(), value=hr.Json("price double")).filter(F.col("value.price") >= 5).to("large")
+"""
+FAILING = """
+import headrace as hr
+
+app = hr.App("failing", system="log:./data")
+
+def halved(sale):
+    return 1 / (sale.value["price"] - 3)
+
+app.stream("sales", key=hr.String(), value=hr.Json()).map_values(halved, value=hr.Double()).to("out")
+"""
+
+
+@pytest.fixture
+def in_process(fresh: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A log with ten sales, where `run` uses the engine that needs no Spark."""
+    monkeypatch.setattr(launch, "spark_engine", lambda app, config: InlineEngine(run_container))
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "columns.py").write_text(COLUMNS)
+    with hr.open_system("log:./data") as system:
+        system.create_stream("sales", 2)
+        system.produce("sales", [(f"k{n}", {"price": n}) for n in range(10)], key=hr.String(), value=hr.Json())
+    return fresh
+
+
+def test_a_record_that_fails_shows_the_users_traceback_then_the_error(in_process: Run) -> None:
+    result = in_process("run", "failing.py", "--until", "caught-up", "--no-progress")
+    assert result.exit_code == 1
+    text = result.stderr[result.stderr.index("Traceback") :]
+    trace, _, error = text.partition("\n\n")
+    assert 'failing.py", line 7, in halved' in trace
+    assert trace.endswith("ZeroDivisionError: float division by zero")
+    assert error.startswith("error: a record could not be processed: sales, partition")
+    assert "\nhint: nothing of this round was committed" in error
+    with hr.open_system("log:./data") as system:
+        assert list(system.consume("out")) == []
+
+
+def test_until_caught_up_ends_with_a_line_or_json(in_process: Run) -> None:
+    options = ("--until", "caught-up", "--no-progress", "--set", "dead_letter_stream=dead")
+    result = in_process("run", "failing.py", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "failing has caught up: 10 records read" in result.stderr
+    assert result.stdout == ""
+    again = json.loads(in_process("run", "failing.py", *options, "--json").stdout)
+    assert again["sub_topologies"]["source"]["records"] == 0
+    with hr.open_system("log:./data") as system:
+        assert len(list(system.consume("out"))) == 9
+
+
+def test_an_unknown_key_and_a_bad_until_are_refused(in_process: Run) -> None:
+    unknown = in_process("run", "failing.py", "--set", "containes=2")
+    assert unknown.exit_code == 1
+    assert unknown.stderr.endswith("hint: did you mean 'containers'?\n")
+    assert in_process("run", "failing.py", "--until", "tomorrow").exit_code == 2
+
+
+def test_a_second_driver_is_told_who_holds_the_job(in_process: Run) -> None:
+    now_us = time.time_ns() // 1000
+    with hr.open_system("log:./data") as system:
+        system.job_store("failing").acquire(this_process("other", now_us), now_us)
+        result = in_process("run", "failing.py", "--until", "caught-up")
+    assert result.exit_code == 1
+    assert f"error: application 'failing' is run by process {os.getpid()}" in result.stderr
+
+
+@pytest.mark.spark
+def test_columns_at_import_start_spark_and_sigterm_stops_cleanly(in_process: Run, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from headrace.cli import main; main()", "run", "columns.py", "--no-progress"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until_s = time.monotonic() + 90
+        while time.monotonic() < until_s and process.poll() is None:
+            found = in_process("status", "--application", "columns", "--json")
+            if found.exit_code == 0 and json.loads(found.stdout)["sub_topologies"]["source"].get("records") == 10:
+                break
+            time.sleep(0.2)
+        assert json.loads(found.stdout)["running"] is True
+    finally:
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert output == ""
+    assert "starting Spark: the application builds Columns when it is imported" in errors
+    assert errors.endswith("stopped columns: what is committed stays, the next run goes on from there\n")
+    assert json.loads(in_process("status", "--json").stdout)["running"] is False
+    with hr.open_system("log:./data") as system:
+        assert len(list(system.consume("large"))) == 5

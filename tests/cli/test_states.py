@@ -1,0 +1,185 @@
+"""`headrace state` and `app.state`: stores as committed, by key and as a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from cli.shop import HOUR_US, ITEMS, SALES, SHOPS, sale
+from headrace.errors import StateError
+from headrace.wiring.loading import load_app
+from headrace.wiring.states import StateView
+from headrace.wiring.store_forms import parsed, serde_of_form, serdes_in
+
+Run = Callable[..., Any]
+SALES_BY_NUMBER = [sale(number) for number in range(SALES)]
+
+
+@pytest.fixture
+def app(place: Path, monkeypatch: pytest.MonkeyPatch) -> hr.App:
+    monkeypatch.chdir(place)
+    return load_app("shop.py")
+
+
+def windows_of_items() -> dict[str, dict[int, dict[str, Any]]]:
+    """Item to window's start to what the store should say, counted without the framework."""
+    prices: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _, item, price, time in SALES_BY_NUMBER:
+        prices[item][time - time % HOUR_US].append(price)
+    return {
+        item: {start: {"n": len(found), "mean": sum(found) / len(found)} for start, found in by_start.items()}
+        for item, by_start in prices.items()
+    }
+
+
+# --- app.state -------------------------------------------------------------------------------------------------------
+
+
+def test_a_count_is_read_by_key(app: hr.App) -> None:
+    counts = Counter(shop for shop, *_ in SALES_BY_NUMBER)
+    assert {shop: app.state("per-shop").get(shop) for shop in counts} == counts
+    assert app.state("per-shop").get("nobody", 0) == 0
+
+
+def test_windows_of_a_key_are_read_together_and_alone(app: hr.App) -> None:
+    state = app.state("per-item")
+    for item, expected in windows_of_items().items():
+        found = state.get(item)
+        assert {key.start_us: value for key, value in found.items()} == expected
+        assert {key.end_us - key.start_us for key in found} == {HOUR_US}
+        first = min(found)
+        assert state.get(first) == found[first]
+        assert state.get(hr.WindowedKey(item, -HOUR_US, 0)) is None
+
+
+def test_a_reduced_value_is_read_as_it_was_written(app: hr.App) -> None:
+    for item in range(ITEMS):
+        dearest = max(price for _, name, price, _ in SALES_BY_NUMBER if name == f"item-{item}")
+        assert app.state("dearest").get(f"item-{item}") == {"item": f"item-{item}", "price": dearest}
+
+
+def test_a_processors_store_has_sub_keys_and_a_window_store_times(app: hr.App) -> None:
+    mine = [(item, price, time) for shop, item, price, time in SALES_BY_NUMBER if shop == "shop-1"]
+    last = app.state("last")
+    assert last.get("shop-1") == mine[-1][0]
+    assert last.get("shop-1", sub="item-1") == max(price for item, price, _ in mine if item == "item-1")
+    assert last.get("shop-1", sub="item-9") is None
+    expiries = {entry.sub: entry.expires_us for entry in last.entries("shop-1")}
+    assert expiries[b""] == mine[-1][2] + 24 * HOUR_US
+    assert app.state("history").get("shop-1") == {time: price for _, price, time in mine}
+
+
+def test_a_store_as_a_table_has_typed_columns(app: hr.App) -> None:
+    table = app.state("per-item").to_arrow()
+    assert table.column_names == ["key", "window_start", "window_end", "value"]
+    assert str(table.schema.field("value").type) == "struct<n: int64, mean: double>"
+    found: dict[str, dict[int, Any]] = defaultdict(dict)
+    for row in table.to_pylist():
+        found[row["key"]][round(row["window_start"].timestamp() * 1e6)] = row["value"]
+    assert found == windows_of_items()
+
+
+def test_a_store_as_a_data_frame(app: hr.App) -> None:
+    frame = app.state("per-shop").to_df()
+    assert dict(zip(frame["key"], frame["value"], strict=True)) == Counter(shop for shop, *_ in SALES_BY_NUMBER)
+    assert list(app.state("history").to_df().columns) == ["key", "at", "value", "expires_at"]
+    # texts and numbers under one store: they agree on no type, so their JSON stands there
+    mixed = app.state("last").to_arrow()
+    assert mixed.column_names == ["key", "sub", "value", "expires_at"]
+    assert {type(json.loads(value)) for value in mixed.column("value").to_pylist()} == {str, float}
+
+
+def test_an_unknown_store_names_those_that_are_there(app: hr.App) -> None:
+    with pytest.raises(StateError, match="has no store 'per-shoop'") as caught:
+        app.state("per-shoop").get("a")
+    assert caught.value.hint == "did you mean 'per-shop'?"
+
+
+def test_without_the_code_the_form_in_the_job_model_says_what_bytes_mean(app: hr.App) -> None:
+    from headrace import wiring
+
+    config = wiring.config_of(app)
+    for store in ("per-shop", "per-item", "dearest", "last", "history"):
+        by_form = StateView(store, "shop", config, {}).to_arrow()
+        assert by_form.equals(StateView(store, "shop", config, serdes_in(app.topology())).to_arrow()), store
+
+
+def test_state_of_files_that_are_gone_is_an_error_that_names_one(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    for file in (tmp_path / ".headrace" / "state").rglob("*.arrow"):
+        file.unlink()
+    with pytest.raises(StateError, match="found no such file"):
+        load_app("shop.py").state("per-shop").get("shop-1")
+
+
+def test_reading_starts_again_from_newer_checkpoints_where_files_went_away(app: hr.App, monkeypatch: Any) -> None:
+    """A job that runs replaces the files of a checkpoint that we have looked at already."""
+    from dataclasses import replace
+
+    view = app.state("per-shop")
+    true = view._committed()
+    stale = {task: replace(head, files=(replace(head.files[0], name="gone"),)) for task, head in true.heads.items()}
+    looks = [replace(true, heads=stale), true]
+    monkeypatch.setattr(StateView, "_committed", lambda self: looks.pop(0))
+    assert view.get("shop-1") == SALES // SHOPS
+    assert looks == []
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("serde", [hr.String(), hr.Json(), hr.Json("a int, b array<struct<c:string>>"), hr.Long()])
+def test_a_form_gives_its_serde_back(serde: Any) -> None:
+    assert serde_of_form(serde.form) == serde
+    assert serde_of_form(hr.Windowed(serde).form) == hr.Windowed(serde)
+
+
+def test_a_form_that_nobody_knows_gives_bytes() -> None:
+    form = parsed("source|brand-new thing", {})
+    assert form.value_of(b"abc") == (b"abc", None)
+    assert parsed("source|reduce key=mine value=mine", {}).decode(b"abc") == b"abc"
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def test_get_prints_a_value_or_rows(headrace: Run) -> None:
+    assert headrace("state", "get", "per-shop", "shop-1", "--app", "shop.py").stdout == f"{SALES // SHOPS}\n"
+    assert headrace("state", "get", "per-shop", "shop-1", "--application", "shop").stdout == f"{SALES // SHOPS}\n"
+    assert headrace("state", "get", "per-item", "item-0").stdout.startswith("start")
+    found = json.loads(headrace("state", "get", "per-item", "item-0", "--json").stdout)
+    by_start = {entry["window"]["start"]: entry["value"] for entry in found["entries"]}
+    assert by_start["1970-01-01T00:00:00Z"] == windows_of_items()["item-0"][0]
+
+
+def test_get_of_nothing_ends_with_1(headrace: Run) -> None:
+    result = headrace("state", "get", "per-shop", "nobody", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["entries"] == []
+    assert result.stderr == "store 'per-shop' has nothing under key 'nobody'\n"
+
+
+def test_dump_writes_parquet(headrace: Run, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "items.parquet"
+    result = headrace("state", "dump", "per-item", "--output", str(file), "--json")
+    assert result.exit_code == 0, result.output
+    table = pq.read_table(file)
+    assert table.num_rows == json.loads(result.stdout)["entries"] == sum(map(len, windows_of_items().values()))
+    assert table.column_names == ["key", "window_start", "window_end", "value"]
+    assert [path.name for path in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_dump_into_a_folder_that_is_not_there_says_so(headrace: Run, tmp_path: Path) -> None:
+    result = headrace("state", "dump", "per-shop", "-o", str(tmp_path / "no" / "x.parquet"))
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr

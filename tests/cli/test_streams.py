@@ -1,0 +1,176 @@
+"""`headrace stream`: JSON lines in and out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import headrace as hr
+
+Run = Callable[..., Any]
+
+
+def lines_of(result: Any) -> list[Any]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def streams(fresh: Run) -> Run:
+    assert fresh("stream", "create", "s", "--partitions", "3").exit_code == 0
+    return fresh
+
+
+def test_create_list_describe_delete(fresh: Run) -> None:
+    assert fresh("stream", "create", "flights", "-p", "2").stdout == "created stream flights with 2 partitions\n"
+    listed = json.loads(fresh("stream", "list", "--json").stdout)
+    assert listed == [{"name": "flights", "partitions": 2, "records": 0, "internal_of": None}]
+    assert "flights" in fresh("stream", "list").stdout
+    assert fresh("stream", "describe", "flights").stdout.startswith("flights: 2 partitions\n")
+    assert fresh("stream", "delete", "flights").exit_code == 2  # nobody to ask
+    assert fresh("stream", "delete", "flights", "--yes").exit_code == 0
+    assert json.loads(fresh("stream", "list", "--json").stdout) == []
+
+
+def test_what_is_produced_is_consumed(streams: Run) -> None:
+    sent = {
+        "key": "a",
+        "value": {"n": 1, "text": "ü"},
+        "timestamp": "2013-01-01T00:00:00Z",
+        "headers": {"h": "x", "none": None, "raw": {"base64": "/w=="}},
+        "partition": 2,
+    }
+    done = streams("stream", "produce", "s", "--key", "string", "--value", "json", stdin=f"\n{json.dumps(sent)}\n")
+    assert (done.exit_code, done.stderr) == (0, "wrote 1 records to s\n")
+    assert lines_of(streams("stream", "consume", "s", "--key", "string", "--value", "json")) == [sent | {"offset": 0}]
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        ("bytes", "text"),
+        ("bytes", {"base64": "/w=="}),
+        ("string", "ü"),
+        ("long", -(2**40)),
+        ("double", 1.5),
+        ("double", 2),
+        ("json", {"a": [1, None, {"b": "c"}]}),
+        ("json:a int, t timestamp", {"a": 1, "t": "2013-01-01T00:00:00Z"}),
+        ("windowed:string", {"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}),
+        ("string", None),
+    ],
+)
+def test_every_serde_goes_there_and_back(streams: Run, serde: str, value: Any) -> None:
+    line = json.dumps({"key": value, "value": value})
+    assert streams("stream", "produce", "s", "--key", serde, "--value", serde, stdin=line).exit_code == 0
+    (record,) = lines_of(streams("stream", "consume", "s", "--key", serde, "--value", serde))
+    assert (record["key"], record["value"]) == (value, value)
+
+
+def test_a_double_named_header_stays_double(streams: Run) -> None:
+    line = json.dumps({"key": "a", "headers": [["h", "1"], ["h", "2"]]})
+    streams("stream", "produce", "s", stdin=line)
+    assert lines_of(streams("stream", "consume", "s"))[0]["headers"] == [["h", "1"], ["h", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{nope", "it is no JSON"),
+        ("[1]", "expected an object, found list"),
+        ('{"key": "a", "valeu": 1}', "there is no field 'valeu' in a record"),
+        ('{"key": 3, "value": {}}', "key: string: expected str"),
+        ('{"key": "a", "timestamp": "yesterday"}', "expected a time in ISO 8601"),
+        ('{"key": "a", "headers": 3}', "headers: expected an object"),
+        ('{"key": "a", "partition": "x"}', "partition: expected a whole number"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_of_its_batch_is_written(streams: Run, line: str, reason: str) -> None:
+    good = '{"key": "a", "value": {}}'
+    result = streams("stream", "produce", "s", "--key", "string", "--value", "json", stdin=f"{good}\n{line}\n{good}\n")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: line 2: ")
+    assert reason in result.stderr
+    assert "Traceback" not in result.stderr
+    assert lines_of(streams("stream", "consume", "s")) == []
+
+
+def test_batches_before_the_bad_line_stay(streams: Run) -> None:
+    lines = "\n".join(['{"key": "a"}'] * 4 + ["{nope"])
+    result = streams("stream", "produce", "s", "--batch", "2", stdin=lines)
+    assert "line 5" in result.stderr
+    assert "4 records of the batches before were written" in result.stderr
+    assert len(lines_of(streams("stream", "consume", "s"))) == 4
+
+
+def test_a_partition_that_is_not_there_writes_nothing(streams: Run) -> None:
+    result = streams("stream", "produce", "s", stdin='{"key": "a"}\n{"key": "a", "partition": 9}\n')
+    assert result.exit_code == 1
+    assert "partition 9" in result.stderr
+    assert lines_of(streams("stream", "consume", "s")) == []
+
+
+@pytest.fixture
+def numbered(streams: Run) -> Run:
+    """Ten records in each partition, one hour apart."""
+    with hr.open_system("log:./data") as system:
+        for partition in range(3):
+            records = [hr.Record(b"k", b"%d" % n, n * 3_600_000_000, partition=partition) for n in range(10)]
+            system.produce("s", records)
+    return streams
+
+
+def values(numbered: Run, *options: str) -> list[tuple[int, str]]:
+    return [(r["partition"], r["value"]) for r in lines_of(numbered("stream", "consume", "s", *options))]
+
+
+def test_consume_takes_partitions_starts_and_limits(numbered: Run) -> None:
+    assert values(numbered, "--partition", "1", "--start", "8") == [(1, "8"), (1, "9")]
+    assert values(numbered, "--limit", "2") == [(0, "0"), (0, "1")]
+    assert values(numbered, "-p", "2", "-p", "0", "--start", "9") == [(0, "9"), (2, "9")]
+    assert values(numbered, "--start", "latest") == []
+    assert values(numbered, "--start", "1970-01-01T09:00:00Z") == [(0, "9"), (1, "9"), (2, "9")]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--start", "11"), "it holds 0 to 10"),
+        (("--partition", "7"), "has no partition 7"),
+        (("--start", "soon"), "--start 'soon': expected a time"),
+        (("--key", "text"), "serde 'text': expected one of"),
+        (("--value", "long"), "the value of offset 0 of 's' partition 0 does not decode"),
+    ],
+)
+def test_consume_refuses_what_is_not_there(numbered: Run, options: tuple[str, ...], reason: str) -> None:
+    result = numbered("stream", "consume", "s", *options)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+
+
+def test_follow_gives_what_comes_later(numbered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause between two looks is where somebody else produces."""
+    from headrace.cli import streams as module
+
+    def produce_meanwhile(seconds: float) -> None:
+        with hr.open_system("log:./data") as system:
+            system.produce("s", [hr.Record(b"k", b"new", 0, partition=1)])
+
+    monkeypatch.setattr(module.time, "sleep", produce_meanwhile)
+    assert values(numbered, "--follow", "--start", "latest", "--limit", "2") == [(1, "new"), (1, "new")]
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 300])
+def test_bad_names_are_refused(streams: Run, name: str) -> None:
+    result = streams("stream", "create", name)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: stream name")
+
+
+def test_unknown_streams_name_those_that_look_alike(streams: Run) -> None:
+    streams("stream", "create", "flights")
+    assert "did you mean 'flights'?" in streams("stream", "consume", "flight").stderr
+    assert "does not exist" in streams("stream", "produce", "flight", stdin="").stderr

@@ -1,0 +1,104 @@
+"""An application that was edited goes on with its state and positions, or is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.testing import Driver
+
+
+def counting(
+    before: Callable[[hr.KStream], hr.KStream] = lambda s: s,
+    after: Callable[[hr.KStream], hr.KStream] = lambda s: s,
+    aggregate: Callable[[Any], Any] = lambda g: g.count(store="counts"),
+) -> hr.App:
+    app = hr.App("edited")
+    stream = before(app.stream("in", key=hr.String(), value=hr.Long()))
+    after(aggregate(stream.group_by_key()).to_stream()).to("out")
+    return app
+
+
+def run(app: hr.App, directory: Path, values: list[int]) -> tuple[dict[Any, Any], list[tuple[Any, Any]]]:
+    with Driver(app, directory=directory, partitions=2) as d:
+        d.read("out")  # what former runs wrote
+        for value in values:
+            d.send("in", "k", value)
+        d.run()
+        return d.store("counts").all(), [(r.key, r.value) for r in d.read("out")]
+
+
+def test_an_operator_before_the_store(tmp_path: Path) -> None:
+    run(counting(), tmp_path, [1, 2, 3])
+    state, updates = run(counting(before=lambda s: s.filter(lambda r: r.value > 10)), tmp_path, [4, 50])
+    assert (state, updates) == ({"k": 4}, [("k", 4)])  # the first three are not read again
+
+
+def test_an_operator_after_the_store(tmp_path: Path) -> None:
+    run(counting(), tmp_path, [1, 2, 3])
+    edited = counting(after=lambda s: s.map_values(lambda r: r.value * 100, value=hr.Long()))
+    assert run(edited, tmp_path, [1]) == ({"k": 4}, [("k", 400)])
+
+
+def test_another_branch_beside_the_store(tmp_path: Path) -> None:
+    run(counting(), tmp_path, [1, 2, 3])
+    app = counting()
+    app.stream("other", key=hr.String(), value=hr.Long()).group_by_key().count(store="more").to("more-out")
+    with Driver(app, directory=tmp_path, partitions=2) as d:
+        d.send("in", "k", 1)
+        d.send("other", "k", 1)
+        d.run()
+        assert (d.store("counts").get("k"), d.store("more").get("k")) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "words"),
+    [
+        (lambda g: g.reduce(lambda a, b: a + b, store="counts"), "cannot be read as that"),
+        (lambda g: g.aggregate(n=hr.count(), store="counts"), "cannot be read as that"),
+        (lambda g: g.windowed_by(hr.Tumbling("1 hour")).count(store="counts"), "cannot be read as that"),
+    ],
+    ids=["reduce", "named", "windows"],
+)
+def test_another_form_of_a_store_is_refused(tmp_path: Path, aggregate: Any, words: str) -> None:
+    run(counting(), tmp_path, [1, 2])
+    with pytest.raises(hr.IncompatibleChangeError, match=words):
+        Driver(counting(aggregate=aggregate), directory=tmp_path, partitions=2).open()
+    assert run(counting(), tmp_path, [3])[0] == {"k": 3}, "the refused start has changed nothing"
+
+
+def test_a_store_that_moves_to_another_sub_topology_is_refused(tmp_path: Path) -> None:
+    run(counting(), tmp_path, [1, 2])
+    moved = counting(before=lambda s: s.repartition(hr.Repartitioned(name="again", number_of_partitions=2)))
+    with pytest.raises(hr.IncompatibleChangeError, match="'source' and is now in 'again'"):
+        Driver(moved, directory=tmp_path, partitions=2).open()
+    assert run(counting(), tmp_path, [3])[0] == {"k": 3}
+
+
+def test_a_store_of_another_name_begins_empty(tmp_path: Path) -> None:
+    run(counting(), tmp_path, [1, 2])
+    renamed = counting(aggregate=lambda g: g.count(store="other"))
+    with Driver(renamed, directory=tmp_path, partitions=2) as d:
+        d.send("in", "k", 3)
+        d.run()
+        assert d.store("other").all() == {"k": 1}
+
+
+def test_watermarks_carry_on(tmp_path: Path) -> None:
+    hour = 3_600_000_000
+
+    def app() -> hr.App:
+        windows = hr.Tumbling("1 hour", grace="0 s")
+        return counting(aggregate=lambda g: g.windowed_by(windows).count(store="counts"))
+
+    with Driver(app(), directory=tmp_path) as d:
+        d.send("in", "k", 1, at=5 * hour)
+        d.run()
+    with Driver(app(), directory=tmp_path) as d:
+        d.send("in", "k", 1, at=0)
+        d.run()
+        assert d.counters["late_records"] == 1

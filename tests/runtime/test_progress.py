@@ -1,0 +1,113 @@
+"""What the progress display says of a job and of producing, without a terminal and with one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.runtime import progress
+from headrace.runtime.progress import Rate, line_of, shown, shown_count
+
+STATUS = {
+    "application": "app",
+    "running": True,
+    "sub_topologies": {
+        "source": {
+            "records": 120_000,
+            "records_per_s": 4_000,
+            "lag": 1_500,
+            "round": 3,
+            "tasks": 4,
+            "waiting_for": "round 1:source:4",
+        },
+        "by-carrier": {
+            "records": 7,
+            "records_per_s": 1,
+            "lag": 0,
+            "round": 1,
+            "tasks": 1,
+            "waiting_for": "new records",
+        },
+    },
+}
+
+
+class FixedJob:
+    """A job that stands still."""
+
+    def __init__(self, status: dict[str, Any]) -> None:
+        self._status = status
+
+    def status(self) -> dict[str, Any]:
+        return self._status
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_names_everything() -> None:
+    assert line_of(STATUS) == (
+        "source: 120,000 records, 4,000/s, lag 1,500, round 3, 4 tasks | "
+        "by-carrier: 7 records, 1/s, lag 0, round 1, 1 task"
+    )
+
+
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    rate = Rate()
+    assert rate.add(0.0, 0) == 0
+    assert rate.add(2.0, 200) == 100
+    assert rate.add(10.0, 200) == 20
+    assert rate.add(20.0, 200) == 0  # nothing came since 10 s
+    assert rate.add(25.0, 1_700) == 100  # since 10 s: there is no sample from 15 s
+
+
+def test_without_a_terminal_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 60.0)
+    stream = io.StringIO()
+    with shown(FixedJob(STATUS), stream):
+        pass
+    assert stream.getvalue() == f"   0 s  {line_of(STATUS)}\n"
+
+
+def test_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 60.0)
+    stream = io.StringIO()
+    with shown_count("produced", 1_500, stream) as add:
+        add(1_000)
+        add(500)
+    assert stream.getvalue().startswith("   0 s  produced: 1,500 of 1,500 records, ")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_nothing_where_it_is_not_wanted() -> None:
+    stream = FakeTerminal()
+    with shown(FixedJob(STATUS), stream, enabled=False), shown_count("produced", 1, stream, enabled=False) as add:
+        add(1)
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_gets_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = FakeTerminal()
+    with shown(FixedJob(STATUS | {"running": False}), stream):
+        pass
+    assert "ended" in stream.getvalue()
+    monkeypatch.setenv("TERM", "dumb")
+    stream = FakeTerminal()
+    with shown(FixedJob(STATUS), stream):
+        pass
+    assert stream.getvalue().endswith(f"{line_of(STATUS)}\n")
+
+
+def test_the_table_says_what_goes_on() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(progress._JobView(FixedJob(STATUS)).table(ended=False))
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert rows[0] == ["records", "records/s", "lag", "round", "tasks", "now"]
+    assert rows[1][0:2] == ["source", "120,000"] and rows[1][3:6] == ["1,500", "3", "4"] and rows[1][-1] == "working"
+    assert rows[2][-3:] == ["waiting", "for", "new", "records"][-3:]

@@ -1,0 +1,245 @@
+"""Spark expressions in a job: what they may be, how their plans look, and records on which they raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.adapters.spark.engine import SparkEngine
+from headrace.errors import RecordError, RoundFailedError, TopologyError
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+ITEM = "id int, s string, at bigint"
+
+
+def items(count: int) -> list[dict[str, Any]]:
+    return [{"id": i, "s": str(i + 1), "at": 1_700_000_000 + i} for i in range(count)]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The physical plans of the rounds that run, as text."""
+    made: list[str] = []
+    original = SparkEngine._made
+
+    def noted(self: Any, *arguments: Any) -> Any:
+        frame = original(self, *arguments)
+        made.append(frame._jdf.queryExecution().executedPlan().toString())
+        return frame
+
+    monkeypatch.setattr(SparkEngine, "_made", noted)
+    return made
+
+
+def read(app: hr.App) -> Any:
+    return app.stream("in", key=hr.String(), value=hr.Json(ITEM))
+
+
+# --- a record on which an expression raises -------------------------------------------------------------------------
+
+
+def test_the_record_on_which_a_column_raises_is_a_dead_letter_and_all_others_go_on(world: Any) -> None:
+    values = items(60)
+    values[37]["s"] = "not a number"
+    world.produce(values)
+    app = world.app(dead_letter_stream="dead")
+    read(app).filter("cast(value.s as int) > 0").map_values(lambda r: r.value["id"], value=hr.Json()).to("out")
+    world.run(app)
+    assert sorted(world.values("out")) == [i for i in range(60) if i != 37]
+    (dead,) = world.read("dead")
+    headers = dict(dead.headers)
+    assert dead.value["id"] == 37
+    place = next(r for r in world.read("in") if r.value["id"] == 37)
+    assert headers["headrace.stream"] == b"in"
+    assert (headers["headrace.partition"], headers["headrace.offset"]) == (b"%d" % place.partition, b"%d" % place.offset)
+    assert headers["headrace.error-class"] == b"CAST_INVALID_INPUT"
+    assert b"not a number" in headers["headrace.error-message"]
+
+
+def test_without_a_dead_letter_stream_the_job_ends_naming_the_record(world: Any) -> None:
+    values = items(40)
+    values[21]["s"] = "oops"
+    world.produce(values)
+    app = world.app()
+    read(app).filter("cast(value.s as int) > 0").to("out")
+    with pytest.raises(RecordError) as caught:
+        world.run(app)
+    place = next(r for r in world.read("in") if r.value["s"] == "oops")
+    assert (caught.value.stream, caught.value.partition, caught.value.offset) == ("in", place.partition, place.offset)
+    assert caught.value.error_class == "CAST_INVALID_INPUT"
+    assert "org.apache" not in str(caught.value)
+    assert world.values("out") == []
+
+
+def test_more_failing_records_than_ten_in_a_round_are_too_many(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.runtime.culprits.CULPRITS_PER_ROUND_MAX", 2)  # the search takes seconds per record
+    world.produce([{"id": i, "s": "x", "at": 0} for i in range(4)])
+    app = world.app(dead_letter_stream="dead")
+    read(app).filter("cast(value.s as int) > 0").to("out")
+    with pytest.raises(RoundFailedError, match=r"more than 2 records fail in Spark's engine.*CAST_INVALID_INPUT"):
+        world.run(app)
+    assert world.values("dead") == []
+
+
+def test_a_record_that_does_not_decode_is_named_and_never_enters_spark(world: Any) -> None:
+    world.produce([*items(5), b"{nope", *items(2)])
+    app = world.app()
+    read(app).filter("value.id >= 0").to("out")
+    with pytest.raises(RecordError) as caught:
+        world.run(app)
+    place = next(r for r in world.read("in", hr.Bytes()) if r.value == b"{nope")
+    assert (caught.value.partition, caught.value.offset) == (place.partition, place.offset)
+    app = world.app(dead_letter_stream="dead")
+    read(app).filter("value.id >= 0").to("out")
+    world.run(app)
+    assert [r.value for r in world.read("dead", hr.Bytes())] == [b"{nope"]
+    assert sorted(v["id"] for v in world.values("out")) == [0, 0, 1, 1, 2, 3, 4]
+
+
+# --- expressions ----------------------------------------------------------------------------------------------------
+
+
+def test_expressions_as_text_and_as_columns_give_the_same(world: Any, plans: list[str]) -> None:
+    from pyspark.sql import functions as F
+
+    world.produce(items(30))
+    app = world.app()
+    rows = read(app)
+    texts = rows.filter("value.id % 3 = 0").select_key("concat('g', value.id % 2)").map_values("value.id * 2")
+    texts.to("by-text")
+    columns = rows.filter(F.col("value.id") % 3 == 0).select_key(F.concat(F.lit("g"), F.col("value.id") % 2))
+    columns.map_values(F.col("value.id") * 2).to("by-column")
+    world.run(app)
+    expected = sorted((f"g{i % 2}", i * 2) for i in range(0, 30, 3))
+    assert sorted((r.key, r.value) for r in world.read("by-text", hr.Int())) == expected
+    assert sorted((r.key, r.value) for r in world.read("by-column", hr.Int())) == expected
+    assert all("Exchange" in plan for plan in plans), "two endpoints are routed"
+
+
+def test_one_endpoint_needs_no_exchange(world: Any, plans: list[str]) -> None:
+    world.produce(items(10))
+    app = world.app()
+    read(app).filter("value.id > 3").group_by_key().count(store="counts").to_stream().to("counts")
+    world.run(app)
+    assert sum(max(r.value for r in world.read("counts", hr.Long()) if r.key == k) for k in ("k0", "k1", "k4")) == 4
+    assert plans
+    assert not any("Exchange" in plan for plan in plans)
+
+
+def test_two_input_streams_with_expressions_meet_in_one_task(world: Any, plans: list[str]) -> None:
+    world.system.create_stream("other", 2)
+    world.produce(items(20))
+    world.produce(items(20), "other")
+    app = world.app()
+    left = read(app).filter("value.id < 10").map_values("value.id")
+    right = app.stream("other", key=hr.String(), value=hr.Json(ITEM)).filter("value.id >= 10").map_values("value.id")
+    left.merge(right).group_by_key().count(store="counts").to_stream().to("counts")
+    world.run(app)
+    last = {r.key: r.value for r in world.read("counts", hr.Long())}
+    assert last == {f"k{i}": 4 for i in range(5)}
+    assert any("Exchange" in plan for plan in plans)
+
+
+def test_the_serde_follows_the_type_that_spark_gives(world: Any) -> None:
+    world.produce(items(3))
+    app = world.app()
+    rows = read(app)
+    expressions = {
+        "int": ("value.id", hr.Int(), [0, 1, 2]),
+        "bigint": ("cast(value.id as bigint)", hr.Long(), [0, 1, 2]),
+        "double": ("value.id / 2.0D", hr.Double(), [0.0, 0.5, 1.0]),
+        "string": ("value.s", hr.String(), ["1", "2", "3"]),
+        "struct": ("named_struct('a', value.id, 'b', value.s)", hr.Json(), [{"a": i, "b": str(i + 1)} for i in range(3)]),
+    }
+    for name, (expression, _, _) in expressions.items():
+        rows.map_values(expression).to(f"out-{name}")
+    world.run(app)
+    for name, (_, serde, expected) in expressions.items():
+        assert sorted(world.values(f"out-{name}", serde), key=str) == expected, name
+
+
+def test_a_timestamp_expression_sets_the_time_that_windows_go_by(world: Any) -> None:
+    world.produce(items(10))
+    app = world.app()
+    rows = app.stream("in", key=hr.String(), value=hr.Json(ITEM), timestamp="timestamp_seconds(value.at)")
+    windows = rows.filter("value.id >= 0").group_by_key().windowed_by(hr.Tumbling("5 seconds"))
+    windows.count(store="counts").to_stream().to("counts")
+    world.run(app)
+    found = {(r.key.key, r.key.start_us): r.value for r in world.read("counts", hr.Long(), hr.Windowed(hr.String()))}
+    start_us = 1_700_000_000_000_000
+    assert found == {(f"k{i % 5}", start_us + i // 5 * 5_000_000): 1 for i in range(10)}
+
+
+def test_a_timestamp_that_is_null_is_an_error_of_its_record(world: Any) -> None:
+    values = items(6)
+    values[2]["at"] = None
+    world.produce(values)
+    app = world.app(dead_letter_stream="dead")
+    rows = app.stream("in", key=hr.String(), value=hr.Json(ITEM), timestamp="timestamp_seconds(value.at)")
+    rows.filter("value.id >= 0").map_values("value.id").to("out")
+    world.run(app)
+    assert sorted(world.values("out", hr.Int())) == [0, 1, 3, 4, 5]
+    assert [r.value["id"] for r in world.read("dead")] == [2]
+
+
+def test_functions_edited_between_two_runs_in_one_session_are_the_new_ones(world: Any) -> None:
+    def run(step: int) -> None:
+        app = world.app()
+        read(app).map_values(lambda r: r.value["id"] + step, value=hr.Json()).to("out")
+        world.run(app)
+
+    world.produce(items(2))
+    run(100)
+    world.produce(items(2))
+    run(200)
+    assert sorted(world.values("out")) == [100, 101, 200, 201]
+
+
+# --- transform ------------------------------------------------------------------------------------------------------
+
+
+def test_transform_may_explode_and_join_with_a_static_table(world: Any, spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    world.produce(items(6))
+    app = world.app()
+    names = app.spark.createDataFrame([(0, "even"), (1, "odd")], "parity int, name string")
+
+    def named(df: Any) -> Any:
+        doubled = df.withColumn("part", F.explode(F.sequence(F.lit(0), F.lit(1))))
+        joined = doubled.join(F.broadcast(names), doubled["value.id"] % 2 == names["parity"])
+        return joined.select("_at", "key", F.concat("name", F.lit("-"), F.col("part").cast("string")).alias("value"))
+
+    read(app).transform(named).to("out")
+    world.run(app)
+    assert sorted(world.values("out", hr.String())) == sorted(["even-0", "even-1", "odd-0", "odd-1"] * 3)
+
+
+@pytest.mark.parametrize(
+    ("wide", "named"),
+    [
+        (lambda df: df.orderBy("offset"), "a sort"),
+        (lambda df: df.limit(3), "a limit"),
+        (lambda df: df.repartition(3), "an exchange"),
+        (lambda df: df.groupBy("_at", "key", "value").count(), "an aggregation"),
+        (lambda df: df.select("key", "value"), "_at"),
+    ],
+    ids=["sort", "limit", "exchange", "aggregate", "without _at"],
+)
+def test_a_transform_that_does_not_work_row_by_row_is_refused(world: Any, wide: Any, named: str) -> None:
+    world.produce(items(1))
+    app = world.app()
+    read(app).transform(wide).to("out")
+    with pytest.raises(TopologyError, match=named):
+        world.run(app)
+    assert [stream.name for stream in world.system.streams()] == ["in"]
+
+
+def test_an_expression_that_spark_does_not_understand_names_operator_and_text(world: Any) -> None:
+    app = world.app()
+    read(app).filter("value.nope > 1").to("out")
+    with pytest.raises(TopologyError, match=r"'value.nope > 1' cannot be understood by Spark") as caught:
+        world.run(app)
+    assert "org.apache" not in str(caught.value)
