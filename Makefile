@@ -46,7 +46,7 @@ bench: java venv-dev
 	done
 
 soak: java venv-dev
-	$(VENV)/bin/python bench/soak.py
+	$(VENV)/bin/python scripts/soak.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -67,7 +67,7 @@ def test_records_that_fail_are_counted_and_the_first_is_named(app: hr.App) -> No
     assert len(found) == 3
     (note,) = found.notes
     assert note.startswith("1 record failed; the first one, of stream 'sales' partition")
-    assert note.endswith("ZeroDivisionError: float division by zero") or "ZeroDivisionError" in note
+    assert note.endswith("ZeroDivisionError: float division by zero")
 
 
 def test_a_start_at_the_end_and_configuration_for_parts_do_not_matter(place: Path, monkeypatch: Any) -> None:

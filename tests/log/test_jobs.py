@@ -126,7 +126,17 @@ class TestHolding:
         store = system.job_store("app", lambda protocol, step: seen.append((protocol, step)))
         epoch = store.acquire(this_process("r", now()), now())
         store.commit_round(round_commit(system.root, epoch, 1, [], None))
-        assert seen == [("start", 1), ("start", 3), ("log", 9), ("log", 10), ("log", 11), ("log", 12)]
+        assert seen == [("start", 1), ("start", 2), ("start", 3), ("log", 9), ("log", 10), ("log", 11), ("log", 12)]
+
+    def test_holding_keeps_others_out_and_is_refused_to_a_former_driver(self, system: LogSystem) -> None:
+        store = system.job_store("app")
+        epoch = store.acquire(this_process("r", now()), now())
+        with store.holding(epoch):
+            pass
+        store.release(epoch)
+        store.acquire(this_process("another", now()), now())
+        with pytest.raises(FencedError), store.holding(epoch):
+            raise AssertionError("a former driver was let in")
 
 
 class TestRounds:

@@ -114,17 +114,3 @@ def test_an_aggregate_is_a_table_too() -> None:
         d.send("in", "b", 0)
         d.run()
         assert [(r.key, r.value) for r in d.read("out")] == [("b", "2 times")]
-
-
-def test_tables_come_before_streams_at_equal_times() -> None:
-    app = hr.App("first")
-    order: list[str] = []
-    table = app.table("prices", key=hr.String(), value=hr.Long(), store="t")
-    app.stream("a-orders", key=hr.String(), value=hr.Long()).peek(lambda r: order.append(f"order {r.value}")).to("out")
-    table.to_stream().peek(lambda r: order.append(f"price {r.value}")).to("prices-out")
-    with Driver(app) as d:
-        d.send("a-orders", "k", 1, at=5)
-        d.send("prices", "k", 2, at=5)
-        d.run()
-        assert {r.value for r in d.read("prices-out")} == {2}
-    assert sorted(order) == ["order 1", "price 2"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -144,7 +143,7 @@ def test_without_a_directory_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def _made_in(place: Path) -> Any:
-    def mkdtemp(prefix: str, dir: Path | None) -> str:  # noqa: A002 - as tempfile names it
+    def mkdtemp(prefix: str, **_: Any) -> str:
         folder = place / f"{prefix}1"
         folder.mkdir()
         return str(folder)
@@ -158,7 +157,7 @@ def test_a_small_memory_disk_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 
     asked: list[Any] = []
     monkeypatch.setattr(places.shutil, "disk_usage", lambda place: Usage)
-    monkeypatch.setattr(places.tempfile, "mkdtemp", lambda prefix, dir: asked.append(dir) or "/nowhere")
+    monkeypatch.setattr(places.tempfile, "mkdtemp", lambda **given: asked.append(given["dir"]) or "/nowhere")
     places.new_folder()
     assert asked == [None]
 
@@ -233,7 +232,7 @@ def test_a_timer_that_is_always_due_does_not_hang(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="module")
-def modules_loaded() -> Iterator[set[str]]:
+def modules_loaded() -> set[str]:
     code = (
         "import sys, headrace as hr\n"
         "app = hr.App('a'); app.stream('in').to('out')\n"
@@ -242,7 +241,7 @@ def modules_loaded() -> Iterator[set[str]]:
         "print(' '.join(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    yield set(done.stdout.split())
+    return set(done.stdout.split())
 
 
 def test_no_jvm_where_no_expression_needs_it(modules_loaded: set[str]) -> None:

@@ -78,19 +78,25 @@ _stream = typer.Typer(help="Streams: create, list, describe, produce, consume, d
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
 _state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
 
-application.command("run", epilog=run.EXAMPLES)(run.run)
-application.command("status", epilog=jobs.STATUS_EXAMPLES)(jobs.status)
-application.command("describe", epilog=describe.EXAMPLES)(describe.describe)
-application.command("tasks", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
-_checkpoint.command("list", epilog=checkpoints.EXAMPLES)(checkpoints.list_checkpoints)
-_stream.command("create", epilog=streams.CREATE_EXAMPLES)(streams.create)
-_stream.command("list", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
-_stream.command("describe", epilog=streams.DESCRIBE_EXAMPLES)(streams.describe)
-_stream.command("produce", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)
-_stream.command("consume", epilog=streams.CONSUME_EXAMPLES)(streams.consume)
-_stream.command("delete", epilog=streams.DELETE_EXAMPLES)(streams.delete)
-_state.command("get", epilog=states.GET_EXAMPLES)(states.get)
-_state.command("dump", epilog=states.DUMP_EXAMPLES)(states.dump)
+application.command("run", short_help="Run an application on Spark.", epilog=run.EXAMPLES)(run.run)
+application.command("status", short_help="Show where a job stands, while it runs and after.", epilog=jobs.STATUS_EXAMPLES)(
+    jobs.status
+)
+application.command("describe", short_help="Show an application's topology.", epilog=describe.EXAMPLES)(describe.describe)
+application.command("tasks", short_help="Show the tasks, their containers and inputs.", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
+_checkpoint.command("list", short_help="Show what each task has committed.", epilog=checkpoints.EXAMPLES)(
+    checkpoints.list_checkpoints
+)
+_stream.command("create", short_help="Create a stream.", epilog=streams.CREATE_EXAMPLES)(streams.create)
+_stream.command("list", short_help="List all streams.", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
+_stream.command("describe", short_help="Show a stream's partitions and their ends.", epilog=streams.DESCRIBE_EXAMPLES)(
+    streams.describe
+)
+_stream.command("produce", short_help="Append records from JSON lines.", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)
+_stream.command("consume", short_help="Print records as JSON lines.", epilog=streams.CONSUME_EXAMPLES)(streams.consume)
+_stream.command("delete", short_help="Delete a stream and its records.", epilog=streams.DELETE_EXAMPLES)(streams.delete)
+_state.command("get", short_help="Read a store by key.", epilog=states.GET_EXAMPLES)(states.get)
+_state.command("dump", short_help="Write a store to a Parquet file.", epilog=states.DUMP_EXAMPLES)(states.dump)
 application.add_typer(_checkpoint, name="checkpoint")
 application.add_typer(_stream, name="stream")
 application.add_typer(_state, name="state")

@@ -148,11 +148,11 @@ class App:
         return self.wiring().start(self, **options)
 
     def preview(self, n: int = 20) -> Any:
-        """The first `n` records of a bounded read of the inputs, as a DataFrame; nothing is committed."""
+        """What each output gets of the first `n` records of each input, as a small table; nothing is committed."""
         return self.wiring().preview(self, n)
 
     def state(self, name: str) -> Any:
-        """The state of the store `name` as committed; `to_df()` gives a DataFrame."""
+        """The state of the store `name` as committed: `get(key)`, `to_df()` (pandas), `to_arrow()`."""
         return self.wiring().open_state(self, name)
 
     @property

@@ -270,7 +270,7 @@ class KStream:
         self.app.builder.add("to", sink)
 
     def preview(self, n: int = 20) -> Any:
-        """The first `n` records of a bounded read, as a DataFrame; nothing is committed."""
+        """What comes of the first `n` records of each input, as a small table; nothing is committed."""
         return self.app.wiring().preview(self, n)
 
     def print_schema(self) -> None:

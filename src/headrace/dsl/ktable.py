@@ -70,7 +70,7 @@ class KTable:
             self.to_stream().to(name, key=key, value=value, headers=headers)
 
     def preview(self, n: int = 20) -> Any:
-        """The first `n` updates of a bounded read, as a DataFrame; nothing is committed."""
+        """The updates that come of the first `n` records of each input, as a small table; nothing is committed."""
         return self.app.wiring().preview(self, n)
 
     def print_schema(self) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from headrace.core.planning import OffsetRange, ranges_of, spark_tasks_of
 from headrace.core.sub_topologies import SubTopology
 from headrace.core.watermarks import joined_reports, task_watermark
-from headrace.errors import HeadraceError, RecordError, RoundFailedError
+from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
 from headrace.model.job_model import SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -27,7 +27,6 @@ from headrace.model.topology import SourceKind
 from headrace.ports import Chunk, ContainerWork, Engine, RoundCommit
 from headrace.runtime.plan import (
     ContainerPlan,
-    Failure,
     InputRange,
     KnownFailure,
     Program,
@@ -36,6 +35,7 @@ from headrace.runtime.plan import (
     decoded_summary,
     encoded,
 )
+from headrace.runtime.reported_errors import error_of, record_error
 from headrace.runtime.steps import reached
 
 
@@ -216,6 +216,7 @@ class Rounds:
         ranges: Mapping[SSP, OffsetRange],
         watermarks: Mapping[TaskName, int | None],
         now_us: int,
+        staging: Path | None = None,
     ) -> bytes:
         container = next(container for container in self.model.containers if container.lane == lane)
         number = {ssp: i for i, ssp in enumerate(ssps)}
@@ -236,7 +237,7 @@ class Rounds:
             local_store_dir=self._place.local_store_dir,
             state_uri=self._place.state_uri,
             log_root=self._place.log_root,
-            stop_flag=str(self.staging_of(round_id) / "stopped"),
+            stop_flag=str((staging or self.staging_of(round_id)) / "stopped"),
             known_failures=[
                 KnownFailure(number[ssp], offset, kind, message)
                 for ssp, offset, kind, message in self.known_failures
@@ -246,7 +247,12 @@ class Rounds:
         return encoded(plan)
 
     def probe_payload(self, planned: PlannedRound, piece: OffsetRange) -> bytes:
-        """A payload that reads nothing but `piece`, for the search for a record that fails in the engine."""
+        """A payload that reads nothing but `piece`, for the search for a record that fails in the engine.
+
+        It has a folder of its own: the round is given up, and the flag in its folder says so to whoever still reads.
+        """
+        staging = self.staging_of(planned.id) / "probes"
+        staging.mkdir(parents=True, exist_ok=True)
         lane = min(planned.lanes)
         ranges = {piece.ssp: piece}
         watermarks = dict.fromkeys((task.name for task in self.tasks), None)
@@ -255,7 +261,8 @@ class Rounds:
             for container in self.model.containers
             if any(ssp.whole == piece.ssp for task in container.tasks for ssp in task.ssps)
         )
-        return self._payload(owner if owner in planned.lanes else lane, planned.id, planned.ssps, ranges, watermarks, 0)
+        lane = owner if owner in planned.lanes else lane
+        return self._payload(lane, planned.id, planned.ssps, ranges, watermarks, 0, staging)
 
     def _input_range(self, piece: OffsetRange, number: int) -> InputRange:
         chunks = self._system.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end)
@@ -354,8 +361,9 @@ class Rounds:
         )
 
     def read_again(self) -> None:
-        """After a failure: what is committed is what counts."""
-        stored = self._store.checkpoints()
+        """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
+        with self._store.holding(self._epoch):
+            stored = self._store.checkpoints()
         self.checkpoints.update({task.name: stored[task.name] for task in self.tasks if task.name in stored})
 
 
@@ -370,41 +378,3 @@ def _task_plan(
         checkpoint.event_timer_us,
         checkpoint.wall_timer_us,
     )
-
-
-def record_error(failure: Failure) -> RecordError:
-    where = f"{failure.stream}, partition {failure.partition}, offset {failure.offset}"
-    if failure.offset < 0:
-        where = f"a timer of a task that reads {failure.stream}"
-    return RecordError(
-        f"a record could not be processed: {where}\n  in {failure.operator}: {failure.error_class}: {failure.message}",
-        "nothing of this round was committed; mend the function or the data, or set `dead_letter_stream` so that such "
-        "records are put aside and the job goes on",
-        stream=failure.stream,
-        partition=failure.partition,
-        offset=failure.offset,
-        error_class=failure.error_class,
-        error_message=failure.message,
-        user_traceback=failure.traceback,
-    )
-
-
-def error_of(text: str) -> HeadraceError:
-    """The error that a container reported as text: `Class|message|hint|traceback`, as `worker_error` made it."""
-    from headrace import errors
-
-    name, message, hint, trace = msgspec.json.decode(text, type=tuple[str, str, str | None, str])
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, HeadraceError) and kind is not RecordError:
-        return kind(message, hint)
-    return RoundFailedError(f"{trace.rstrip()}\n\na container failed: {name}: {message}", hint)
-
-
-def worker_error(error: BaseException) -> str:
-    """An error of a container as text that `error_of` reads; no pickle of what others may write."""
-    import traceback
-
-    hint = getattr(error, "hint", None)
-    message = getattr(error, "message", None) or str(error)
-    trace = "".join(traceback.format_exception(error))
-    return msgspec.json.encode((type(error).__name__, message, hint, trace)).decode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -79,7 +80,8 @@ def _act(trap: _Trap) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread, or it would run on until the one that gets the signal has stopped them all.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "exit":
             os._exit(3)
         case _:

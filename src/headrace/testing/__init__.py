@@ -6,7 +6,7 @@
 >>> app.stream("words", key=hr.String(), value=hr.String()).map_values(lambda r: r.value.upper(), value=hr.String()).to("LOUD")
 >>> with Driver(app) as d:
 ...     d.send("words", "a", "hello")
-...     d.run()
+...     rounds = d.run()
 ...     [record.value for record in d.read("LOUD")]
 ['HELLO']
 """

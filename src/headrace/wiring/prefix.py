@@ -59,8 +59,8 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
                 cuts[piece.ssp] = offset
                 break
             yield from _typed(plan, source, piece.ssp, offset, batch, known, rejects)
-    if rejects or cuts:
-        _note(plan, endpoint, Noted(rejects, cuts))
+    # Always: an attempt before this one may have noted where it was cut short, which is not where this one stopped.
+    _note(plan, endpoint, Noted(rejects, cuts))
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
@@ -123,8 +123,8 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
     return data.cast(pa.string()), failures
 
 
-def _note(plan: ContainerPlan, endpoint: int, noted: Noted) -> None:
-    """One file per endpoint and lane; a second attempt writes the same, so the rename may happen twice."""
+def _note(plan: ContainerPlan, endpoint: int | str, noted: Noted) -> None:
+    """One file per endpoint and lane; a second attempt writes it again."""
     folder = Path(plan.stop_flag).parent
     path = folder / f"noted-{endpoint}-{plan.lane}.json"
     temporary = folder / f"{path.name}.{os.getpid()}"
@@ -146,25 +146,41 @@ class NotedRejects:
 
     def _read(self) -> Iterator[Noted]:
         folder = Path(self._plan.stop_flag).parent
-        for endpoint in range(len(self._program.endpoints)):
-            path = folder / f"noted-{endpoint}-{self._plan.lane}.json"
-            if path.exists():
-                yield _NOTED.decode(path.read_bytes())
+        # Of all lanes: containers of one Spark task take up its rows together, and each picks what is of its own SSPs.
+        for path in sorted(folder.glob("noted-*.json")):
+            yield _NOTED.decode(path.read_bytes())
 
 
 def prepared_rows(
     payload: bytes, program: Program, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[int, int, Rows]]:
-    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes."""
+    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes.
+
+    Rows whose time expression gave null do not come: they are noted, to be rejected.
+    """
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
     single = len(chained) == 1
+    timeless: list[Reject] = []
     for batch in batches:
+        if batch.column("timestamp_us").null_count:
+            timeless.extend(_timeless(batch, program, chained))
+            batch = batch.filter(batch.column("timestamp_us").is_valid())
         endpoints = batch.column("endpoint").to_numpy()
         ssps = batch.column("ssp").to_numpy()
         for start, stop in _runs(endpoints, ssps):
             column = int(endpoints[start])
             endpoint = chained[0] if single else column
             yield endpoint, int(ssps[start]), _rows(batch.slice(start, stop - start), program, endpoint, column)
+    if timeless:
+        _note(decoded_plan(payload), "timeless", Noted(timeless, {}))
+
+
+def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> Iterator[Reject]:
+    """A reject for each row without a time."""
+    rows = batch.filter(batch.column("timestamp_us").is_null())
+    for endpoint, ssp, offset in zip(*(rows.column(c).to_pylist() for c in ("endpoint", "ssp", "offset")), strict=True):
+        source = program.endpoints[chained[0] if len(chained) == 1 else endpoint].source
+        yield Reject(ssp, offset, source, "ValueError", "the timestamp expression gave null for this record")
 
 
 def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,7 @@ from headrace.ports import Chunk
 from headrace.runtime import container
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, Summary, TaskPlan, decoded_plan, encoded
-from headrace.runtime.rounds import worker_error
+from headrace.runtime.reported_errors import worker_error
 from headrace.runtime.rows import Rows
 from headrace.runtime.state_files import StateFiles, task_folder_of
 from headrace.runtime.steps import reached

@@ -198,6 +198,7 @@ class _Opening:
         """A new generation, made of the head's files one after the other; the old ones are removed."""
         if self._environment is not None:
             environments.give_back(self._environment)
+            self._environment = None  # it is about to be removed: whatever fails from here on, there is nothing to close
         environments.close_others(self._place, None)
         self._remove_generations(kept=None)
         started, entries = time.monotonic(), 0

@@ -97,15 +97,17 @@ def _rank(value: Any) -> tuple[str, Any]:
 
 
 def _distinct(field: str) -> Callable[[Any], list[Any]]:
-    return lambda groups: [
-        [value for value in values if value is not None] for values in groups[f"{field}_distinct"].to_pylist()
-    ]
+    return lambda groups: [_union([], values) for values in groups[f"{field}_distinct"].to_pylist()]
 
 
 def _union(a: list[Any], b: list[Any]) -> list[Any]:
-    known = set(map(_hashable, a))
-    return a + [value for value in b if _hashable(value) not in known]
+    """`a` and what else is in `b`, each once as Python compares: 0.0 and -0.0 are one to it, and two to Arrow."""
+    known = {_hashable(value): value for value in a}
+    for value in b:
+        if value is not None:
+            known.setdefault(_hashable(value), value)
+    return list(known.values())
 
 
 def _hashable(value: Any) -> Any:
-    return value if not isinstance(value, (list, dict)) else repr(value)
+    return value if value == value else "not a number"  # which equals nothing, itself included

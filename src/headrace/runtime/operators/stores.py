@@ -29,6 +29,8 @@ class _Store:
         self._spec = spec
         self._task_run = task_run
         self._current = current
+        self._last_key: bytes | None = None
+        self._prefix = b""
 
     def _key(self) -> bytes:
         key = self._current()[0]
@@ -42,7 +44,10 @@ class _Store:
     def _layout(self, sub: bytes) -> bytes:
         if len(sub) > SUB_KEY_BYTES_MAX:
             raise StateError(f"store {self.name!r}: a sub-key of {len(sub)} bytes, at most {SUB_KEY_BYTES_MAX} are allowed")
-        return state_key(self._key(), sub)
+        key = self._key()
+        if key is not self._last_key:  # several accesses for one record are the rule, and hashing is most of their cost
+            self._last_key, self._prefix = key, state_key(key)
+        return self._prefix + sub
 
     def _database(self) -> Any:
         return self._task_run().database(self.name)

@@ -1,0 +1,79 @@
+"""The life of a job in one process: what ends it ends all of it, is said by `wait`, and lets the next one start at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from chaos.child import Run, application
+from chaos.killing import Producer
+from headrace import wiring
+from headrace.errors import RoundFailedError, WaitTimeoutError
+from headrace.runtime import job as jobs
+from headrace.runtime import steps
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.worker import run_container
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    producer = Producer(tmp_path / "data", 1)
+    producer.produce(100)
+    producer.close()
+    return Run("job", str(tmp_path / "data"), str(tmp_path / "stores"), str(tmp_path / "report"))
+
+
+def started(run: Run, until: str | None = "caught-up", **keys: Any) -> Any:
+    changed = Run(run.name, run.log, run.stores, run.report, keys=keys)
+    return wiring.start(application(changed), until, engine=InlineEngine(run_container))
+
+
+def test_a_start_that_fails_gives_the_application_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 13):
+        monkeypatch.setattr(steps, "_traps", [steps._Trap("raise", "start", step, 1, None)])
+        with pytest.raises(steps.StepReached):
+            started(run)
+    monkeypatch.setattr(steps, "_traps", None)
+    started(run).wait(60)
+
+
+def test_a_round_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "FAILURES_MAX", 2)
+    traps = [steps._Trap("raise", "log", 4, count, None) for count in range(1, 50)]
+    monkeypatch.setattr(steps, "_traps", traps)
+    job = started(run)
+    with pytest.raises(RoundFailedError, match="failed 2 times"):
+        job.wait(60)
+    assert not job.is_running
+    assert not [thread for thread in job._threads if thread.is_alive()]
+    monkeypatch.setattr(steps, "_traps", None)
+    started(run).wait(60)
+
+
+def test_a_round_that_fails_once_is_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_traps", [steps._Trap("raise", "log", step, 1, None) for step in range(2, 9)])
+    started(run).wait(60)
+
+
+def test_a_job_that_waits_stops_though_its_trigger_is_an_hour(run: Run) -> None:
+    job = started(run, until=None, trigger_interval_ms=3_600_000)
+    with pytest.raises(WaitTimeoutError):
+        job.wait(0.5)
+    job.stop(20)
+    job.wait(0)
+    assert not job.is_running
+
+
+def test_the_second_driver_in_one_process_is_refused(run: Run) -> None:
+    job = started(run, until=None)
+    with pytest.raises(hr.JobHeldError):
+        started(run)
+    job.stop(20)
+    started(run).wait(60)

@@ -1,0 +1,45 @@
+"""The driver with Spark expressions: one shared session, and the same results as with functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.testing import Driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+class Alarm(hr.Processor[str, Any, str, Any]):
+    def init(self, context: Any) -> None:
+        self.context = context
+
+    def process(self, record: hr.Record) -> None:
+        self.context.timer("t", at=record.timestamp_us + 10)
+
+    def on_timer(self, timer: Any) -> None:
+        self.context.forward(value=f"{timer.key} at {timer.timestamp_us}")
+
+
+def test_expressions_run_in_one_shared_session() -> None:
+    sessions = []
+    for number in (1, 2):
+        app = hr.App(f"shared-{number}", dead_letter_stream="dead")
+        rows = app.stream("in", key=hr.String(), value=hr.Json("a int, b string")).filter("value.a > 1")
+        rows.select_key("value.b").group_by_key().count(store="counts").to("counts-out")
+        rows.process(Alarm, name="p", value=hr.String()).to("alarms")  # its keys come out of Spark's engine
+        with Driver(app, partitions=2) as d:
+            d.send("in", b"k", b"no json", at=0, raw=True)
+            for i in range(6):
+                d.send("in", "k", {"a": i, "b": "odd" if i % 2 else "even"}, at=i, partition=0)
+            d.run()
+            assert d.store("counts").all() == {"odd": 2, "even": 2}
+            assert {r.key: r.value for r in d.read("counts-out")} == {"odd": 2, "even": 2}
+            assert [r.value for r in d.read("dead")] == [b"no json"]
+            d.send("in", "j", {"a": 9, "b": "late"}, at=20, partition=0)
+            d.run()
+            assert [r.value for r in d.read("alarms")] == ["k at 15"]
+        sessions.append(app.spark.sparkContext.applicationId)
+    assert len(set(sessions)) == 1
