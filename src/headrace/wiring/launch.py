@@ -98,6 +98,9 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
         files = StateFiles(state_uri)
         garbage = StateGarbage(files, app.name, config.keep_state_versions)
         garbage.collect_orphans(plan.checkpoints.values(), store.holding(epoch))
+        for sub in plan.subs:  # what a first commit replaces are the files of these
+            tasks = plan.model.sub_topology(sub.name).tasks
+            garbage.committed(sub.name, [plan.checkpoints[task.name] for task in tasks])
         staging = root / "staging" / app.name
         _remove_staged_before(staging, epoch)
         log_garbage = LogGarbage(system)
