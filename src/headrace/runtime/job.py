@@ -193,10 +193,21 @@ class Job:
                     continue
                 failures = 0 if self._try(rounds, planned, failures) else failures + 1
         except BaseException as error:
-            self._fail(error)
+            self._fail(self._explained(error))
         finally:
             self._done[name].set()
             self.wake()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """`error`, or that another driver took over: that one may have removed what this one looks for."""
+        try:
+            with self._store.holding(self.plan.epoch):
+                return error
+        except FencedError as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except Exception:  # the store cannot be asked; what ended the job is what there is to say
+            return error
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
         limit = self._targets if not self._upstream[rounds.sub.name] else None
