@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.accumulators import accumulators_of
 from headrace.core.key_layout import split_state_key
 from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
 from headrace.model.checkpoint import Head
 from headrace.runtime.operators.expiry import TIME_BYTES, time_from
-from headrace.runtime.operators.named import accumulators_of
 from headrace.runtime.plan import Program
 from headrace.runtime.state_batches import db_of, merged
 from headrace.runtime.state_files import StateFiles

@@ -145,7 +145,7 @@ def _split(text: str) -> list[str]:
 
 
 def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
-    from headrace.runtime.operators.named import accumulators_of
+    from headrace.core.accumulators import accumulators_of
 
     states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
     return {name: accumulator.result(state) for name, accumulator, state in states}

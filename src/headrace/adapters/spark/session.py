@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.spark.quiet import start_gateway
 from headrace.errors import NotSupportedError
 from headrace.setup_check import checked_java
 
@@ -72,8 +73,10 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
         "spark.ui.retainedStages": "100",
         "spark.sql.shuffle.partitions": str(cores),
     }
+    chosen = {**ours, **SESSION_SETTINGS, **settings}
+    start_gateway(chosen)
     builder = SparkSession.builder
-    for name, value in {**ours, **SESSION_SETTINGS, **settings}.items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     return _configured(builder.getOrCreate())
 

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.accumulators import Accumulator, accumulators_of
 from headrace.model import topology as t
 from headrace.runtime.operators.base import Context, Operator
 from headrace.runtime.operators.expiry import Expiry
 from headrace.runtime.operators.fields import field_arrays
-from headrace.runtime.operators.named import Accumulator, accumulators_of
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
 
