@@ -101,3 +101,10 @@ def test_modules_beside_the_file_can_be_imported(tmp_path: Path, monkeypatch: py
 def test_the_toml_beside_the_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "headrace.toml").write_text("max_round_ms = 1234\n")
     assert wiring.config_of(load_app(written(tmp_path, ONE))).max_round_ms == 1234
+
+
+def test_a_file_that_runs_its_application_while_it_is_loaded_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "eager.py"
+    file.write_text('import headrace as hr\napp = hr.App("eager")\napp.stream("in").to("out")\napp.run()\n')
+    with pytest.raises(AppLoadError, match="runs its application while it is loaded"):
+        load_app(str(file))

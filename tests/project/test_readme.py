@@ -21,6 +21,15 @@ def test_the_readme_has_code() -> None:
 @pytest.mark.spark
 def test_the_first_job_runs_and_prints_its_results(tmp_path: Path) -> None:
     done = run_block(BLOCKS[0], tmp_path)
+    again = subprocess.run(
+        [sys.executable, "-c", "from headrace.cli import main; main()", "describe", "block.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert again.returncode == 0 and "by-carrier" in again.stdout, again.stderr
     lines = sorted(line.split(" ")[0] for line in done.stdout.splitlines())
     assert lines == ["B6", "UA"], done.stdout + done.stderr
     assert "{'flights': 2, 'mean_delay': 3.0}" in done.stdout

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.config import Config, load_config
-from headrace.errors import ConfigError
+from headrace.errors import AppLoadError, ConfigError
 
 if TYPE_CHECKING:
     from headrace.adapters.log.system import LogSystem
@@ -26,6 +27,19 @@ def open_system(url: str, *, create: bool = True) -> LogSystem:
     system = importlib.import_module("headrace.adapters.log.system")
     opened: LogSystem = system.open_system(url, create=create)
     return opened
+
+
+_declaring: list[Path] = []  # files that are being loaded for what they declare
+
+
+@contextmanager
+def only_declaring(path: Path) -> Iterator[None]:
+    """While the context is open no application may be started: `path` is loaded to look at, or to be run later."""
+    _declaring.append(path)
+    try:
+        yield
+    finally:
+        _declaring.pop()
 
 
 def config_of(app: Any, overrides: Sequence[str] = (), app_dir: Path | None = None) -> Config:
@@ -43,6 +57,11 @@ def start(
     log: Callable[[str], None] | None = None,
 ) -> Job:
     """Start an application; see `runtime.job.Job`."""
+    if _declaring:
+        raise AppLoadError(
+            f"{_declaring[-1].name} runs its application while it is loaded, and a command only wants to know it",
+            'put what runs under `if __name__ == "__main__":`',
+        )
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
     launch = importlib.import_module("headrace.wiring.launch")

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from headrace import wiring
 from headrace.config import load_config
 from headrace.dsl.app import App
 from headrace.errors import AppLoadError, HeadraceError
@@ -76,7 +77,8 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        with wiring.only_declaring(path):
+            spec.loader.exec_module(module)
     except HeadraceError as error:
         sys.modules.pop(module_name, None)
         if line := _line_in(error.__traceback__, path):

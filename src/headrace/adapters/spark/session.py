@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -96,6 +97,8 @@ def taken(given: Any) -> Any:
 
 
 def _configured(session: Any) -> Any:
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they print Java's stack beside the exception that is raised
     for name, value in SESSION_SETTINGS.items():
         session.conf.set(name, value)
     return session
