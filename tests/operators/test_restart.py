@@ -102,3 +102,38 @@ def test_watermarks_carry_on(tmp_path: Path) -> None:
         d.send("in", "k", 1, at=0)
         d.run()
         assert d.counters["late_records"] == 1
+
+
+def test_an_input_that_was_deleted_and_made_anew_is_refused(tmp_path: Path) -> None:
+    def counting() -> hr.App:
+        app = hr.App("anew")
+        app.stream("in", key=hr.String()).group_by_key().count(store="c").to_stream().to("out")
+        return app
+
+    with Driver(counting(), directory=tmp_path) as d:
+        d.send("in", "a", b"1")
+        d.run()
+    folder = next(path.parent for path in tmp_path.rglob("catalog.sqlite"))
+    with hr.open_system(f"log:{folder}") as log:
+        log.delete_stream("in")
+        log.create_stream("in", 1)
+    with pytest.raises(hr.IncompatibleChangeError, match="deleted and made anew"), Driver(counting(), directory=tmp_path) as d:
+        d.run()
+
+
+def test_a_store_that_was_taken_out_cannot_come_back_with_a_hole_in_it(tmp_path: Path) -> None:
+    def app_with(keyed: bool) -> hr.App:
+        app = hr.App("holes")
+        stream = app.stream("in", key=hr.String())
+        if keyed:
+            stream.group_by_key().count(store="c").to_stream().to("out")
+        else:
+            stream.to("plain")
+        return app
+
+    for keyed in (True, False, False):
+        with Driver(app_with(keyed), directory=tmp_path) as d:
+            d.send("in", "a", b"1")
+            d.run()
+    with pytest.raises(hr.IncompatibleChangeError, match="missed all records"), Driver(app_with(True), directory=tmp_path) as d:
+        d.run()

@@ -35,12 +35,32 @@ def with_spark_types(store: StoreSpec, key: Serde | None = None, value: Serde | 
     return replace(store, form=form, value=store.value or value)
 
 
+GONE = "gone:"  # before the place and form of a store that the application no longer has
+
+
+def in_use(stores: Mapping[str, str]) -> dict[str, str]:
+    """Of a job model's stores those that its application has."""
+    return {name: form for name, form in stores.items() if not form.startswith(GONE)}
+
+
+def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
+    """The stores for the next job model: those of now, and for ever the names of those that were there before."""
+    before = {} if previous is None else previous.stores
+    gone = {name: form if form.startswith(GONE) else GONE + form for name, form in before.items() if name not in stores}
+    return gone | dict(stores)
+
+
 def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now."""
     if previous is None:
         return []
     found: list[str] = []
     for name in sorted(set(previous.stores) & set(stores)):
+        if previous.stores[name].startswith(GONE):
+            found.append(
+                f"store {name!r} was taken out of the application once, and has missed all records since: it cannot go on"
+            )
+            continue
         old_place, _, old_form = previous.stores[name].partition("|")
         new_place, _, new_form = stores[name].partition("|")
         if old_place != new_place:
@@ -57,7 +77,7 @@ def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     """What goes on, but should be said: stores that are gone, and stores that begin empty at the stored positions."""
     if previous is None:
         return []
-    gone = [f"store {name!r} is gone; its state is dropped" for name in sorted(set(previous.stores) - set(stores))]
+    gone = [f"store {name!r} is gone; its state is dropped" for name in sorted(in_use(previous.stores).keys() - set(stores))]
     new = [
         f"store {name!r} is new and begins empty, at the stored positions"
         for name in sorted(set(stores) - set(previous.stores))

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from headrace.config import Config
-from headrace.core.compatibility import check_compatible, notes, store_forms
+from headrace.core.compatibility import check_compatible, notes, remembered, store_forms
 from headrace.core.containers import containers_of, job_model_of
 from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_partition, group_by_system_stream_partition
 from headrace.core.partition_counts import partition_counts_of
@@ -28,6 +30,8 @@ from headrace.model.tasks import TaskName
 from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Topology, Transform
 from headrace.runtime.plan import EndpointSide, Program
 from headrace.runtime.steps import reached
+
+STREAM_IDS = "stream-ids"  # namespace of the metadata store: application to the ids of the streams it reads
 
 GROUPER_NAMES: Mapping[str, Any] = {
     **GROUPERS,
@@ -70,8 +74,9 @@ def planned(
     existing = {stream.name: stream for stream in system.streams()}
     counts = _checked_counts(topology, subs, existing, previous)
     _check_repartition_streams(topology, existing)
+    _check_same_streams(system, topology.application, existing, counts, previous)
     models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
-    model = job_model_of(previous, topology.application, models, counts, forms)
+    model = job_model_of(previous, topology.application, models, counts, remembered(previous, forms))
     config.check_sub_topologies(sub.title for sub in subs)
     for stream, count in sorted((counts | _output_counts(subs, counts, config.dead_letter_stream)).items()):
         if stream not in existing:
@@ -136,6 +141,24 @@ def _check_repartition_streams(topology: Topology, existing: Mapping[str, Any]) 
                     + (f" (it belongs to {owner!r})" if owner else ""),
                     "give the repartition another name, or delete that stream if nobody needs it",
                 )
+
+
+def _check_same_streams(
+    system: Any, application: str, existing: Mapping[str, Any], counts: Mapping[str, int], previous: JobModel | None
+) -> None:
+    """Refuse an input that was deleted and made anew: positions and state are those of the stream that is gone."""
+    stored = system.metadata.get(STREAM_IDS, application)
+    known: dict[str, str] = msgspec.json.decode(stored) if stored is not None and previous is not None else {}
+    now = {stream: existing[stream].id for stream in sorted(counts) if stream in existing}
+    for stream, identity in now.items():
+        if known.get(stream, identity) != identity:
+            raise IncompatibleChangeError(
+                f"input stream {stream!r} was deleted and made anew since application {application!r} last ran: its "
+                "positions and state are of the stream that is gone",
+                "run the application under another name, or in another folder, to begin with the new stream",
+            )
+    if known | now != known or stored is None:
+        system.metadata.put(STREAM_IDS, application, msgspec.json.encode(known | now))
 
 
 def _sub_model(sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int) -> SubTopologyModel:

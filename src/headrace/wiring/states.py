@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from headrace import wiring
 from headrace.config import Config
+from headrace.core.compatibility import in_use
 from headrace.core.hashing import partition_of
 from headrace.core.key_layout import split_state_key, state_key
 from headrace.dsl.windowed import WindowedKey
@@ -157,14 +158,15 @@ class StateView:
                 f"application {self.application!r} has not run on {self._config.system} yet, and has no state there",
                 "run it first, or name the system that it ran on",
             )
-        if self.name not in model.stores:
-            near = difflib.get_close_matches(self.name, model.stores, 1)
-            known = ", ".join(sorted(model.stores)) or "none"
+        stores = in_use(model.stores)
+        if self.name not in stores:
+            near = difflib.get_close_matches(self.name, stores, 1)
+            known = ", ".join(sorted(stores)) or "none"
             raise StateError(
                 f"application {self.application!r} has no store {self.name!r}",
                 f"did you mean {near[0]!r}?" if near else f"its stores are: {known}",
             )
-        form = parsed(model.stores[self.name], self._serdes)
+        form = parsed(stores[self.name], self._serdes)
         tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
         heads = {
             task: checkpoint.head
