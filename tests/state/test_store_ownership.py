@@ -136,7 +136,7 @@ MOUNTS = r"""/dev/vda / ext4 rw 0 0
 server:/home /home nfs4 rw 0 0
 tmpfs /home/user/scratch tmpfs rw 0 0
 share /mnt/with\040space cifs rw 0 0
-host /work 9p rw 0 0
+host /srv 9p rw 0 0
 /dev/vdb /over ext4 rw 0 0
 me@there: /over fuse.sshfs rw 0 0
 """
@@ -150,7 +150,7 @@ me@there: /over fuse.sshfs rw 0 0
         ("/home/user/scratch/stores", "tmpfs"),
         ("/homely", "ext4"),
         ("/mnt/with space/stores", "cifs"),
-        ("/work/stores", "9p"),
+        ("/srv/stores", "9p"),
         ("/over/stores", "fuse.sshfs"),
     ],
 )
