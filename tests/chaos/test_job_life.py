@@ -58,8 +58,12 @@ def test_a_round_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on(
 
 
 def test_a_round_that_fails_once_is_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "_traps", [steps._Trap("raise", "log", step, 1, None) for step in range(2, 9)])
-    started(run).wait(60)
+    traps = [steps._Trap("raise", "log", step, 1, None) for step in range(2, 9)]
+    monkeypatch.setattr(steps, "_traps", traps)
+    job = started(run)
+    job.wait(60)
+    assert all(trap.seen > 1 for trap in traps), "a step was not reached again after it had failed"
+    assert all(sub["lag"] == 0 and sub["round"] > 0 for sub in job.status()["sub_topologies"].values())
 
 
 def test_a_job_that_waits_stops_though_its_trigger_is_an_hour(run: Run) -> None:
