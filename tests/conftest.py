@@ -12,6 +12,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["headrace.testing.kafka_server"]  # one Kafka broker for all tests that need one
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Shared machines are slow at random: a deadline per example would fail tests that are right.

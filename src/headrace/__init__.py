@@ -17,11 +17,15 @@ from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
 from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.schemas.avro import Avro
+from headrace.dsl.schemas.json_schema import JsonSchema
+from headrace.dsl.schemas.protobuf import Protobuf
 from headrace.dsl.serdes import Bytes, Double, Int, Long, String
 from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.dsl.windows import Hopping, Tumbling
 from headrace.errors import (
     AppLoadError,
+    ArtifactError,
     ConfigError,
     FencedError,
     HeadraceError,
@@ -30,8 +34,10 @@ from headrace.errors import (
     JobHeldError,
     NotSupportedError,
     OffsetOutOfRangeError,
+    OutOfRangeError,
     RecordError,
     RecordTooLargeError,
+    RegistryError,
     RoundFailedError,
     SchemaError,
     SerdeError,
@@ -44,6 +50,7 @@ from headrace.errors import (
     WaitTimeoutError,
 )
 from headrace.record import Record
+from headrace.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from headrace import testing
@@ -54,6 +61,8 @@ __version__ = "0.1.0"
 __all__ = [
     "App",
     "AppLoadError",
+    "ArtifactError",
+    "Avro",
     "Bytes",
     "ConfigError",
     "Double",
@@ -65,6 +74,7 @@ __all__ = [
     "InvalidNameError",
     "JobHeldError",
     "Json",
+    "JsonSchema",
     "KGrouped",
     "KStream",
     "KTable",
@@ -72,13 +82,17 @@ __all__ = [
     "Long",
     "NotSupportedError",
     "OffsetOutOfRangeError",
+    "OutOfRangeError",
     "Processor",
+    "Protobuf",
     "Record",
     "RecordError",
     "RecordTooLargeError",
+    "RegistryError",
     "Repartitioned",
     "RoundFailedError",
     "SchemaError",
+    "SchemaRegistry",
     "SerdeError",
     "SetupError",
     "StateError",
@@ -92,6 +106,7 @@ __all__ = [
     "WindowStore",
     "Windowed",
     "WindowedKey",
+    "__version__",
     "batch",
     "count",
     "count_distinct",
@@ -104,6 +119,11 @@ __all__ = [
     "sum",
     "testing",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: what completion offers, without the modules that happen to be loaded."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,7 @@ def _settings(
             yield name, value, "App(...)", False
     for override in overrides:
         name, equals, text = override.partition("=")
-        if not equals:
+        if not equals or not name.strip():
             raise ConfigError(f"--set {override}: expected KEY=VALUE", "for instance --set max_round_ms=5000")
         yield name.strip(), text.strip(), f"--set {name.strip()}", True
 

@@ -104,6 +104,11 @@ class Config(Mapping[str, Any]):
     location_id: str | None = _key(
         None, "Where this process runs, compared as it is to keep tasks where their state is; unset: the host's name."
     )
+    artifact_dir: str | None = _key(
+        None,
+        "Folder of the jars that are fetched at first use, such as Spark's Kafka connector; unset: `headrace/jars` in "
+        "the user's cache folder.",
+    )
     dead_letter_stream: str | None = _key(
         None, "Stream for records that cannot be processed; unset: the first such record stops the job."
     )

@@ -67,6 +67,10 @@ class SetupError(HeadraceError):
     """The machine lacks something that Headrace needs: Java, Python, a folder that can be written."""
 
 
+class ArtifactError(SetupError):
+    """A jar that Headrace needs cannot be fetched, or is not the one that was pinned."""
+
+
 # --- records --------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +107,10 @@ class RecordError(HeadraceError):
     def __str__(self) -> str:
         text = super().__str__()
         return f"{self.user_traceback.rstrip()}\n\n{text}" if self.user_traceback else text
+
+
+class OutOfRangeError(HeadraceError):
+    """A number or a time of a record is beyond what can be kept: 64 bits, a float's range, the years 1 to 9999."""
 
 
 class RecordTooLargeError(HeadraceError):
@@ -153,6 +161,10 @@ class FencedError(HeadraceError):
 
 class RoundFailedError(HeadraceError):
     """A round failed again and again; nothing of it was committed."""
+
+
+class RegistryError(HeadraceError):
+    """A schema registry does not answer, or refuses what it was asked; no record is at fault."""
 
 
 class WaitTimeoutError(HeadraceError, TimeoutError):

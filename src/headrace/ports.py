@@ -1,5 +1,8 @@
 """Owns the protocols between the runtime and the adapters. A port is a contract: what is atomic, what is raised, what is
-unchanged on failure. All implementations of one pass one suite of tests.
+unchanged on failure. All implementations of one pass one suite of tests (`tests/contracts`).
+
+How a round is committed is the adapter's: on the embedded log by the driver, all containers in one transaction; on Kafka
+by each container's worker, in a transaction of its own. The runtime goes one way through both, see `JobStore`.
 
 Arrow tables are pyarrow's; this module only names them. The row shape of records on disk and in flight is
 `RECORD_FIELDS`: key binary, value binary, timestamp_us int64, headers list<struct<name string, value binary>>.
@@ -7,10 +10,9 @@ Arrow tables are pyarrow's; this module only names them. The row shape of record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from headrace.core.planning import OffsetRange
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -18,10 +20,11 @@ from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 
-if TYPE_CHECKING:
-    pass
-
 RECORD_BYTES_MAX = 64 * 1024 * 1024
+
+Terms = Any
+"""What the driver's side of an adapter tells its worker's side, or the other way round: values that msgspec writes as JSON.
+The runtime carries them and never looks inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +36,6 @@ class StreamDescription:
     partitions: int
     id: str
     internal_of: str | None = None
-
-
-Range = OffsetRange
-"""Offsets start <= o < end of one whole partition: what a round plans, and what a system reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive records of one partition inside one data file of the embedded log.
-
-    `file` is relative to the log's folder; the Arrow IPC message lies at [position, position + length); `checksum` is the
-    16 hex digits of its xxh3_64. `base_offset` is the offset of its first record, None before the commit gives it.
-    `max_timestamp_us` is the largest timestamp in it, None if unknown: a look-up by time skips chunks by it.
-    """
-
-    stream: str
-    partition: int
-    records: int
-    file: str
-    position: int
-    length: int
-    checksum: str
-    base_offset: int | None = None
-    max_timestamp_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +51,30 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerCommit:
+    """What one container's worker answered for its share of a round.
+
+    `receipt` is what the worker's side of the adapter gave for it (`WorkerPorts.commit` in `runtime.container`): on the
+    embedded log the chunks that are to be committed, on Kafka which producer committed.
+    """
+
+    lane: int
+    checkpoints: tuple[Checkpoint, ...]
+    receipt: Terms = None
+    state_files: tuple[str, ...] = ()  # absolute paths that must exist
+
+
+@dataclass(frozen=True, slots=True)
 class RoundCommit:
-    """What one round of one sub-topology commits, all or nothing."""
+    """What one round of one sub-topology has done. `bases`: the round that each task's checkpoint must be of before."""
 
     round_id: RoundId
-    checkpoints: tuple[Checkpoint, ...]
-    chunks: tuple[Chunk, ...]
-    state_files: tuple[str, ...] = ()  # absolute paths that must exist
-    spent_startpoints: tuple[str, ...] = ()
-    bases: Mapping[TaskName, RoundId | None] = field(default_factory=dict)  # what each task's checkpoint must be now
+    containers: tuple[ContainerCommit, ...]
+    bases: Mapping[TaskName, RoundId | None] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(checkpoint for container in self.containers for checkpoint in container.checkpoints)
 
 
 class Streams(Protocol):
@@ -91,7 +85,8 @@ class Streams(Protocol):
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
         """Create it; `StreamExistsError` if there is one of that name."""
 
-    def streams(self) -> list[StreamDescription]: ...
+    def streams(self) -> list[StreamDescription]:
+        """All of them, internal ones too, by name. One request: a start asks for this first and once."""
 
     def describe_stream(self, name: str) -> StreamDescription:
         """`StreamNotFoundError`, naming streams that look like it, if there is none."""
@@ -109,71 +104,171 @@ class Streams(Protocol):
 
     def beginning_offsets(self, stream: str) -> dict[int, int]: ...
 
-    def end_offsets(self, stream: str) -> dict[int, int]: ...
+    def end_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition where a reader of committed records comes to an end now (Kafka: the last stable offset)."""
+
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        """Per partition the end of all that was written, what is not committed yet too: `end_offsets` or behind it."""
+
+    def held_back_by(self, stream: str) -> dict[int, str]:
+        """For messages: the partitions whose end lies before the high watermark, and what holds it back (Kafka: the id
+        of the open transaction). Empty where there is no such thing."""
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         """Per partition the first offset whose record is not older; the end where there is none."""
 
 
+class System(Streams, Protocol):
+    """A system as a job's driver sees it."""
+
+    def job_store(self, application: str, reached: Any = ...) -> JobStore:
+        """The application's store; `reached(protocol, step)` is told the numbered steps of protocol.md as they come."""
+
+    def metadata_store(self, application: str) -> MetadataStore: ...
+
+    def range_terms(self, piece: OffsetRange) -> Terms:
+        """Where a worker finds these records by itself (the log: the chunks that hold them); asked for only where no
+        engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
+
+    def collect_garbage(self) -> Sequence[str]:
+        """Delete what was written and that nobody refers to any more, nor ever will; the names. Nothing where the system
+        does that by itself."""
+
+    def close(self) -> None: ...
+
+
 class MetadataStore(Protocol):
-    """Small named values in namespaces: job models, startpoints, requests. Writes are durable when they return."""
+    """Small named values of one application, in namespaces: startpoints, localities, an elasticity factor.
+
+    Anyone reads them, from any process. Nobody writes them from outside: a command leaves a request, and the driver that
+    holds the application takes it up and writes through its `JobStore` (protocol.md 6).
+    """
 
     def get(self, namespace: str, key: str) -> bytes | None: ...
 
-    def put(self, namespace: str, key: str, value: bytes) -> None: ...
+    def all(self, namespace: str) -> dict[str, bytes]:
+        """Every value of the namespace, by key."""
 
-    def put_all(self, namespace: str, values: Mapping[str, bytes]) -> None:
-        """All or nothing."""
+    def request(self, namespace: str, value: bytes) -> str:
+        """Leave a request under an id of its own, durable when this returns."""
 
-    def delete(self, namespace: str, key: str) -> None: ...
-
-    def all(self, namespace: str) -> dict[str, bytes]: ...
+    def requests(self, namespace: str) -> dict[str, bytes]:
+        """The requests that are not done yet, by id, oldest first."""
 
 
 class JobStore(Protocol):
-    """One application's plan and checkpoints in its system. Every write names the epoch and is refused with
-    `FencedError`, changing nothing, if a newer one exists."""
+    """One application's plan and checkpoints in its system.
+
+    The life of a job, in this order:
+
+    1. `acquire` (steps 1 to 5 of "Start"): the epoch is ours, and every attempt of an older one is fenced.
+    2. `job_model`, `checkpoints`: read after that. They may be answered from what `acquire` read: nobody else writes now.
+    3. `commit_job_model` (step 9, and 10 before it returns): the plan, its resolved starts and stream ids, at once.
+    4. Rounds, of several sub-topologies at once, from a thread each. `lanes_to_renew` and `container_terms` when a round is
+       planned; the engine runs the containers; `commit_round` with what all of them answered.
+    5. A round that failed in any way: `recover`, and a new round is planned from what that gives.
+    6. `heartbeat` every 2 s from a thread of its own; `release` at the end.
+
+    Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists.
+    """
+
+    # --- who drives -------------------------------------------------------------------------------------------------
 
     def acquire(self, holder: Holder, now_us: int) -> int:
-        """Take the application and give the new epoch; `JobHeldError` while another holder lives."""
+        """Take the application and give the new epoch, which is in force, and was read back, when this returns: no
+        attempt of an older one can commit any more. `JobHeldError` while another holder lives. Whatever it raises, the
+        application is not held by this driver then."""
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
 
-    def holding(self, epoch: int) -> AbstractContextManager[None]:
-        """A context in which nobody else can take the application, nor commit: keep it short."""
+    def check_epoch(self, epoch: int) -> None:
+        """`FencedError` if a newer epoch exists. What was true before a check that passes, nobody else had changed."""
 
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
 
     def holder(self) -> Holder | None: ...
 
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
     def job_model(self) -> JobModel | None: ...
 
-    def commit_job_model(
-        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]
-    ) -> None:
-        """Make `model` current together with the checkpoints of tasks that have none yet (resolved starts)."""
+    def commit_job_model(self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]) -> None:
+        """Make `model` (its partition counts and stream ids are in it) and the `checkpoints` of all its tasks current,
+        in one transaction, read back. Checkpoints of tasks that it does not have are forgotten. Before this returns the
+        store has recorded the lanes that the model uses, so that a later `acquire` fences them (protocol.md 7)."""
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
-        """Those of the current plan, whether their tasks have committed a round yet or not."""
+        """Those of the current plan, whether their tasks have committed a round yet or not.
+
+        A task that has committed and whose checkpoint is nowhere to be found is a `StorageError`, never left out.
+        """
+
+    # --- rounds -----------------------------------------------------------------------------------------------------
+
+    def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
+        """Lanes that must take part in the next round though there is nothing for them to do: what they committed last
+        would expire (protocol.md 9). Empty where nothing expires."""
+
+    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+        """What the lane's worker needs for this round from the adapter: where to write, how to commit."""
 
     def commit_round(self, commit: RoundCommit) -> None:
-        """Outputs, positions and heads of a whole round in one transaction; `FencedError` if the epoch is not current,
-        `StorageError` if a file that it names is missing; either way nothing is changed."""
+        """Make a round count in which every container answered well; its checkpoints are the tasks' when this returns.
 
-    def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None: ...
+        Where the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the
+        epoch, the job model or a base is not the current one, `StorageError` if a file that it names is missing; then
+        nothing is changed. Where workers commit (Kafka) each has done so before it answered, and this takes note of it.
+        """
+
+    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
+        """After a round that failed: shut out every attempt of earlier rounds of the sub-topology that might still
+        commit, then read the checkpoints of its tasks; `FencedError` if the epoch is not ours any more.
+
+        Where workers commit, some containers of the failed round may have committed and others not: each task's
+        checkpoint says for itself, and the next round builds on each as it is.
+        """
+
+    # --- what goes with it ------------------------------------------------------------------------------------------
+
+    def write_metadata(
+        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
+    ) -> None:
+        """Write these values (None deletes) and drop the requests `done`, all or nothing. See `MetadataStore`."""
+
+    def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
+        """Forget what lies before `offsets` (partition to offset) of a repartition stream; one that is before the
+        beginning changes nothing, and one beyond the end is an `OffsetOutOfRangeError`."""
+
+    def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
+        """For eyes, never for decisions: not tied to an epoch, and it may be lost."""
 
     def status(self) -> dict[str, dict[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
+class InputSlice:
+    """Offsets start <= o < end of one partition, which the round's containers know as SSP number `ssp`."""
+
+    ssp: int
+    stream: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerWork:
-    """One container's share of a round, as bytes that `runtime.container.run` understands, and where it prefers to run."""
+    """One container's share of a round, as bytes that `runtime.container.run` understands, and where it prefers to run.
+
+    `inputs`: what it reads, for an engine that reads in its place.
+    """
 
     lane: int
     payload: bytes
     location: str | None
     records: int
+    inputs: tuple[InputSlice, ...] = ()
 
 
 class EngineFailure(Exception):
@@ -188,18 +283,23 @@ class EngineFailure(Exception):
 
 
 class Engine(Protocol):
-    """Runs the containers of a round: on Spark, or in this process. `program` is a `runtime.plan.Program`."""
+    """Runs the containers of a round: on Spark, or in this process. `program` is a `runtime.plan.Program`.
+
+    `reads`: it reads the round's ranges itself, and gives the rows to the containers; else their workers do.
+    """
 
     slots: int
+    reads: bool
 
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
     ) -> list[bytes]:
         """Run each inner sequence as one Spark task; the summaries, one per container, in any order. Raises
-        `EngineFailure` if the job failed or was cancelled."""
+        `EngineFailure` if the job failed or was cancelled: what single containers did by then is for `JobStore.recover`
+        to find out."""
 
-    def probe(self, payload: bytes, program: Any, ssp: int, start: int, end: int) -> EngineFailure | None:
-        """Run nothing but the Column prefix over part of a range; how it failed, or None."""
+    def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
+        """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""
 
     def cancel(self, round_id: str) -> None: ...
 

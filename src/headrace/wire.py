@@ -76,6 +76,7 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     elasticity_factor: int
     partition_counts: dict[str, int]
     stores: dict[str, str]
+    stream_ids: dict[str, str]
     sub_topologies: tuple[_SubTopologyForm, ...]
 
 
@@ -153,6 +154,7 @@ def encode_job_model(model: JobModel) -> bytes:
             elasticity_factor=model.elasticity_factor,
             partition_counts=dict(sorted(model.partition_counts.items())),
             stores=dict(sorted(model.stores.items())),
+            stream_ids=dict(sorted(model.stream_ids.items())),
             sub_topologies=tuple(_sub_topology_form(sub) for sub in model.sub_topologies),
         )
     )
@@ -169,6 +171,7 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             partition_counts=form.partition_counts,
             stores=form.stores,
             elasticity_factor=form.elasticity_factor,
+            stream_ids=form.stream_ids,
         )
     except ValueError as error:
         raise _malformed(what, error) from error

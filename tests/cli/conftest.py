@@ -48,7 +48,7 @@ def headrace(place: Path, monkeypatch: pytest.MonkeyPatch) -> Headrace:
     """Run a command in the folder `place`; `stdin` is its input."""
     monkeypatch.chdir(place)
 
-    def run(*arguments: str, stdin: str | None = None) -> Result:
+    def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(application, list(arguments), input=stdin)
 
     return run
@@ -59,7 +59,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The same in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str, stdin: str | None = None) -> Result:
+    def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(application, list(arguments), input=stdin)
 
     return run

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import headrace as hr
-from headrace.adapters.log.processes import this_process
+from headrace.holders import this_process
 
 Run = Callable[..., Any]
 
@@ -27,6 +29,21 @@ def test_status_needs_only_the_system_and_finds_the_only_application_there(headr
     assert "shop on log:./data: not running" in by_app
     assert headrace("status", "--application", "shop", "--system", "log:./data").stdout == by_app
     assert headrace("status").stdout == by_app
+
+
+COMMANDS = [("status",), ("tasks",), ("checkpoint", "list"), ("state", "get", "per-shop", "shop-1")]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ("state", "dump", "per-shop", "--output")])
+def test_every_command_takes_its_application_in_every_way(headrace: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    whole = [*command, str(tmp_path / "out.parquet")] if command[-1] == "--output" else list(command)
+    ways = [("shop.py",), ("--app", "shop.py:app"), ("--application", "shop", "--system", "log:./data"), ()]
+    ways += [("--application", "shop", "--set", "system=log:data")]
+    found = [headrace(*whole, *way) for way in ways]
+    assert [result.exit_code for result in found] == [0] * len(ways), [result.stderr for result in found]
+    assert len({result.stdout.replace("log:data", "log:./data") for result in found}) == 1
+    assert headrace(*whole, "shop.py", "--app", "shop.py").exit_code == 2
+    assert "--system: expected a URL" in headrace(*whole, "--system", "").stderr
 
 
 def test_status_counts_lag_from_the_committed_positions(fresh: Run, place: Path, tmp_path: Path) -> None:
@@ -50,11 +67,13 @@ def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, 
         store = system.job_store("shop")
         epoch = store.acquire(this_process("run-1", now_us), now_us)
         assert "running: process" in fresh("status").stdout
+        assert "\nrecords, rates and rounds: of this run\n" in fresh("status").stdout
         store.release(epoch)
         silent_us = now_us - 60_000_000
         store.acquire(this_process("run-2", silent_us), silent_us)
         assert "ended without a word" in fresh("status").stdout
         assert json.loads(fresh("status", "--json").stdout)["running"] is False
+        assert "\nrecords, rates and rounds: of the last run\n" in fresh("status").stdout
 
 
 def test_tasks_shows_the_job_model(headrace: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def test_of_several_without_one_named_app_the_names_are_given(tmp_path: Path) ->
     ("text", "expected"),
     [
         ("x = 1\n", "job.py makes no hr.App at its top level"),
-        ("def broken(:\n", "job.py raised SyntaxError when it was imported"),
+        ("x = 1\ndef broken(:\n", "job.py, line 2: invalid syntax"),
+        ("app = (\n", "job.py, line 1: '(' was never closed"),
         ("import nothing_of_that_name\n", "job.py raised ModuleNotFoundError when it was imported"),
         ("raise SystemExit(3)\n", "job.py raised SystemExit when it was imported"),
     ],
@@ -51,6 +53,42 @@ def test_a_file_without_an_app_says_why(tmp_path: Path, text: str, expected: str
     with pytest.raises(AppLoadError) as caught:
         load_app(written(tmp_path, text))
     assert caught.value.message == expected
+
+
+@pytest.mark.parametrize("data", [b"\x00\x01\x02abc", b"x = '\xff'\n"])
+def test_a_binary_file_is_said_to_be_none_of_python(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "job.py").write_bytes(data)
+    with pytest.raises(AppLoadError, match=r"^job\.py is no Python file: "):
+        load_app(str(tmp_path / "job.py"))
+
+
+def test_a_syntax_error_of_another_module_is_shown_where_it_is(tmp_path: Path) -> None:
+    written(tmp_path, "x = (\n", "beside_and_broken.py")
+    with pytest.raises(AppLoadError, match=r"^job\.py raised SyntaxError when it was imported") as caught:
+        load_app(written(tmp_path, "import beside_and_broken\n"))
+    assert "beside_and_broken.py" in caught.value.user_traceback
+
+
+def test_a_folder_is_refused_and_its_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(AppLoadError, match="is a folder, expected a file") as caught:
+        load_app(str(tmp_path))
+    assert caught.value.hint == "give the file that makes the App: FILE.py[:name]"
+    written(tmp_path, ONE)
+    with pytest.raises(AppLoadError, match="is a folder, expected a file") as caught:
+        load_app(str(tmp_path))
+    assert caught.value.hint == "it holds job.py"
+    with pytest.raises(AppLoadError, match="expected the name of a file"):
+        load_app("")
+
+
+def test_what_may_not_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rights are feigned: whoever runs the tests may be allowed to read everything."""
+    file = written(tmp_path, ONE)
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) not in (file, str(tmp_path)))
+    with pytest.raises(AppLoadError, match=r"job\.py cannot be read"):
+        load_app(file)
+    with pytest.raises(AppLoadError, match=r"the folder .* cannot be read"):
+        load_app(str(tmp_path / "other.py"))
 
 
 def test_a_name_that_is_no_app_is_refused(tmp_path: Path) -> None:
@@ -65,7 +103,10 @@ def test_a_missing_file_is_named_and_guessed(tmp_path: Path) -> None:
     written(tmp_path, ONE)
     with pytest.raises(AppLoadError, match="there is no file") as caught:
         load_app(str(tmp_path / "job"))
-    assert "did you mean" in str(caught.value.hint)
+    assert str(caught.value.hint).endswith("job.py?")
+    with pytest.raises(AppLoadError, match="there is no file") as caught:
+        load_app(str(tmp_path / "jbo.py"))
+    assert str(caught.value.hint).endswith("job.py?")
 
 
 def test_the_users_traceback_begins_in_the_users_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.adapters.log.processes import this_process
+from headrace.holders import this_process
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring import launch
 from headrace.wiring.worker import run_container
@@ -28,6 +28,13 @@ from pyspark.sql import functions as F
 
 app = hr.App("columns", system="log:./data")
 app.stream("sales", key=hr.String(), value=hr.Json("price double")).filter(F.col("value.price") >= 5).to("large")
+"""
+TWICE = """
+import headrace as hr
+
+app = hr.App("twice", system="log:./data")
+sales = app.stream("sales", key=hr.String(), value=hr.Json())
+sales.select_key(lambda sale: "all", key=hr.String()).group_by_key().count(store="all").to_stream().to("counts")
 """
 FAILING = """
 import headrace as hr
@@ -70,7 +77,7 @@ def test_until_caught_up_ends_with_a_line_or_json(in_process: Run) -> None:
     options = ("--until", "caught-up", "--no-progress", "--set", "dead_letter_stream=dead")
     result = in_process("run", "failing.py", *options)
     assert result.exit_code == 0, result.stderr
-    assert "failing has caught up: 10 records read" in result.stderr
+    assert "failing has caught up: 10 input records read\n" in result.stderr
     assert result.stdout == ""
     again = json.loads(in_process("run", "failing.py", *options, "--json").stdout)
     assert again["sub_topologies"]["source"]["records"] == 0
@@ -82,7 +89,26 @@ def test_an_unknown_key_and_a_bad_until_are_refused(in_process: Run) -> None:
     unknown = in_process("run", "failing.py", "--set", "containes=2")
     assert unknown.exit_code == 1
     assert unknown.stderr.endswith("hint: did you mean 'containers'?\n")
-    assert in_process("run", "failing.py", "--until", "tomorrow").exit_code == 2
+    misspelt = in_process("run", "failing.py", "--until", "caughtup")
+    assert misspelt.exit_code == 2
+    assert "expected caught-up, found 'caughtup'; did you mean 'caught-up'?" in misspelt.stderr
+
+
+def test_records_that_go_through_a_repartition_stream_are_not_counted_twice(in_process: Run, tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    result = in_process("run", "twice.py", "--until", "caught-up", "--no-progress")
+    assert result.stderr.endswith("twice has caught up: 10 input records read\n"), result.stderr
+    with hr.open_system("log:./data") as system:
+        assert list(system.consume("counts", value=hr.Long()))[-1].value == 10
+
+
+def test_a_run_of_what_is_not_there_says_so_before_spark_and_makes_nothing(fresh: Run, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    result = fresh("run", "failing.py")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: input stream 'sales' does not exist on log:./data\n")
+    assert "hint: create it first: headrace stream create sales --system log:./data\n" in result.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_second_driver_is_told_who_holds_the_job(in_process: Run) -> None:
@@ -118,6 +144,7 @@ def test_columns_at_import_start_spark_and_sigterm_stops_cleanly(in_process: Run
     assert process.returncode == 0, errors
     assert output == ""
     assert "starting Spark: the application builds Columns when it is imported" in errors
+    assert errors.count("starting Spark") == 1, errors
     assert errors.endswith("stopped columns: what is committed stays, the next run goes on from there\n")
     assert json.loads(in_process("status", "--json").stdout)["running"] is False
     with hr.open_system("log:./data") as system:

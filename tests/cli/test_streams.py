@@ -44,7 +44,7 @@ def test_what_is_produced_is_consumed(streams: Run) -> None:
         "partition": 2,
     }
     done = streams("stream", "produce", "s", "--key", "string", "--value", "json", stdin=f"\n{json.dumps(sent)}\n")
-    assert (done.exit_code, done.stderr) == (0, "wrote 1 records to s\n")
+    assert (done.exit_code, done.stderr) == (0, "wrote 1 record to s\n")
     assert lines_of(streams("stream", "consume", "s", "--key", "string", "--value", "json")) == [sent | {"offset": 0}]
 
 
@@ -80,7 +80,7 @@ def test_a_double_named_header_stays_double(streams: Run) -> None:
     ("line", "reason"),
     [
         ("{nope", "it is no JSON"),
-        ("[1]", "expected an object, found list"),
+        ("[1]", "expected an object, found a list"),
         ('{"key": "a", "valeu": 1}', "there is no field 'valeu' in a record"),
         ('{"key": 3, "value": {}}', "key: string: expected str"),
         ('{"key": "a", "timestamp": "yesterday"}', "expected a time in ISO 8601"),
@@ -98,6 +98,54 @@ def test_a_bad_line_is_named_and_nothing_of_its_batch_is_written(streams: Run, l
     assert lines_of(streams("stream", "consume", "s")) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"key": "\xff"}', "it is no UTF-8: byte 9 is 0xff"),
+        (b"\x00\x01", "it is no JSON"),
+        (b'{"key": "a\x00"}', "it is no JSON"),
+        (b'{"value": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deeply"),
+        (b'\xef\xbb\xbf{"key": "a"}', "it is no JSON"),  # only a file may begin with a byte order mark
+        (b'{"key": "a"}{"key": "b"}', "trailing characters"),
+        (b'{"headers": [[0, null]]}', "headers: expected a text as name, found 0"),
+        (b'{"headers": {"h": {"b": 1}}}', "header 'h': expected a text"),
+        (b'{"headers": {"h": {"base64": "\xc3\xa9"}}}', "header 'h': base64"),
+    ],
+)
+def test_a_line_of_any_bytes_is_named(streams: Run, line: bytes, reason: str) -> None:
+    result = streams("stream", "produce", "s", "--value", "json", stdin=b'{"key": "a"}\n' + line + b"\n")
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith("error: line 2: ")
+    assert reason in result.stderr
+    assert "; nothing was written\n" in result.stderr
+    assert lines_of(streams("stream", "consume", "s")) == []
+
+
+def test_a_byte_order_mark_and_other_line_ends_do_no_harm(streams: Run) -> None:
+    data = b'\xef\xbb\xbf{"key": "a"}\r\n\r\n{"key": "b"}\r\n' + b'{"value": "%s"}' % (b"x" * 2_000_000)
+    assert streams("stream", "produce", "s", stdin=data).stderr == "wrote 3 records to s\n"
+    found = lines_of(streams("stream", "consume", "s"))
+    assert {record["key"] for record in found} == {"a", "b", None}
+    assert max(len(record["value"] or "") for record in found) == 2_000_000
+
+
+def test_a_value_too_deep_to_print_names_its_record(streams: Run) -> None:
+    line = b'{"value": ' + b"[" * 900 + b"]" * 900 + b', "partition": 1}'
+    assert streams("stream", "produce", "s", "--value", "json", stdin=line).exit_code == 0
+    result = streams("stream", "consume", "s", "--value", "json")
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith("error: offset 0 of 's' partition 1: it is nested too deeply to be printed as JSON\n")
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**62), 0])
+def test_any_time_that_is_printed_can_be_produced(streams: Run, time: int) -> None:
+    streams("stream", "produce", "s", stdin=f'{{"key": "a", "timestamp": {time}}}')
+    streams("stream", "produce", "s", stdin=streams("stream", "consume", "s").stdout)
+    first, second = lines_of(streams("stream", "consume", "s"))
+    assert first["timestamp"] == second["timestamp"]
+    assert second["offset"] == 1
+
+
 def test_batches_before_the_bad_line_stay(streams: Run) -> None:
     lines = "\n".join(['{"key": "a"}'] * 4 + ["{nope"])
     result = streams("stream", "produce", "s", "--batch", "2", stdin=lines)
@@ -109,7 +157,7 @@ def test_batches_before_the_bad_line_stay(streams: Run) -> None:
 def test_a_partition_that_is_not_there_writes_nothing(streams: Run) -> None:
     result = streams("stream", "produce", "s", stdin='{"key": "a"}\n{"key": "a", "partition": 9}\n')
     assert result.exit_code == 1
-    assert "partition 9" in result.stderr
+    assert result.stderr.startswith("error: line 2: partition: expected a whole number from 0 to 2, found 9; nothing was")
     assert lines_of(streams("stream", "consume", "s")) == []
 
 
@@ -149,6 +197,19 @@ def test_consume_refuses_what_is_not_there(numbered: Run, options: tuple[str, ..
     result = numbered("stream", "consume", "s", *options)
     assert result.exit_code == 1
     assert reason in result.stderr
+
+
+def test_keys_of_windows_are_recognised(streams: Run) -> None:
+    key = hr.WindowedKey("UA", "2013-01-01T00:00:00Z", "2013-01-01T01:00:00Z")
+    with hr.open_system("log:./data") as system:
+        system.produce("s", [(key, "x"), (None, "y")], key=hr.Windowed(hr.String()), value=hr.String())
+    hint = "hint: these look like the keys of windows: read them with --key windowed:SERDE, such as windowed:string\n"
+    assert streams("stream", "consume", "s").stderr == hint
+    wrong = streams("stream", "consume", "s", "--key", "long")
+    assert wrong.exit_code == 1
+    assert "read it as bytes, without --key; the keys of windows are read with --key windowed:SERDE" in wrong.stderr
+    right = streams("stream", "consume", "s", "--key", "windowed:string")
+    assert (right.exit_code, right.stderr) == (0, "")
 
 
 def test_follow_gives_what_comes_later(numbered: Run, monkeypatch: pytest.MonkeyPatch) -> None:

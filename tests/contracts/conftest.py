@@ -26,7 +26,7 @@ def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def metadata_store(system: Any) -> Any:
-    return system.metadata
+    return system.metadata_store("delays")
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import FencedError, JobHeldError, StorageError
+from headrace.errors import FencedError, JobHeldError, OffsetOutOfRangeError, StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import Holder, RoundCommit
+from headrace.ports import ContainerCommit, Holder, RoundCommit
+from headrace.record import Record
 
 S = 1_000_000
 ELSEWHERE = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
@@ -25,7 +26,8 @@ def task(number: int) -> TaskName:
 
 def model(tasks: int = 2, version: int = 1) -> JobModel:
     tasks_ = tuple(TaskModel(task(n), (SSP("log", "flights", n),)) for n in range(tasks))
-    return JobModel("delays", version, (SubTopologyModel(None, (ContainerModel(0, tasks_),)),), {"flights": tasks})
+    subs = (SubTopologyModel(None, (ContainerModel(0, tasks_),)),)
+    return JobModel("delays", version, subs, {"flights": tasks}, stream_ids={"flights": "id-1"})
 
 
 def checkpoint(number: int, epoch: int, round_: int, position: int, version: int = 1) -> Checkpoint:
@@ -34,7 +36,7 @@ def checkpoint(number: int, epoch: int, round_: int, position: int, version: int
 
 def commit(epoch: int, round_: int, position: int, base: RoundId | None, **other: Any) -> RoundCommit:
     made = checkpoint(0, epoch, round_, position)
-    return RoundCommit(made.round_id, (made,), (), bases={made.task: base}, **other)
+    return RoundCommit(made.round_id, (ContainerCommit(0, (made,), **other),), {made.task: base})
 
 
 class TestHolding:
@@ -59,8 +61,10 @@ class TestHolding:
         first = job_store.acquire(ELSEWHERE, 0)
         second = job_store.acquire(SECOND, 10 * S + 1)
         assert second > first
-        with pytest.raises(FencedError):
-            job_store.heartbeat(first, 11 * S)
+        for use in (lambda: job_store.heartbeat(first, 11 * S), lambda: job_store.check_epoch(first)):
+            with pytest.raises(FencedError):
+                use()
+        job_store.check_epoch(second)
         job_store.release(first)  # no error, and no effect
         assert job_store.holder() == replace(SECOND, heartbeat_us=10 * S + 1)
 
@@ -122,7 +126,7 @@ class TestRounds:
         head = Head(1, (StateFile("f-1", StateFileKind.DELTA, 10, 2, "00ff"),))
         made = replace(checkpoint(0, epoch, 1, 10), head=head, watermarks={SSP("log", "flights", 0): 5})
         start = RoundId(epoch, None, 0)
-        job_store.commit_round(RoundCommit(made.round_id, (made,), (), bases={task(0): start}))
+        job_store.commit_round(RoundCommit(made.round_id, (ContainerCommit(0, (made,)),), {task(0): start}))
         assert job_store.checkpoints() == {task(0): made, task(1): checkpoint(1, epoch, 0, 0)}
 
     def test_an_old_epoch_is_fenced(self, job_store: Any, epoch: int) -> None:
@@ -154,6 +158,44 @@ class TestRounds:
             job_store.commit_round(commit(epoch, 1, 10, base, state_files=(str(there), str(tmp_path / "gone"))))
         assert job_store.checkpoints()[task(0)].round_id == base
         job_store.commit_round(commit(epoch, 1, 10, base, state_files=(str(there),)))
+
+
+class TestRecovery:
+    @pytest.fixture
+    def epoch(self, job_store: Any) -> int:
+        epoch: int = job_store.acquire(ELSEWHERE, 0)
+        start = Checkpoint(TaskName(PartitionGroup(0), "by-carrier"), RoundId(epoch, "by-carrier", 0), 1, {})
+        tasks = SubTopologyModel("by-carrier", (ContainerModel(0, (TaskModel(start.task, ()),)),))
+        both = replace(model(), sub_topologies=(*model().sub_topologies, tasks))
+        job_store.commit_job_model(epoch, both, [*(checkpoint(n, epoch, 0, 0) for n in range(2)), start])
+        return epoch
+
+    def test_a_round_that_failed_is_told_what_its_tasks_have_committed(self, job_store: Any, epoch: int) -> None:
+        job_store.commit_round(commit(epoch, 1, 10, RoundId(epoch, None, 0)))
+        assert job_store.recover(epoch, None) == {task(0): checkpoint(0, epoch, 1, 10), task(1): checkpoint(1, epoch, 0, 0)}
+        assert [str(name) for name in job_store.recover(epoch, "by-carrier")] == ["by-carrier/Partition_0"]
+
+    def test_a_former_driver_is_told_so(self, job_store: Any, epoch: int) -> None:
+        job_store.acquire(ELSEWHERE, 1)
+        with pytest.raises(FencedError, match="epoch is 1, the current one is 2"):
+            job_store.recover(epoch, None)
+
+
+class TestPurge:
+    def test_what_is_read_is_forgotten_and_only_by_the_driver(self, system: Any, job_store: Any) -> None:
+        system.create_stream("by-carrier", 2, internal_of="delays")
+        system.produce("by-carrier", [Record(b"k", b"%d" % n, partition=n % 2) for n in range(10)])
+        epoch = job_store.acquire(ELSEWHERE, 0)
+        job_store.purge(epoch, "by-carrier", {0: 3})
+        job_store.purge(epoch, "by-carrier", {0: 1})
+        assert system.beginning_offsets("by-carrier") == {0: 3, 1: 0}
+        with pytest.raises(OffsetOutOfRangeError):
+            job_store.purge(epoch, "by-carrier", {1: 6})
+        job_store.acquire(ELSEWHERE, 1)
+        with pytest.raises(FencedError):
+            job_store.purge(epoch, "by-carrier", {1: 5})
+        assert system.beginning_offsets("by-carrier") == {0: 3, 1: 0}
+        assert system.end_offsets("by-carrier") == {0: 5, 1: 5}
 
 
 def test_status_is_kept_by_sub_topology(job_store: Any) -> None:

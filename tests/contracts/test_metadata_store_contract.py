@@ -1,4 +1,4 @@
-"""What every implementation of `headrace.ports.MetadataStore` must do."""
+"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its `JobStore`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,62 @@ from typing import Any
 
 import pytest
 
+from headrace.errors import FencedError
+from headrace.ports import Holder
 
-class TestMetadataStore:
-    def test_values_are_kept_by_namespace(self, metadata_store: Any) -> None:
-        metadata_store.put("a", "k", b"1")
-        metadata_store.put("b", "k", b"\x00\xff")
+HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+
+
+@pytest.fixture
+def epoch(job_store: Any) -> int:
+    epoch: int = job_store.acquire(HOLDER, 0)
+    return epoch
+
+
+class TestValues:
+    def test_values_are_kept_by_namespace(self, metadata_store: Any, job_store: Any, epoch: int) -> None:
+        job_store.write_metadata(epoch, "a", {"k": b"1"})
+        job_store.write_metadata(epoch, "b", {"k": b"\x00\xff"})
         assert (metadata_store.get("a", "k"), metadata_store.get("b", "k")) == (b"1", b"\x00\xff")
         assert metadata_store.get("c", "k") is None
         assert metadata_store.all("a") == {"k": b"1"}
 
-    def test_a_value_is_replaced_and_deleted(self, metadata_store: Any) -> None:
-        metadata_store.put("a", "k", b"1")
-        metadata_store.put("a", "k", b"")
+    def test_values_are_kept_by_application(self, system: Any, job_store: Any, epoch: int) -> None:
+        job_store.write_metadata(epoch, "a", {"k": b"1"})
+        assert system.metadata_store("other").all("a") == {}
+
+    def test_a_value_is_replaced_and_deleted(self, metadata_store: Any, job_store: Any, epoch: int) -> None:
+        job_store.write_metadata(epoch, "a", {"k": b"1"})
+        job_store.write_metadata(epoch, "a", {"k": b""})
         assert metadata_store.get("a", "k") == b""
-        metadata_store.delete("a", "k")
-        metadata_store.delete("a", "k")
+        job_store.write_metadata(epoch, "a", {"k": None, "never-there": None})
         assert metadata_store.get("a", "k") is None
 
-    def test_several_are_written_all_or_nothing(self, metadata_store: Any) -> None:
-        metadata_store.put("a", "z", b"old")
-        metadata_store.put_all("a", {"y": b"1", "x": b"2"})
+    def test_several_are_written_all_or_nothing(self, metadata_store: Any, job_store: Any, epoch: int) -> None:
+        job_store.write_metadata(epoch, "a", {"z": b"old"})
+        job_store.write_metadata(epoch, "a", {"y": b"1", "x": b"2"})
         assert metadata_store.all("a") == {"x": b"2", "y": b"1", "z": b"old"}
         with pytest.raises(TypeError):
-            metadata_store.put_all("a", {"x": b"3", "y": "text"})
+            job_store.write_metadata(epoch, "a", {"z": None, "x": b"3", "y": "text"})
         assert metadata_store.all("a") == {"x": b"2", "y": b"1", "z": b"old"}
+
+    def test_a_former_driver_writes_nothing(self, metadata_store: Any, job_store: Any, epoch: int) -> None:
+        request = metadata_store.request("a", b"r")
+        job_store.acquire(HOLDER, 1)
+        with pytest.raises(FencedError):
+            job_store.write_metadata(epoch, "a", {"k": b"1"}, [request])
+        assert (metadata_store.all("a"), metadata_store.requests("a")) == ({}, {request: b"r"})
+
+
+class TestRequests:
+    def test_requests_wait_in_order_for_the_driver_who_takes_them_up(
+        self, metadata_store: Any, job_store: Any, epoch: int
+    ) -> None:
+        made = [metadata_store.request("startpoints", b"%d" % number) for number in range(12)]
+        assert len(set(made)) == 12
+        assert list(metadata_store.requests("startpoints").items()) == [(id_, b"%d" % n) for n, id_ in enumerate(made)]
+        assert metadata_store.requests("elasticity") == {}
+        assert metadata_store.all("startpoints") == {}
+        job_store.write_metadata(epoch, "startpoints", {"a": b"0"}, done=made[:11])
+        assert metadata_store.requests("startpoints") == {made[11]: b"11"}
+        assert metadata_store.all("startpoints") == {"a": b"0"}

@@ -111,6 +111,13 @@ class TestStreams:
         assert list(system.consume("flights")) == []
 
 
+    def test_what_is_committed_is_not_held_back(self, system: Any) -> None:
+        system.create_stream("flights", 2)
+        system.produce("flights", [Record(b"k", b"v", partition=1)])
+        assert system.high_watermarks("flights") == system.end_offsets("flights") == {0: 0, 1: 1}
+        assert system.held_back_by("flights") == {}
+
+
 class TestProduceAndConsume:
     def test_records_come_back_whole(self, system: Any) -> None:
         system.create_stream("flights", 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pickle
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -108,7 +109,9 @@ def test_there_and_back_in_every_way(values: list[Any]) -> None:
     column, _ = serde.decode_arrow(many)
     encoded, failures = serde.encode_arrow(column)
     assert (encoded.to_pylist(), failures) == (single, [])
-    assert Json().encode_arrow(column)[0].to_pylist() == single  # types as the array has them
+    free, _ = Json().encode_arrow(column)  # types as the array has them, fields sorted
+    assert [each and json.loads(each) for each in free.to_pylist()] == [each and json.loads(each) for each in single]
+    assert all(each is None or list(json.loads(each)) == sorted(json.loads(each)) for each in free.to_pylist())
     padded = pa.concat_arrays([column[:1], column])[len(column[:1]) :]
     assert serde.encode_arrow(padded)[0].to_pylist() == single
     for one in single:
@@ -279,12 +282,66 @@ def test_writes_in_declared_order_with_every_field() -> None:
     assert serde.encode({"dep_delay": 5, "carrier": "UA"}) == b'{"carrier":"UA","origin":null,"dep_delay":5.0}'
 
 
-def test_nan_and_infinity_are_null() -> None:
-    for value in (float("nan"), float("inf"), float("-inf")):
-        assert Json("a double").encode({"a": value}) == b'{"a":null}'
-        assert Json().encode({"a": value}) == b'{"a":null}'
-        column = pa.array([{"a": value}], pa.struct([("a", pa.float64())]))
-        assert Json("a double").encode_arrow(column)[0].to_pylist() == [b'{"a":null}']
+@dataclasses.dataclass
+class Measured:
+    a: float | None
+    n: dict[str, float] | None = None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_refused_and_never_become_null(value: float) -> None:
+    """Found wherever they stand, also beside nulls, and the values beside them are written."""
+    typed = "a double, n map<string,double>"
+    for serde, made in ((Json(), dict), (Json(typed), dict), (Json(Measured), Measured)):
+        good = [made(a=None, n=None), made(a=1.5, n={"null": 2.0})]
+        for bad in (made(a=value, n=None), made(a=None, n={"x": value})):
+            with pytest.raises(SerdeError, match="no NaN and no infinity in JSON"):
+                serde.encode(bad)
+            written, failures = serde.encode_many([good[0], bad, None, good[1]])
+            assert [index for index, _ in failures] == [1]
+            assert written.to_pylist() == [serde.encode(good[0]), None, None, serde.encode(good[1])]
+    column = pa.array([{"a": 1.0}, {"a": value}, {"a": None}, None], pa.struct([("a", pa.float64())]))
+    for serde in (Json(), Json("a double")):
+        written, failures = serde.encode_arrow(column)
+        assert written.to_pylist() == [b'{"a":1.0}', None, b'{"a":null}', None]
+        assert [index for index, _ in failures] == [1]
+    with pytest.raises(SerdeError, match="no NaN"):
+        Json().encode([None, (1.0, np.float64(value))])
+
+
+@given(st.dictionaries(st.text(max_size=3), ANY, max_size=4), st.randoms())
+def test_equal_values_are_equal_bytes(value: dict[str, Any], random: Any) -> None:
+    """Without a schema, so that a key is the same bytes in whatever order its fields were put in."""
+
+    def shuffled(given: Any) -> Any:
+        if isinstance(given, list):
+            return [shuffled(item) for item in given]
+        if not isinstance(given, dict):
+            return given
+        items = list(given.items())
+        random.shuffle(items)
+        return {name: shuffled(item) for name, item in items}
+
+    other = shuffled(value)
+    data = Json().encode(value)
+    assert Json().encode(other) == data
+    assert Json().encode_many([other, value])[0].to_pylist() == [data, data]
+
+
+def test_a_key_is_the_same_bytes_however_it_was_made() -> None:
+    class Place(TypedDict):
+        seat: int
+        by_row: dict[int, str]
+
+    seats = {10: "a", 9: "b"}
+    for serde in (Json(Place), Json("seat bigint, by_row map<bigint,string>")):
+        expected = serde.encode({"seat": 1, "by_row": seats})
+        assert json.loads(expected) == {"seat": 1, "by_row": {"9": "b", "10": "a"}}
+        assert serde.encode({"by_row": dict(reversed(seats.items())), "seat": 1}) == expected
+        assert serde.encode_many([{"by_row": dict(reversed(seats.items())), "seat": 1}])[0].to_pylist() == [expected]
+    struct = pa.array([{"b": 1, "a": {"d": 1, "c": 2}}])
+    assert struct.type.field(0).name == "b"
+    assert Json().encode_arrow(struct)[0].to_pylist() == [Json().encode({"a": {"c": 2, "d": 1}, "b": 1})]
 
 
 @pytest.mark.parametrize(

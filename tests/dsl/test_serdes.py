@@ -175,8 +175,12 @@ def test_arrays_of_another_type_are_refused() -> None:
     assert Double().encode_arrow(pa.array([1.5], pa.float32()))[0].to_pylist() == [Double().encode(1.5)]
     with pytest.raises(SerdeError, match="cast the expression to bigint"):
         Long().encode_arrow(pa.array(["1"]))
-    with pytest.raises(SerdeError, match="expected an array of int32"):
-        Int().encode_arrow(pa.array([2**40]))
+
+
+def test_of_an_array_only_the_numbers_that_do_not_fit_fail() -> None:
+    data, failures = Int().encode_arrow(pa.array([1, 2**40, None]))
+    assert data.to_pylist() == [Int().encode(1), None, None]
+    assert [(index, type(error)) for index, error in failures] == [(1, SerdeError)]
 
 
 # --- windowed keys --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.adapters.log.catalog import open_catalog
 from headrace.adapters.log.system import LogSystem, open_system
-from headrace.errors import ConfigError, SetupError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, SetupError, StorageError, StreamExistsError, StreamNotFoundError
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 
@@ -58,7 +58,8 @@ def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_catalog_is_refused(folder: Path) -> None:
-    open_system(f"log:{folder}").close()
+    with open_system(f"log:{folder}") as system:
+        system.create_stream("s", 1)
     with sqlite3.connect(folder / "catalog.sqlite") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
@@ -74,6 +75,32 @@ def test_what_is_no_catalog_is_refused(folder: Path) -> None:
     (folder / "catalog.sqlite").write_bytes(b"")
     with pytest.raises(StorageError, match="is not a catalog of Headrace"):
         open_system(f"log:{folder}")
+
+
+def test_looking_into_a_log_that_is_not_there_makes_nothing(folder: Path) -> None:
+    with open_system(f"log:{folder}") as system:
+        assert (system.streams(), system.applications()) == ([], [])
+        with pytest.raises(StreamNotFoundError, match="stream 's' does not exist"):
+            system.consume("s")
+        with pytest.raises(StreamNotFoundError, match="stream 's' does not exist"):
+            system.produce("s", [(b"k", b"v")])
+        assert not folder.exists()
+        with open_system(f"log:{folder}") as other:
+            other.create_stream("s", 1)
+        assert [stream.name for stream in system.streams()] == ["s"]
+        assert system.produce("s", [(b"k", b"v")]) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SetupError, match="file is no folder"):
+        open_system(f"log:{tmp_path}/file/log")
+
+
+@pytest.mark.parametrize("url", ["log:~nobody-of-this-name/x", "log://data", "log://", "log:"])
+def test_urls_that_name_no_folder_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="system 'log:"):
+        open_system(url)
 
 
 def test_a_closed_log_says_so(system: LogSystem) -> None:
@@ -118,7 +145,7 @@ def test_threads_share_a_log(system: LogSystem) -> None:
 
     def work(number: int) -> None:
         for i in range(20):
-            system.metadata.put(f"n{number}", str(i), b"%d" % i)
+            system.metadata_store("app").request(f"n{number}", b"%d" % i)
             try:
                 system.create_stream(f"s{i}", 1)
             except StreamExistsError:
@@ -131,7 +158,8 @@ def test_threads_share_a_log(system: LogSystem) -> None:
         thread.join()
     assert len(system.streams()) == 20
     assert len(refused) == 60
-    assert all(len(system.metadata.all(f"n{number}")) == 20 for number in range(4))
+    requests = [system.metadata_store("app").requests(f"n{number}") for number in range(4)]
+    assert all(list(made.values()) == [b"%d" % i for i in range(20)] for made in requests)
 
 
 def test_processes_may_make_one_log_at_once(folder: Path, start: Start) -> None:
@@ -186,7 +214,7 @@ with tempfile.TemporaryDirectory() as folder, open_system(f"log:{folder}") as sy
     system.create_stream("s", 1)
     store = system.job_store("app")
     store.holder(), store.status(), store.checkpoints(), store.job_model()
-    system.end_offsets("s"), system.metadata.all("n")
+    system.end_offsets("s"), system.metadata_store("app").all("n")
 assert not {"pyarrow", "numpy"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

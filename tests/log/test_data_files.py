@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.adapters.log import data_files
+from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.data_files import (
     CHUNK_BYTES_MAX,
     CHUNK_RECORDS_MAX,
-    HEADERS_TYPE,
-    RECORD_SCHEMA,
     ChunkWriter,
     read_chunk,
     read_range,
@@ -26,7 +25,8 @@ from headrace.adapters.log.data_files import (
 from headrace.adapters.log.file_names import PRODUCER_PARTS, new_file_name, parts_of_round, round_of
 from headrace.errors import InvalidNameError, RecordTooLargeError, StorageError
 from headrace.model.checkpoint import RoundId
-from headrace.ports import RECORD_BYTES_MAX, Chunk
+from headrace.ports import RECORD_BYTES_MAX
+from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 
 def batch(values: list[bytes | None], first_time: int = 0, headers: Any = None) -> pa.RecordBatch:

@@ -170,17 +170,12 @@ def test_kinds_that_change_from_batch_to_batch_and_round_to_round() -> None:
         assert d.store("s").get("a") == {"least": 2.5, "most": "x", "last": 2.5}
 
 
-def test_sums_above_64_bits_go_on_as_floats() -> None:
-    app = hr.App("large")
-    app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().aggregate(
-        total=hr.sum("value"), mean=hr.mean("value"), store="s"
-    ).to("out", value=hr.Json())  # the natural serde would insist on a long
-    with Driver(app) as d:
-        for _ in range(3):
-            d.send("in", "a", 2**62)
-            d.run()
-        found = d.store("s").get("a")
-    assert found == {"total": float(3 * 2**62), "mean": float(2**62)}
+def test_count_takes_values_of_any_kind() -> None:
+    values = [1, "x", {"deep": 1}, None, 2**70, True]
+    _, stored = run_grouped(
+        lambda g: g.aggregate(store="s", n=hr.count("value.v"), all=hr.count()), [("a", {"v": v}) for v in values], hr.Json()
+    )
+    assert stored == {"a": {"n": 5, "all": 6}}
 
 
 # --- reduce and the general form ------------------------------------------------------------------------------------
@@ -287,6 +282,26 @@ def test_grouping_by_another_key_repartitions_by_itself() -> None:
             d.send("in", f"k{i}", i)
         d.run()
         assert d.store("s").all() == {"g0": 10, "g1": 10, "g2": 10}
+
+
+def test_equal_dicts_are_one_key_in_whatever_order_they_were_made() -> None:
+    def place_of(record: hr.Record) -> dict[str, Any]:
+        fields = [("seat", 1), ("row", {"b": 2, "a": record.value % 2})]
+        return dict(fields if record.value < 4 else reversed(fields))
+
+    app = hr.App("dicts")
+    app.stream("in", key=hr.String(), value=hr.Long()).group_by(place_of, key=hr.Json()).count(store="s").to("out")
+    with Driver(app, partitions=3) as d:
+        for number in range(8):
+            d.send("in", f"k{number}", number)
+            if number % 3 == 0:
+                d.run()
+        d.run()
+        assert len(d.store("s")) == 2
+        for a in (0, 1):
+            assert d.store("s").get({"row": {"a": a, "b": 2}, "seat": 1}) == 4
+            assert d.store("s").get({"seat": 1, "row": {"b": 2, "a": a}}) == 4
+        assert [max(r.value for r in d.read("out", from_start=True) if r.key["row"]["a"] == a) for a in (0, 1)] == [4, 4]
 
 
 def test_long_keys_are_found_again() -> None:

@@ -176,8 +176,9 @@ def test_text_that_is_no_number_is_refused() -> None:
 
 
 def test_an_override_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected KEY=VALUE"):
-        load_config(None, {}, {}, ["max_lag"])
+    for override in ("max_lag", "=3", ""):
+        with pytest.raises(ConfigError, match="expected KEY=VALUE"):
+            load_config(None, {}, {}, [override])
 
 
 def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
-    frozenset({"ports", "wire", "config", "setup_check"}),
+    frozenset({"ports", "wire", "config", "setup_check", "record_coding"}),
+    frozenset({"holders"}),
     frozenset({"runtime", "adapters", "dsl"}),
     frozenset({"wiring"}),
     frozenset({"demo"}),  # an application of ours; the command line runs it

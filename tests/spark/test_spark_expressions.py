@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,6 +173,17 @@ def test_a_timestamp_expression_sets_the_time_that_windows_go_by(world: Any) -> 
     assert found == {(f"k{i % 5}", start_us + i // 5 * 5_000_000): 1 for i in range(10)}
 
 
+def test_a_timestamp_expression_holds_where_no_other_expression_follows(world: Any) -> None:
+    world.produce(items(3))
+    app = world.app()
+    rows = app.stream("in", key=hr.String(), value=hr.Json(ITEM), timestamp="timestamp_seconds(value.at)")
+    rows.map_values(lambda r: r.value["at"] * 1_000_000 - r.timestamp_us, value=hr.Long()).to("out")
+    rows.filter("value.id < 2").to("some")
+    world.run(app)
+    assert world.values("out", hr.Long()) == [0, 0, 0]
+    assert {r.timestamp_us for r in world.read("some")} == {(1_700_000_000 + i) * 1_000_000 for i in range(2)}
+
+
 def test_a_timestamp_that_is_null_is_an_error_of_its_record(world: Any) -> None:
     values = items(6)
     values[2]["at"] = None
@@ -237,9 +249,70 @@ def test_a_transform_that_does_not_work_row_by_row_is_refused(world: Any, wide: 
     assert [stream.name for stream in world.system.streams()] == ["in"]
 
 
-def test_an_expression_that_spark_does_not_understand_names_operator_and_text(world: Any) -> None:
+REFUSED: dict[str, tuple[Callable[[hr.KStream], Any], str]] = {
+    "unknown field": (
+        lambda s: s.filter("value.idd > 1"),
+        r"filter 'in-filter' \(test_spark_expressions.py:\d+\): 'value.idd > 1' .*\[FIELD_NOT_FOUND\].*mean 'value.id'\?",
+    ),
+    "an unknown field of what an expression made": (
+        lambda s: s.map_values("named_struct('a', value.id)").filter("value.b > 1"),
+        r"there are: key, value, value.a, timestamp, partition, offset",
+    ),
+    "unknown column": (lambda s: s.select_key("ofset"), r"select_key.*test_spark_expressions.*did you mean 'offset'"),
+    "field without value": (lambda s: s.map_values("id + 1"), r"map_values.*did you mean 'value.id'"),
+    "syntax": (lambda s: s.filter("value.id >"), r"filter.*test_spark_expressions.py:\d+.*PARSE_SYNTAX_ERROR"),
+    "syntax of filter_not": (lambda s: s.filter_not("(value.id"), r"filter_not.*PARSE_SYNTAX_ERROR"),
+    "no boolean": (lambda s: s.filter("value.id"), r"filter.*test_spark_expressions"),
+    "a row for a frame": (
+        lambda s: s.transform(lambda r: r.value),
+        r"transform 'in-transform': .*gave Column, expected a DataFrame.*hint: transform is given a DataFrame",
+    ),
+    "a raising function": (lambda s: s.transform(lambda r: r["value"].nope()), r"transform.*hint: transform is given"),
+    "no field in a frame": (lambda s: s.transform(lambda df: df.select("_at", "kye")), r"transform.*did you mean 'key'"),
+    "text as a long": (
+        lambda s: s.map_values("value.s", value=hr.Long()),
+        r"map_values.*test_spark_expressions.py:\d+.*its value is of Spark's type string.*Long\(\).*cast",
+    ),
+    "a number as a text key": (lambda s: s.select_key("value.id", key=hr.String()), r"its key is .*type int.*String"),
+    "a text as a struct": (lambda s: s.map_values("value.s", value=hr.Json("a int")), r"type string.*Json\('a int'\)"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(REFUSED))
+def test_what_spark_refuses_names_operator_and_line_before_anything_is_read(world: Any, mistake: str) -> None:
+    build, message = REFUSED[mistake]
     app = world.app()
-    read(app).filter("value.nope > 1").to("out")
-    with pytest.raises(TopologyError, match=r"'value.nope > 1' cannot be understood by Spark") as caught:
+    build(read(app)).to("out", key=hr.Json(), value=hr.Json())
+    with pytest.raises(TopologyError, match=f"(?s){message}") as caught:
         world.run(app)
     assert "org.apache" not in str(caught.value)
+    assert "Py4J" not in str(caught.value)
+    assert [stream.name for stream in world.system.streams()] == ["in"]
+
+
+def test_a_time_expression_that_spark_refuses_names_its_stream_and_line(world: Any) -> None:
+    app = world.app()
+    rows = app.stream("in", key=hr.String(), value=hr.Json(ITEM), timestamp="timestamp_seconds(value.att")
+    rows.filter("true").to("out")
+    with pytest.raises(TopologyError, match=r"timestamp of 'in' \(test_spark_expressions.py:\d+\).*PARSE_SYNTAX_ERROR"):
+        world.run(app)
+
+
+def test_a_field_of_json_without_a_schema_asks_for_one(world: Any) -> None:
+    app = world.app()
+    app.stream("in", key=hr.String(), value=hr.Json()).filter("value.d > 1").to("out")
+    with pytest.raises(TopologyError, match=r"(?s)hint: this value is JSON without a schema.*value=hr.Json\("):
+        world.run(app)
+
+
+def test_types_that_fit_their_serde_are_taken(world: Any) -> None:
+    world.produce(items(2))
+    app = world.app()
+    rows = read(app)
+    rows.map_values("value.id", value=hr.Long()).to("longs")
+    rows.map_values("value", value=hr.Json()).to("texts")
+    rows.map_values("named_struct('a', value.id)", value=hr.Json("a bigint")).to("structs")
+    world.run(app)
+    assert sorted(world.values("longs", hr.Long())) == [0, 1]
+    assert sorted(v["id"] for v in world.values("texts")) == [0, 1]
+    assert sorted(v["a"] for v in world.values("structs")) == [0, 1]

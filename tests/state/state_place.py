@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.adapters.lmdb import TaskStore, open_task_store
+from headrace.adapters.lmdb import TaskStore, open_task_store, seal
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.task_state import TaskState
@@ -86,6 +87,11 @@ class Place:
             new = state.write(self.files, TASK_FOLDER)
         assert new is not None
         return new
+
+    def seal(self, **options: Any) -> bool:
+        """As the end of a run that stops in order does."""
+        ids: dict[str, Any] = {"run_id": self.run_id, "boot_id": self.boot_id, "deadline_s": math.inf}
+        return seal(self.local, **(ids | options))
 
     def forget_written(self) -> None:
         """Files are read back from now on, as another process would."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,3 +131,9 @@ def test_task_folders_are_single_folders_and_differ() -> None:
     folders = [task_folder_of("app", name) for name in names]
     assert len(set(folders)) == len(names)
     assert all(folder.count("/") == 1 and "~" not in folder for folder in folders)
+
+
+def test_reading_by_key_loads_no_more_than_it_needs() -> None:
+    """`headrace state get` is to be quick: a part of Arrow that only folds need is left out."""
+    code = "import sys, headrace.wiring.states, headrace.runtime.state_files; print('pyarrow.compute' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

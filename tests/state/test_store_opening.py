@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from state_place import Changes, Contents, Place, after, contents_of
 
-from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening
+from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening, seals
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
 from headrace.runtime.state_batches import batch_of
@@ -140,6 +140,67 @@ def test_a_store_is_verified_once_per_run_and_after_a_user_that_died(
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "in_use": 4321}))
     assert place.read(head, run_id="run-2") == (contents, [])
     assert len(seen) == 2
+
+
+def test_a_sealed_store_is_not_scanned_and_breaks_its_seal_when_used(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = verifications(monkeypatch)
+    head, contents = history(place)[-1]
+    assert place.seal()
+    assert not place.seal()  # it is sealed already
+    assert place.read(head, run_id="run-2") == (contents, [])
+    assert seen == []
+    close_idle()
+    assert place.read(head, run_id="run-3") == (contents, [])  # run-2 was killed: it sealed nothing
+    assert len(seen) == 1
+
+
+def test_a_seal_is_not_given_to_what_is_not_in_order(place: Place) -> None:
+    head, contents = history(place)[-1]
+    assert not place.seal(run_id="run-2")  # which has not proved it whole
+    assert not place.seal(boot_id="boot-2")
+    assert not place.seal(deadline_s=0.0)
+    with place.open(head):
+        assert not place.seal()
+    mark = place.local / "mark.json"
+    kept = mark.read_text()
+    for change in ({"in_use": 1}, {"verifying": 1}, {"damaged": True}, {"generation": "gone"}):
+        mark.write_text(json.dumps({**json.loads(kept), **change}))
+        assert not place.seal()
+    mark.unlink()
+    assert not place.seal()
+    mark.write_text(kept)
+    assert place.seal()
+    assert place.read(head, run_id="run-2") == (contents, [])
+
+
+def test_a_store_that_is_used_while_it_is_hashed_gets_no_seal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, contents = history(place)[-1]
+    hashed = seals._content
+
+    def content(*arguments: object) -> str | None:
+        found = hashed(*arguments)
+        place.read(head)  # a worker that the end of the job does not wait for applies the last delta
+        return found
+
+    monkeypatch.setattr(seals, "_content", content)
+    assert not place.seal()
+    monkeypatch.undo()
+    assert place.read(head, run_id="run-2")[0] == contents
+
+
+def test_a_sealed_store_that_changed_is_rebuilt(place: Place) -> None:
+    head, contents = history(place)[-1]
+    assert place.seal()
+    close_idle()
+    data = place.data_file()
+    content = bytearray(data.read_bytes())
+    content[-1] ^= 1  # in a page that nothing refers to, perhaps: but it was not so
+    data.write_bytes(content)
+    found, notes = place.read(head, run_id="run-2")
+    assert found == contents
+    assert "it changed after it was closed" in notes[0]
 
 
 def test_a_round_that_fails_leaves_the_store_in_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

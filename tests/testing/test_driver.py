@@ -190,7 +190,7 @@ def test_refusals_name_what_is_wrong() -> None:
     with Driver(shouting()) as d:
         with pytest.raises(hr.StreamNotFoundError, match="reads no stream 'wrods'"):
             d.send("wrods", "a", "b")
-        with pytest.raises(hr.SerdeError):
+        with pytest.raises(hr.SerdeError, match="the key of a record for stream 'words' does not encode as `string`"):
             d.send("words", 1, "b")
         with pytest.raises(hr.StreamNotFoundError):
             d.read("nowhere")

@@ -6,36 +6,22 @@ from typing import Any
 
 from headrace.cli.jobs import Ends
 from headrace.cli.output import iso, print_json, print_table
-from headrace.cli.targets import (
-    ApplicationOption,
-    AppOption,
-    JsonOption,
-    OptionalAppArgument,
-    SystemOption,
-    opened,
-    target_of,
-)
+from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
 EXAMPLES = """Examples:
 
 \b
-  headrace checkpoint list --app flights.py
+  headrace checkpoint list flights.py
   headrace checkpoint list --application flight-delays --system log:./data --json
 """
 
 
-def list_checkpoints(
-    app_argument: OptionalAppArgument = None,
-    app: AppOption = None,
-    application: ApplicationOption = None,
-    system: SystemOption = None,
-    json: JsonOption = False,
-) -> None:
+@about_an_application
+def list_checkpoints(target: Target, json: JsonOption = False) -> None:
     """Show what each task has committed: positions, watermarks, the version of its state, the round that made it.
 
     A position is the offset of the next record to process.
     """
-    target = target_of(app_argument or app, application, system)
     with opened(target) as (opened_system, store):
         ends = Ends(opened_system)
         found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, describe, jobs, run, states, streams
+from headrace.cli import checkpoints, describe, doctor, jobs, kafka, run, states, streams
 from headrace.cli.output import ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -37,7 +37,7 @@ class LazyGroup(ReportingGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name != _DEMO or not _has_demo():
             return super().get_command(ctx, cmd_name)
-        single = typer.Typer(rich_markup_mode=None)
+        single = typer.Typer(rich_markup_mode=None, add_completion=False)
         single.command(_DEMO)(importlib.import_module("headrace.cli.demo").demo)
         return typer.main.get_command(single)
 
@@ -76,6 +76,7 @@ def root(
 _sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
 _stream = typer.Typer(help="Streams: create, list, describe, produce, consume, delete.", **_sub_group)
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
+_kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
 _state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
 
 application.command("run", short_help="Run an application on Spark.", epilog=run.EXAMPLES)(run.run)
@@ -97,6 +98,14 @@ _stream.command("consume", short_help="Print records as JSON lines.", epilog=str
 _stream.command("delete", short_help="Delete a stream and its records.", epilog=streams.DELETE_EXAMPLES)(streams.delete)
 _state.command("get", short_help="Read a store by key.", epilog=states.GET_EXAMPLES)(states.get)
 _state.command("dump", short_help="Write a store to a Parquet file.", epilog=states.DUMP_EXAMPLES)(states.dump)
+application.command("doctor", short_help="Look at the machine: what is there, what is wrong.", epilog=doctor.DOCTOR_EXAMPLES)(
+    doctor.doctor
+)
+application.command("submit-args", short_help="Print what spark-submit is to be told.", epilog=doctor.SUBMIT_ARGS_EXAMPLES)(
+    doctor.submit_args
+)
+_kafka.command("start", short_help="Start a broker for trials.", epilog=kafka.START_EXAMPLES)(kafka.start)
+application.add_typer(_kafka, name="kafka")
 application.add_typer(_checkpoint, name="checkpoint")
 application.add_typer(_stream, name="stream")
 application.add_typer(_state, name="state")

@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.output import print_json, print_table
-from headrace.cli.targets import (
-    ApplicationOption,
-    AppOption,
-    JsonOption,
-    OptionalAppArgument,
-    SystemOption,
-    opened,
-    target_of,
-)
+from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
 if TYPE_CHECKING:
     from headrace.model.checkpoint import Checkpoint
@@ -37,18 +29,13 @@ TASKS_EXAMPLES = """Examples:
 """
 
 
-def status(
-    app_argument: OptionalAppArgument = None,
-    app: AppOption = None,
-    application: ApplicationOption = None,
-    system: SystemOption = None,
-    json: JsonOption = False,
-) -> None:
+@about_an_application
+def status(target: Target, json: JsonOption = False) -> None:
     """Show where a job stands: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
-    The lag is counted now, from the committed positions to the ends of the streams; rates are those last reported.
+    The lag is counted now, from the committed positions to the ends of the streams. Records, rates and rounds are those of
+    this run, as last reported; of the last run where the job does not run. JSON: `counts_of` says which.
     """
-    target = target_of(app_argument or app, application, system)
     with opened(target) as (opened_system, store):
         model = store.job_model()
         assert model is not None, target.application
@@ -69,6 +56,7 @@ def status(
         "running": holder is not None and holder["alive"],
         "holder": holder,
         "job_model": model.version,
+        "counts_of": "this run" if holder is not None and holder["alive"] else "the last run",
         "sub_topologies": subs,
     }
     if json:
@@ -77,15 +65,9 @@ def status(
         _print_status(found)
 
 
-def tasks(
-    app_argument: OptionalAppArgument = None,
-    app: AppOption = None,
-    application: ApplicationOption = None,
-    system: SystemOption = None,
-    json: JsonOption = False,
-) -> None:
+@about_an_application
+def tasks(target: Target, json: JsonOption = False) -> None:
     """Show the job model: every task, the container it is in, what it reads and how far behind it is."""
-    target = target_of(app_argument or app, application, system)
     with opened(target) as (opened_system, store):
         model = store.job_model()
         assert model is not None, target.application
@@ -143,8 +125,7 @@ def _holder(holder: Any) -> dict[str, Any] | None:
     """Who holds the job. `alive`: not known to be gone, and heard of within the time after which it may be taken over."""
     if holder is None:
         return None
-    from headrace.adapters.log.jobs import HEARTBEAT_STALE_US
-    from headrace.adapters.log.processes import is_known_dead
+    from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
 
     silent_us = max(0, time.time_ns() // 1000 - holder.heartbeat_us)
     alive = not is_known_dead(holder) and silent_us <= HEARTBEAT_STALE_US
@@ -160,6 +141,7 @@ def _print_status(found: dict[str, Any]) -> None:
     else:
         state = f"not running: process {holder['pid']} on {holder['host']} ended without a word"
     print(f"{found['application']} on {found['system']}: {state}")
+    print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
     rows = [
         (

@@ -7,7 +7,6 @@ are ISO 8601 in UTC.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,13 +16,16 @@ import msgspec
 
 from headrace.dsl.durations import time_text, time_us
 from headrace.dsl.scalars import Bytes
-from headrace.dsl.windowed import Windowed, WindowedKey
+from headrace.dsl.windowed import TIMES_BYTES, Windowed, WindowedKey
 from headrace.errors import HeadraceError, SerdeError
 from headrace.model.serde import Serde
 from headrace.record import Record
 
 _FIELDS = frozenset({"key", "value", "timestamp", "headers", "partition", "offset"})
 _SCALARS = (str, int, float, bool, type(None))
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
+_YEAR_2200_US = 7_258_118_400_000_000
+_TOO_DEEP = "it is nested too deeply"
 
 
 def plain(value: Any) -> Any:
@@ -59,8 +61,32 @@ def text_of_bytes(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def looks_windowed(key: Any) -> bool:
+    """Whether a key that was read as bytes or text ends as that of a window does: start and end between 1970 and 2200.
+
+    >>> key = Windowed(Bytes()).encode(WindowedKey(b"UA", "2013-01-01T00:00:00Z", "2013-01-01T01:00:00Z"))
+    >>> looks_windowed(key), looks_windowed(b"an ordinary key of some length")
+    (True, False)
+    """
+    data = key.encode() if isinstance(key, str) else key
+    if not isinstance(data, bytes) or len(data) < TIMES_BYTES:
+        return False
+    window = Windowed(Bytes()).decode(data)
+    return 0 <= window.start_us < window.end_us < _YEAR_2200_US
+
+
 def line_of_record(record: Record) -> bytes:
     """A consumed record as one line of JSON. `headers` are an object, or pairs where a name comes twice."""
+    try:
+        return _line(record)
+    except RecursionError:
+        raise SerdeError(
+            f"offset {record.offset} of {record.stream!r} partition {record.partition}: {_TOO_DEEP} to be printed as JSON",
+            "read it as bytes, without --key and --value",
+        ) from None
+
+
+def _line(record: Record) -> bytes:
     headers: Any = {name: None if data is None else text_of_bytes(data) for name, data in record.headers}
     if len(headers) < len(record.headers):
         headers = [[name, None if data is None else text_of_bytes(data)] for name, data in record.headers]
@@ -70,33 +96,68 @@ def line_of_record(record: Record) -> bytes:
             "value": plain(record.value),
             "partition": record.partition,
             "offset": record.offset,
-            "timestamp": None if record.timestamp_us is None else time_text(record.timestamp_us),
+            "timestamp": _shown_time(record.timestamp_us),
             "headers": headers,
         }
     )
 
 
-def record_of_line(line: bytes, number: int, key: Serde, value: Serde) -> Record:
-    """A line of JSON as a record with encoded key and value; `SerdeError` names the line and says what it lacks."""
+def _shown_time(time: int | None) -> str | int | None:
+    """As `produce` takes it back: ISO 8601 text, µs where no calendar reaches.
+
+    >>> _shown_time(0), _shown_time(2**63 - 1)
+    ('1970-01-01T00:00:00Z', 9223372036854775807)
+    """
+    if time is None:
+        return None
+    text = time_text(time)
+    return text if text.endswith("Z") else time
+
+
+def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
+    """A line of JSON as a record with encoded key and value; `SerdeError` names the line and says what it lacks.
+
+    `partitions` is how many the stream has.
+    """
     try:
-        fields = msgspec.json.decode(line)
-        if not isinstance(fields, dict):
-            raise SerdeError(f"expected an object, found {type(fields).__name__}")
-        if unknown := sorted(set(fields) - _FIELDS):
-            raise SerdeError(f"there is no field {unknown[0]!r} in a record; expected {', '.join(sorted(_FIELDS))}")
+        fields = _fields_of(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
         return Record(
             key=_encoded("key", fields.get("key"), key),
             value=_encoded("value", fields.get("value"), value),
             timestamp_us=_time(fields.get("timestamp")),
             headers=_headers(fields.get("headers")),
-            partition=_partition(fields.get("partition")),
+            partition=_partition(fields.get("partition"), partitions),
         )
-    except (msgspec.DecodeError, HeadraceError) as error:
-        message = error.message if isinstance(error, HeadraceError) else f"it is no JSON: {error}"
+    except HeadraceError as error:
         raise SerdeError(
-            f"line {number}: {message}",
+            f"line {number}: {error.message}",
             'a line is {"key": ..., "value": ...}, with "timestamp", "headers" and "partition" where they are wanted',
         ) from None
+
+
+def _fields_of(line: bytes) -> dict[str, Any]:
+    try:
+        line.decode()  # first: what msgspec says of other bytes depends on where they stand
+        fields = msgspec.json.decode(line)
+    except UnicodeDecodeError as error:
+        raise SerdeError(
+            f"it is no UTF-8: byte {error.start} is 0x{line[error.start]:02x}; "
+            'bytes that are no text are written {"base64": ...}'
+        ) from None
+    except msgspec.DecodeError as error:
+        raise SerdeError(f"it is no JSON: {error}") from None
+    except RecursionError:
+        raise SerdeError(_TOO_DEEP) from None
+    if not isinstance(fields, dict):
+        raise SerdeError(f"expected an object, found {_json_kind(fields)}")
+    if unknown := sorted(set(fields) - _FIELDS):
+        raise SerdeError(f"there is no field {unknown[0]!r} in a record; expected {', '.join(sorted(_FIELDS))}")
+    return fields
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
@@ -106,6 +167,8 @@ def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
         return serde.encode(_native(value, serde))
     except HeadraceError as error:
         raise SerdeError(f"{side}: {error.message}") from None
+    except RecursionError:
+        raise SerdeError(f"{side}: {_TOO_DEEP}") from None
     except Exception as error:  # a serde of the user's: anything may come
         raise SerdeError(f"{side}: {type(error).__name__}: {error}") from None
 
@@ -133,7 +196,7 @@ def bytes_of(value: Any) -> bytes:
     if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error is one; another is text that is not even ASCII
             raise SerdeError(f"base64 {value['base64']!r:.60}: {error}") from None
     raise SerdeError(f'expected a text or {{"base64": ...}}, found {value!r:.60}', "name another serde, such as json")
 
@@ -152,12 +215,19 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     pairs = list(value.items()) if isinstance(value, dict) else value
     if not isinstance(pairs, list) or any(not isinstance(p, (list, tuple)) or len(p) != 2 for p in pairs):
         raise SerdeError(f"headers: expected an object, or a list of pairs, found {value!r:.60}")
-    if bad := next((name for name, _ in pairs if not isinstance(name, str)), None):
-        raise SerdeError(f"headers: expected a text as name, found {bad!r:.60}")
-    return tuple((name, None if data is None else bytes_of(data)) for name, data in pairs)
+    if bad := [name for name, _ in pairs if not isinstance(name, str)]:
+        raise SerdeError(f"headers: expected a text as name, found {bad[0]!r:.60}")
+    return tuple((name, _header_bytes(name, data)) for name, data in pairs)
 
 
-def _partition(value: Any) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+def _header_bytes(name: str, data: Any) -> bytes | None:
+    try:
+        return None if data is None else bytes_of(data)
+    except HeadraceError as error:
+        raise SerdeError(f"header {name!r}: {error.message}") from None
+
+
+def _partition(value: Any, partitions: int) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < partitions):
         return value
-    raise SerdeError(f"partition: expected a whole number, found {value!r:.60}")
+    raise SerdeError(f"partition: expected a whole number from 0 to {partitions - 1}, found {value!r:.60}")

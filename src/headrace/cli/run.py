@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -20,14 +19,22 @@ EXAMPLES = """Examples:
 """
 
 
-class Until(StrEnum):
-    CAUGHT_UP = "caught-up"
+CAUGHT_UP = "caught-up"
+
+
+def _until(text: str) -> str:
+    if text != CAUGHT_UP:
+        raise typer.BadParameter(f"expected {CAUGHT_UP}, found {text!r}; did you mean {CAUGHT_UP!r}?")
+    return text
 
 
 def run(
     app: AppArgument,
     until: Annotated[
-        Until | None, typer.Option("--until", help="`caught-up`: end once the inputs' present end is worked off.")
+        str | None,
+        typer.Option(
+            "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: end once the inputs' present end is worked off."
+        ),
     ] = None,
     set_: SetOption = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress.")] = False,
@@ -40,7 +47,7 @@ def run(
     from headrace.wiring.loading import load_app
 
     loaded = load_app(app, set_ or (), say)
-    status = wiring.run(loaded, None if until is None else str(until), overrides=set_ or (), log=say, progress=not no_progress)
+    status = wiring.run(loaded, until, overrides=set_ or (), log=say, progress=not no_progress)
     if json:
         print_json(status)
     if status.get("stopped"):
@@ -50,8 +57,8 @@ def run(
 
 
 def _summary(status: dict[str, Any]) -> str:
-    subs = status["sub_topologies"].values()
-    records = sum(sub["records"] for sub in subs)
-    lag = sum(sub["lag"] for sub in subs)
+    """Of the inputs only: what goes through a repartition stream is read there once more, and is no other record."""
+    source = status["sub_topologies"]["source"]
+    records, lag = source["records"], source["lag"]
     behind = f", {lag:,} came meanwhile" if lag else ""
-    return f"{status['application']} has caught up: {records:,} records read{behind}"
+    return f"{status['application']} has caught up: {records:,} input record{'' if records == 1 else 's'} read{behind}"

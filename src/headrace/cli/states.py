@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
-from headrace.cli.targets import ApplicationOption, AppOption, JsonOption, SetOption, SystemOption, target_of
+from headrace.cli.targets import JsonOption, Target, about_an_application
 from headrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,33 +18,31 @@ if TYPE_CHECKING:
 GET_EXAMPLES = """Examples:
 
 \b
-  headrace state get delays UA --app flights.py
+  headrace state get delays UA flights.py
   headrace state get delays UA --application flight-delays --system log:./data --json
 """
 DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
 
 \b
-  headrace state dump delays --output delays.parquet --app flights.py
+  headrace state dump delays flights.py --output delays.parquet
   python -c 'import pandas; print(pandas.read_parquet("delays.parquet"))'
 """
 
 StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help="The store's name, as `headrace describe` shows it.")]
 
 
+@about_an_application
 def get(
+    target: Target,
     store: StoreArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON where the keys are JSON.")],
-    app: AppOption = None,
-    application: ApplicationOption = None,
-    system: SystemOption = None,
-    set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Read a store by key, as committed, while the job runs or not. All windows of the key, if the store has windows.
 
     The exit code is 1 where there is nothing under the key.
     """
-    view = _view(store, app, application, system, set_)
+    view = _view(store, target)
     typed_key = key_of_text(key, view.form().key)
     entries = view.entries(typed_key)
     if json:
@@ -57,17 +55,15 @@ def get(
         raise typer.Exit(EXIT_ERROR)
 
 
+@about_an_application
 def dump(
+    target: Target,
     store: StoreArgument,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.parquet", help="The file to write.")],
-    app: AppOption = None,
-    application: ApplicationOption = None,
-    system: SystemOption = None,
-    set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a whole store, as committed, to a Parquet file; an older file of that name is replaced."""
-    view = _view(store, app, application, system, set_)
+    view = _view(store, target)
     entries = view.write_parquet(output)
     if json:
         print_json({"application": view.application, "store": store, "entries": entries, "file": str(output)})
@@ -75,11 +71,10 @@ def dump(
         print(f"wrote {entries:,} entries to {output}")
 
 
-def _view(store: str, app: str | None, application: str | None, system: str | None, overrides: list[str] | None) -> StateView:
+def _view(store: str, target: Target) -> StateView:
     from headrace.wiring.states import StateView
     from headrace.wiring.store_forms import serdes_in
 
-    target = target_of(app, application, system, overrides)
     serdes = {} if target.app is None else serdes_in(target.app.topology())
     return StateView(store, target.application, target.config, serdes)
 

@@ -54,6 +54,7 @@ CONSUME_EXAMPLES = """Examples:
   headrace stream consume flights --partition 0 --start 1000
   headrace stream consume flights --start 2013-06-01T00:00:00Z
 """
+_WINDOWED = "--key windowed:SERDE, such as windowed:string"
 _FOLLOW_INTERVAL_S = 0.2
 _BATCH_LINES = 100_000
 
@@ -74,7 +75,7 @@ def create(
     if json:
         print_json({"name": created.name, "partitions": created.partitions, "id": created.id})
     else:
-        print(f"created stream {created.name} with {created.partitions} partitions")
+        print(f"created stream {created.name} with {_partitions_text(created.partitions)}")
 
 
 def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
@@ -109,7 +110,7 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
         print_json(described)
         return
     owner = f", a repartition stream of {stream.internal_of}" if stream.internal_of else ""
-    print(f"{stream.name}: {stream.partitions} partitions{owner}")
+    print(f"{stream.name}: {_partitions_text(stream.partitions)}{owner}")
     names = ("partition", "beginning", "end", "records")
     print_table(names, [(r["partition"], r["beginning"], r["end"], r["end"] - r["beginning"]) for r in rows], right=names)
 
@@ -151,18 +152,19 @@ def produce(
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     written = 0
     with wiring.open_system(system_url(system), create=False) as opened:
-        opened.describe_stream(name)  # before anything is read
-        records = _records_of(sys.stdin.buffer, key_serde, value_serde)
+        partitions = opened.describe_stream(name).partitions  # before anything is read
+        records = _records_of(sys.stdin.buffer, key_serde, value_serde, partitions)
         try:
             while chunk := list(islice(records, batch)):
                 written += opened.produce(name, chunk)
         except HeadraceError as error:
-            error.message = f"{error.message}; {written:,} records of the batches before were written, none of this one"
+            before = f"{written:,} records of the batches before were written, none of this one"
+            error.message = f"{error.message}; {before if written else 'nothing was written'}"
             raise
     if json:
         print_json({"stream": name, "records": written})
     else:
-        say(f"wrote {written:,} records to {name}")
+        say(f"wrote {written:,} record{'' if written == 1 else 's'} to {name}")
 
 
 def consume(
@@ -181,14 +183,24 @@ def consume(
     json: Annotated[bool, typer.Option("--json", help="JSON lines: they come in any case.")] = False,
 ) -> None:
     """Print records as JSON lines: key, value, partition, offset, timestamp, headers; partition after partition."""
-    from headrace.cli.json_values import line_of_record
+    from headrace.cli.json_values import line_of_record, looks_windowed
     from headrace.dsl.serdes import serde_of_text
+    from headrace.errors import SerdeError
 
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     with wiring.open_system(system_url(system), create=False) as opened:
         positions = _starts(opened, name, start, sorted(set(partition)) if partition else None)
-        for record in islice(_consumed(opened, name, key_serde, value_serde, positions, follow), limit):
-            print_line(line_of_record(record))
+        records = islice(_consumed(opened, name, key_serde, value_serde, positions, follow), limit)
+        try:
+            for number, record in enumerate(records):
+                if number == 0 and looks_windowed(record.key):
+                    say(f"hint: these look like the keys of windows: read them with {_WINDOWED}")
+                print_line(line_of_record(record))
+        except SerdeError as error:
+            error.hint = (error.hint or "").replace("key=", "--key").replace("value=", "--value")
+            if error.message.startswith("the key") and not key.startswith("windowed:"):
+                error.hint += f"; the keys of windows are read with {_WINDOWED}"
+            raise
 
 
 def _consumed(system: Any, name: str, key: Serde, value: Serde, positions: dict[int, int], follow: bool) -> Iterator[Record]:
@@ -217,12 +229,16 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
     return {number: offsets.get(number, 0) for number in (sorted(offsets) if wanted is None else wanted)}
 
 
-def _records_of(lines: Iterable[bytes], key: Serde, value: Serde) -> Iterator[Record]:
+def _records_of(lines: Iterable[bytes], key: Serde, value: Serde, partitions: int) -> Iterator[Record]:
     from headrace.cli.json_values import record_of_line
 
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield record_of_line(line, number, key, value)
+            yield record_of_line(line, number, key, value, partitions)
+
+
+def _partitions_text(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _records_in(system: Any, name: str) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FILE.py:name where it makes several.")]
 OptionalAppArgument = Annotated[
-    str | None, typer.Argument(metavar="[APP]", help="FILE.py or FILE.py:name; or use --application.")
+    str | None, typer.Argument(metavar="APP", help="FILE.py or FILE.py:name; or use --application.")
 ]
 AppOption = Annotated[str | None, typer.Option("--app", metavar="APP", help="The application's file: FILE.py[:name].")]
 ApplicationOption = Annotated[
@@ -47,9 +49,44 @@ class Target:
     app: Any = None
 
 
+_TARGET_OPTIONS: dict[str, Any] = {
+    "app_argument": OptionalAppArgument,
+    "app": AppOption,
+    "application": ApplicationOption,
+    "system": SystemOption,
+    "set_": SetOption,
+}
+
+
+def about_an_application(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of one that begins with a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it.
+
+    `[APP]` comes behind the command's own arguments.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "target"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _TARGET_OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def with_target(**options: Any) -> None:
+        app_argument, app, application, system, overrides = (options.pop(name) for name in _TARGET_OPTIONS)
+        if app_argument is not None and app is not None:
+            raise typer.BadParameter("give the application's file once: as APP, or by --app")
+        command(target=target_of(app_argument or app, application, system, overrides), **options)
+
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
+    others = [parameter for parameter in own if parameter not in required]
+    with_target.__signature__ = signature.replace(parameters=[*required, *shared, *others])  # type: ignore[attr-defined]
+    return with_target
+
+
 def target_of(app: str | None, application: str | None, system: str | None, overrides: Sequence[str] | None = None) -> Target:
     """The target that the options name; the only application of the system where they name none."""
-    given = [*(overrides or ()), *([f"system={system}"] if system else [])]
+    given = [*(overrides or ()), *_system_set(system)]
     if app is not None and application is not None:
         raise typer.BadParameter("give either the application's file or --application, not both")
     if app is not None:
@@ -64,8 +101,8 @@ def target_of(app: str | None, application: str | None, system: str | None, over
 
 
 def _only_one(config: Config) -> str:
-    with wiring.open_system(config.system, create=False) as system:
-        known = system.applications()
+    with wiring.open_configured(config, create=False) as system:
+        known: list[str] = system.applications()
     if not known:
         fail(f"no application has run on {config.system} yet", "run one with `headrace run APP`, or name another --system")
     if len(known) > 1:
@@ -75,14 +112,20 @@ def _only_one(config: Config) -> str:
 
 def system_url(system: str | None) -> str:
     """The system of commands that need no application: as asked for, else as configured here."""
-    return load_config(Path.cwd(), os.environ, {}, [f"system={system}"] if system else []).system
+    return load_config(Path.cwd(), os.environ, {}, _system_set(system)).system
+
+
+def _system_set(system: str | None) -> list[str]:
+    if system == "":
+        raise typer.BadParameter("--system: expected a URL such as log:./data, found nothing")
+    return [] if system is None else [f"system={system}"]
 
 
 @contextmanager
 def opened(target: Target) -> Iterator[tuple[LogSystem, LogJobStore]]:
     """The target's system and its job store, of an application that has run; else an error that names those that have."""
-    with wiring.open_system(target.config.system, create=False) as system:
-        known = system.applications()
+    with wiring.open_configured(target.config, create=False) as system:
+        known: list[str] = system.applications()
         if target.application not in known:
             near = difflib.get_close_matches(target.application, known, 3) or known
             fail(

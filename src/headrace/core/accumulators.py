@@ -1,24 +1,56 @@
 """Owns the named aggregates: what each asks of Arrow's group-by, how a round's partial result is merged into the stored
-state, and what the state means. Nulls are skipped by all of them, but counted by `count()` without a field.
+state, and what the state means.
+
+Nulls are skipped by all of them, but counted by `count()` without a field. Numbers are whole (64 bits with a sign) or
+floats, and each kind has a column of its own, so that neither is rounded to the other and a result does not depend on
+which records came in one round:
+
+- `sum` adds whole numbers exactly, floats beside them. It is a whole number until a float comes, then the float of both.
+  A record that would take the whole part out of 64 bits, or the floats to infinity, is refused (`runtime/operators/totals`).
+- `mean` is the same total, of any size, divided by the count.
+- `min` and `max` compare whole numbers with floats exactly; of equal ones either is given. `first`, `last` and
+  `count_distinct` keep numbers as they came; 1 and 1.0 are not distinct.
+- NaN and infinity are refused by all but the counts: a sum that has met one never leaves it, and JSON, the form of
+  results, has neither. To `count_distinct` all NaN are one value.
+- A count is 64 bits and not checked: a thousand million records a second would take 292 years to get there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.topology import NamedAggregate
 
+REAL = "|real"  # after a field's name: the column of its floats; no field's name has the character
+KIND = "|kind"  # 0 where the field is in its own column, 1 where it is a float, null where it is null
+COUNTS = frozenset({"count", "count_distinct"})
+TOTALS = frozenset({"sum", "mean"})
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+_ONE_PART = frozenset({int, float})
+
+Total = tuple[int | None, float | None]  # of the whole numbers and of the floats; None where there was none
+
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """`wanted`: pairs (column, Arrow's aggregation) for the group-by; the rest works on one group's state."""
+    """One named aggregate.
 
-    wanted: tuple[Any, ...]
+    `wanted` gives the pairs (column, Arrow's aggregation) for the group-by, from the columns that there are; `partials`
+    takes one state per group from its result; the rest works on one group's state. `total` and `with_total` are those of
+    a sum or mean: what it has added up, and the state with another total.
+    """
+
+    kind: str
+    field: str | None
+    wanted: Callable[[Collection[str]], list[tuple[str, str]]]
     partials: Callable[[Any], list[Any]]
     merged: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
+    total: Callable[[Any], Total] | None = None
+    with_total: Callable[[Any, Total], Any] | None = None
 
 
 def accumulators_of(named: Mapping[str, NamedAggregate]) -> list[Accumulator]:
@@ -28,55 +60,142 @@ def accumulators_of(named: Mapping[str, NamedAggregate]) -> list[Accumulator]:
 def _accumulator(kind: str, field: str | None) -> Accumulator:
     if kind == "count":
         column = field or "ordinal"
-        return Accumulator(((column, "count"),), _column(f"{column}_count"), lambda a, b: a + b, _same)
+        return Accumulator(kind, field, _each(column, "count"), _counts(column), lambda a, b: a + b, _same)
     assert field is not None, kind
     if kind == "sum":
-        return Accumulator(((field, "sum"),), _column(f"{field}_sum"), _added, _same)
+        wanted = _each(field, "sum")
+        return Accumulator(kind, field, wanted, _sums(field), _sums_merged, _sum, _parts, lambda _, total: _packed(*total))
     if kind == "mean":
-        return Accumulator(((field, "sum"), (field, "count")), _sum_and_count(field), _means_merged, _mean)
+        wanted = _each(field, "sum", "count")
+        return Accumulator(kind, field, wanted, _mean_parts(field), _means_merged, _mean, _mean_total, _with_total)
     if kind in ("min", "max"):
-        choose = _least if kind == "min" else _greatest
-        return Accumulator(((field, kind),), _column(f"{field}_{kind}"), _either(choose), _same)
+        choose = _either(_least if kind == "min" else _greatest)
+        return Accumulator(kind, field, _each(field, kind), _chosen(field, kind, choose), choose, _same)
     if kind == "first":
-        return Accumulator(((field, "first"),), _column(f"{field}_first"), lambda a, b: b if a is None else a, _same)
+        return Accumulator(kind, field, _with_kind(field, kind), _at(field, kind), lambda a, b: b if a is None else a, _same)
     if kind == "last":
-        return Accumulator(((field, "last"),), _column(f"{field}_last"), lambda a, b: a if b is None else b, _same)
+        return Accumulator(kind, field, _with_kind(field, kind), _at(field, kind), lambda a, b: a if b is None else b, _same)
     assert kind == "count_distinct", kind
-    return Accumulator(((field, "distinct"),), _distinct(field), _union, len)
+    return Accumulator(kind, field, _each(field, "distinct"), _distinct(field), _union, len)
 
 
 def _same(state: Any) -> Any:
     return state
 
 
-def _column(name: str) -> Callable[[Any], list[Any]]:
-    return lambda groups: groups[name].to_pylist()
+# --- columns --------------------------------------------------------------------------------------------------------
 
 
-def _added(a: Any, b: Any) -> Any:
-    if a is None or b is None:
-        return b if a is None else a
-    return _storable(a + b)
+def _each(field: str, *aggregations: str) -> Callable[[Collection[str]], list[tuple[str, str]]]:
+    def wanted(present: Collection[str]) -> list[tuple[str, str]]:
+        columns = [column for column in (field, field + REAL) if column in present]
+        return [(column, aggregation) for column in columns for aggregation in aggregations]
+
+    return wanted
 
 
-def _storable(total: Any) -> Any:
-    """A sum that has outgrown 64 bits goes on as a float."""
-    return float(total) if isinstance(total, int) and not -(1 << 63) <= total < 1 << 63 else total
+def _with_kind(field: str, aggregation: str) -> Callable[[Collection[str]], list[tuple[str, str]]]:
+    def wanted(present: Collection[str]) -> list[tuple[str, str]]:
+        kind = [(field + KIND, aggregation)] if field + KIND in present else []
+        return [*_each(field, aggregation)(present), *kind]
+
+    return wanted
 
 
-def _sum_and_count(field: str) -> Callable[[Any], list[Any]]:
-    return lambda groups: [
-        [0 if total is None else total, count]
-        for total, count in zip(groups[f"{field}_sum"].to_pylist(), groups[f"{field}_count"].to_pylist(), strict=True)
-    ]
+def _column(groups: Any, name: str) -> list[Any]:
+    """A column of the groups, nulls where there is none."""
+    return groups[name].to_pylist() if name in groups.column_names else [None] * len(groups)
+
+
+def _both(groups: Any, field: str, aggregation: str) -> tuple[list[Any], list[Any]]:
+    return _column(groups, f"{field}_{aggregation}"), _column(groups, f"{field}{REAL}_{aggregation}")
+
+
+def _joined(groups: Any, field: str, aggregation: str, join: Callable[[Any, Any], Any]) -> list[Any]:
+    """`join` of a field's two columns; where there is only one, as for most fields, that one."""
+    own, real = f"{field}_{aggregation}", f"{field}{REAL}_{aggregation}"
+    if real not in groups.column_names:
+        return _column(groups, own)
+    return list(map(join, *_both(groups, field, aggregation))) if own in groups.column_names else _column(groups, real)
+
+
+# --- counts, sums and means -----------------------------------------------------------------------------------------
+
+
+def _counts(column: str) -> Callable[[Any], list[Any]]:
+    return lambda groups: _joined(groups, column, "count", lambda own, real: own + real)
+
+
+def _sums(field: str) -> Callable[[Any], list[Any]]:
+    return lambda groups: _joined(groups, field, "sum", _packed)
+
+
+def _packed(whole: int | None, real: float | None) -> Any:
+    """A total as a sum's state: one number, or both of its parts."""
+    return whole if real is None else real if whole is None else [whole, real]
+
+
+def _parts(state: Any) -> Total:
+    if isinstance(state, list):
+        return state[0], state[1]
+    return (None, state) if isinstance(state, float) else (state, None)
+
+
+def _sums_merged(a: Any, b: Any) -> Any:
+    if type(a) is type(b) and type(a) in _ONE_PART:
+        return a + b
+    return _packed(*_added(_parts(a), _parts(b)))
+
+
+def _added(a: Total, b: Total) -> Total:
+    return _plus(a[0], b[0]), _plus(a[1], b[1])
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _sum(state: Any) -> Any:
+    return state[0] + state[1] if isinstance(state, list) else state
+
+
+def _mean_parts(field: str) -> Callable[[Any], list[Any]]:
+    def parts(groups: Any) -> list[Any]:
+        return [list(pair) for pair in zip(_sums(field)(groups), _counts(field)(groups), strict=True)]
+
+    return parts
+
+
+def _mean_total(state: list[Any]) -> Total:
+    whole, real = _parts(state[0])
+    return None if whole is None else int(whole), real
+
+
+def _with_total(state: list[Any], total: Total) -> list[Any]:
+    """A state of a mean: total and count. A whole part beyond 64 bits is kept as its digits."""
+    whole: Any = total[0]
+    if whole is not None and not INT64_MIN <= whole <= INT64_MAX:
+        whole = str(whole)
+    return [_packed(whole, total[1]), state[1]]
 
 
 def _means_merged(a: list[Any], b: list[Any]) -> list[Any]:
-    return [_storable(a[0] + b[0]), a[1] + b[1]]
+    count = a[1] + b[1]
+    if type(a[0]) is float and type(b[0]) is float:  # as most means are
+        return [a[0] + b[0], count]
+    return _with_total([None, count], _added(_mean_total(a), _mean_total(b)))
 
 
 def _mean(state: list[Any]) -> float | None:
-    return state[0] / state[1] if state[1] else None
+    total = _plus(*_mean_total(state))
+    return None if total is None else total / state[1]
+
+
+# --- values as they came --------------------------------------------------------------------------------------------
+
+
+def _chosen(field: str, aggregation: str, choose: Callable[[Any, Any], Any]) -> Callable[[Any], list[Any]]:
+    return lambda groups: _joined(groups, field, aggregation, choose)
 
 
 def _either(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -96,11 +215,27 @@ def _rank(value: Any) -> tuple[str, Any]:
     return ("number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__, value)
 
 
+def _at(field: str, aggregation: str) -> Callable[[Any], list[Any]]:
+    """The first or last value: of the column that its kind names, where there are two."""
+
+    def values(groups: Any) -> list[Any]:
+        if f"{field}{KIND}_{aggregation}" not in groups.column_names:
+            return _joined(groups, field, aggregation, lambda own, real: real if own is None else own)
+        kinds = _column(groups, f"{field}{KIND}_{aggregation}")
+        return [b if kind else a for a, b, kind in zip(*_both(groups, field, aggregation), kinds, strict=True)]
+
+    return values
+
+
 def _distinct(field: str) -> Callable[[Any], list[Any]]:
-    return lambda groups: [_union([], values) for values in groups[f"{field}_distinct"].to_pylist()]
+    def distinct(groups: Any) -> list[Any]:
+        pairs = zip(*_both(groups, field, "distinct"), strict=True)
+        return [_union(_union([], own or ()), real or ()) for own, real in pairs]
+
+    return distinct
 
 
-def _union(a: list[Any], b: list[Any]) -> list[Any]:
+def _union(a: list[Any], b: Any) -> list[Any]:
     """`a` and what else is in `b`, each once as Python compares: 0.0 and -0.0 are one to it, and two to Arrow."""
     known = {_hashable(value): value for value in a}
     for value in b:
@@ -109,5 +244,10 @@ def _union(a: list[Any], b: list[Any]) -> list[Any]:
     return list(known.values())
 
 
+_NAN = object()  # what stands for NaN, which equals nothing, itself included
+
+
 def _hashable(value: Any) -> Any:
-    return value if value == value else "not a number"  # which equals nothing, itself included
+    if isinstance(value, bool):
+        return ("boolean", value)  # True equals 1 to Python
+    return value if value == value else _NAN

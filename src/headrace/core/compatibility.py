@@ -43,6 +43,15 @@ def in_use(stores: Mapping[str, str]) -> dict[str, str]:
     return {name: form for name, form in stores.items() if not form.startswith(GONE)}
 
 
+def gone_from(stores: Mapping[str, str], place: str) -> tuple[str, ...]:
+    """Of a job model's stores those that its application no longer has, and had in the sub-topology titled `place`.
+
+    >>> gone_from({"a": "source|form", "b": "gone:source|form", "c": "gone:by-x|form"}, "source")
+    ('b',)
+    """
+    return tuple(sorted(name for name, form in stores.items() if form.startswith(f"{GONE}{place}|")))
+
+
 def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The stores for the next job model: those of now, and for ever the names of those that were there before."""
     before = {} if previous is None else previous.stores
@@ -94,6 +103,27 @@ def check_compatible(previous: JobModel | None, stores: Mapping[str, str]) -> No
             f"application {previous.application!r} cannot go on from its stored state: " + "; ".join(found),
             "undo that edit; or give the store another name, so that it begins empty; or run the edited application "
             "under another application name, from the beginning",
+        )
+
+
+def check_same_streams(previous: JobModel | None, ids: Mapping[str, str | None]) -> None:
+    """Refuse streams that are not those that positions and state are of.
+
+    `ids`: every stream that the job reads now to its id, None for one that does not exist. `IncompatibleChangeError` for
+    one that was deleted, or deleted and made anew, since `previous` was stored. A stream that the job did not read then
+    is not compared: it has neither positions nor state.
+    """
+    known = {} if previous is None else previous.stream_ids
+    changed = [name for name in sorted(ids) if name in known and ids[name] != known[name]]
+    if changed:
+        assert previous is not None
+        name = changed[0]
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        happened = "was deleted" if ids[name] is None else "was deleted and made anew"
+        raise IncompatibleChangeError(
+            f"stream {name!r}{more} {happened} since application {previous.application!r} last ran: its positions and "
+            "state are of the stream that is gone",
+            "run the application under another name, or in another folder, to begin with the streams as they are",
         )
 
 

@@ -32,6 +32,7 @@ def job_model_of(
     partition_counts: Mapping[str, int],
     stores: Mapping[str, str],
     elasticity_factor: int = 1,
+    stream_ids: Mapping[str, str] | None = None,
 ) -> JobModel:
     """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
 
@@ -47,6 +48,7 @@ def job_model_of(
         dict(sorted(partition_counts.items())),
         dict(sorted(stores.items())),
         elasticity_factor,
+        dict(sorted((stream_ids or {}).items())),
     )
     if previous is None or model == previous:
         return model

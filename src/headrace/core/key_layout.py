@@ -11,16 +11,20 @@ hash; reversed, they come first. With hashes of 3 bits:
     factor 2   0   0   0   0   1   1   1   1       each bucket is one range ...
     factor 4   0   0   2   2   1   1   3   3       ... which halves when the factor doubles
 
-LMDB takes keys of at most 511 bytes. A longer user key is replaced by 16 bytes of xxh3_128, marked by a length that no
-real key has; the full key then belongs into the value and is compared on read. Whether a key is replaced depends on the
-key alone, never on the sub-key, so that `state_key(key)` is the prefix of all entries of `key`, and of no other key's.
+LMDB takes keys of at most 511 bytes. A longer user key has a digest before it, marked by a length that no real key has:
+
+    reversed hash, 8 bytes | 0xFFFF | BLAKE2b, 64 bytes | key length, 4 bytes | key | sub-key
+
+Of this the key and its length are stored with the value, the rest is what an entry is stored under: see `long_keys`.
+Whether a key has a digest depends on the key alone, never on the sub-key, so that `state_key(key)` is the prefix of all
+entries of `key`, and of no other key's. A digest of 64 bytes makes the layout of a long key longer than 511 bytes, and a
+time key is too short to look like one: so each is told from the others by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from xxhash import xxh3_128_digest
+from hashlib import blake2b
 
 from headrace.core.hashing import key_hash
 
@@ -31,14 +35,16 @@ LENGTH_BYTES = 2
 HEAD_BYTES = HASH_BYTES + LENGTH_BYTES
 KEY_BYTES_MAX = LAYOUT_BYTES_MAX - HEAD_BYTES - SUB_BYTES_MAX  # a longer key is replaced by a digest
 DIGEST_LENGTH = 0xFFFF
-DIGEST_BYTES = 16
+DIGEST_BYTES = 64
+DIGEST_HEAD_BYTES = HEAD_BYTES + DIGEST_BYTES
+LONG_LENGTH_BYTES = 4
 
 SLOT_BITS = 10
 SLOTS = 1 << SLOT_BITS  # parts of a time index; also the highest elasticity factor
 SLOT_BYTES = 2
 _FACTORS = frozenset(1 << bits for bits in range(SLOT_BITS + 1))
 TIME_BYTES = 8
-TIME_REST_BYTES_MAX = LAYOUT_BYTES_MAX - SLOT_BYTES - TIME_BYTES
+TIME_REST_BYTES_MAX = DIGEST_HEAD_BYTES - 1 - SLOT_BYTES - TIME_BYTES
 _TIME_BIAS = 1 << 63  # makes the order of unsigned bytes that of signed numbers
 _TIME_MAX = _TIME_BIAS - 1
 
@@ -56,23 +62,34 @@ def state_key(key: bytes, sub: bytes = b"") -> bytes:
     """The store's key for `sub` under the routing key `key`; without `sub` the prefix of all entries of `key`."""
     assert len(sub) <= SUB_BYTES_MAX, f"sub-key of {len(sub)} bytes, at most {SUB_BYTES_MAX}"
     if len(key) > KEY_BYTES_MAX:
-        return reversed_hash(key) + DIGEST_LENGTH.to_bytes(LENGTH_BYTES, "big") + xxh3_128_digest(key) + sub
+        head = reversed_hash(key) + DIGEST_LENGTH.to_bytes(LENGTH_BYTES, "big") + key_digest(key)
+        return head + len(key).to_bytes(LONG_LENGTH_BYTES, "big") + key + sub
     return reversed_hash(key) + len(key).to_bytes(LENGTH_BYTES, "big") + key + sub
 
 
+def key_digest(key: bytes) -> bytes:
+    """What a long key is stored under. Nobody can make two keys with one digest, as they could with a fast hash."""
+    return blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
 def is_digest(layout_key: bytes) -> bool:
-    """Whether the user's key was too long and only its digest is in `layout_key`."""
-    return int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
+    """Whether the user's key is so long that it has a digest before it (or, as stored, in its place)."""
+    return (
+        len(layout_key) >= DIGEST_HEAD_BYTES
+        and int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
+    )
 
 
-def split_state_key(layout_key: bytes) -> tuple[bytes | None, bytes]:
-    """The user's key and sub-key; the key is None for a digest."""
+def split_state_key(layout_key: bytes) -> tuple[bytes, bytes]:
+    """The user's key and sub-key."""
     assert len(layout_key) >= HEAD_BYTES, layout_key
+    start = HEAD_BYTES
+    length = int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big")
     if is_digest(layout_key):
-        return None, layout_key[HEAD_BYTES + DIGEST_BYTES :]
-    end = HEAD_BYTES + int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big")
-    assert end <= len(layout_key), layout_key
-    return layout_key[HEAD_BYTES:end], layout_key[end:]
+        start = DIGEST_HEAD_BYTES + LONG_LENGTH_BYTES
+        length = int.from_bytes(layout_key[DIGEST_HEAD_BYTES:start], "big")
+    assert start + length <= len(layout_key), layout_key
+    return layout_key[start : start + length], layout_key[start + length :]
 
 
 def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
@@ -94,7 +111,7 @@ def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
 def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
     """A time index's key: `time_us` (a signed 64-bit number) of something of the routing key `key`.
 
-    `rest` makes it unique, at most 501 bytes; what to put there for a long key is the caller's affair.
+    `rest` makes it unique, at most 63 bytes; what to put there for a long key is the caller's affair.
     """
     assert len(rest) <= TIME_REST_BYTES_MAX, f"rest of {len(rest)} bytes, at most {TIME_REST_BYTES_MAX}"
     slot = int.from_bytes(reversed_hash(key)[:SLOT_BYTES], "big") >> (8 * SLOT_BYTES - SLOT_BITS)

@@ -26,6 +26,39 @@ class OffsetRange:
         return self.end - self.start
 
 
+def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int], ends: Mapping[SSP, int]) -> None:
+    """Raise `OffsetOutOfRangeError` for the first SSP whose position is not between its beginning and its end.
+
+    Behind the end the stream was cut off or restored from an older copy, and whatever is written next would be taken
+    for what was read already. Before the beginning records are gone that were never read.
+    """
+    for ssp in sorted(positions):
+        position, end = positions[ssp], ends.get(ssp)
+        if end is None:
+            raise OffsetOutOfRangeError(
+                f"stream {ssp.stream!r} has no partition {ssp.partition}, but the job has position {position} in it",
+                "the stream was made anew with fewer partitions: restore it, or run the application under another name",
+            )
+        if position > end:
+            raise OffsetOutOfRangeError(
+                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but it ends at {end}",
+                "the stream was truncated or made anew: restore it, or set a startpoint for this partition",
+            )
+        beginning = beginnings.get(ssp, position)
+        if position < beginning:
+            raise OffsetOutOfRangeError(
+                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but it begins at "
+                f"{beginning}: {beginning - position} offsets that were not processed are gone",
+                "restore the stream, or set a startpoint for this partition to go on without them",
+            )
+
+
+def lags_of(positions: Mapping[SSP, int], ends: Mapping[SSP, int]) -> dict[SSP, int]:
+    """How many offsets of each SSP lie before it, sorted; an SSP at its end is left out. Errors as `check_positions`."""
+    check_positions(positions, {}, ends)
+    return {ssp: ends[ssp] - positions[ssp] for ssp in sorted(positions) if positions[ssp] < ends[ssp]}
+
+
 def ranges_of(
     positions: Mapping[SSP, int], ends: Mapping[SSP, int], max_records: int | None
 ) -> tuple[OffsetRange, ...]:
@@ -39,18 +72,10 @@ def ranges_of(
     >>> [r.records for r in ranges_of({a: 0, b: 0, c: 0}, {a: 10, b: 500, c: 900}, max_records=100)]
     [10, 45, 45]
 
-    Raises `OffsetOutOfRangeError` for a position behind the end, changing nothing.
+    Raises `OffsetOutOfRangeError` for a position behind the end, changing nothing (`check_positions`).
     """
     assert max_records is None or max_records >= 1, max_records
-    lags: dict[SSP, int] = {}
-    for ssp in sorted(positions):
-        if positions[ssp] > ends[ssp]:
-            raise OffsetOutOfRangeError(
-                f"{ssp}: the position is {positions[ssp]}, but the partition ends at {ends[ssp]}",
-                "the stream was truncated or made anew: restore it, or set a startpoint for this partition",
-            )
-        if positions[ssp] < ends[ssp]:
-            lags[ssp] = ends[ssp] - positions[ssp]
+    lags = lags_of(positions, ends)
     shares = lags if max_records is None else _shared(lags, positions, max_records)
     return tuple(OffsetRange(ssp, positions[ssp], positions[ssp] + share) for ssp, share in shares.items() if share)
 

@@ -16,8 +16,11 @@ from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
     Aggregate,
+    Filter,
     FlatMap,
     FlatMapValues,
+    Function,
+    FunctionKind,
     Map,
     MapValues,
     Node,
@@ -37,7 +40,33 @@ Sides = tuple[Serde | None, Serde | None]
 
 def has_open_types(topology: Topology) -> bool:
     """Whether Spark has to be asked for types."""
-    return any(runs_in_jvm(node) for node in topology.nodes)
+    return any(runs_in_jvm(node) or _is_timed_by_spark(node) for node in topology.nodes)
+
+
+def _is_timed_by_spark(node: Node) -> bool:
+    return isinstance(node, Source) and node.timestamp is not None and node.timestamp.in_jvm
+
+
+def _through_spark(topology: Topology) -> Topology:
+    """The topology with a filter that keeps everything behind each source whose time is a Spark expression.
+
+    Rows enter Spark's engine only where an expression follows, and these must all go through it to get their time.
+    """
+    nodes: list[Node] = []
+    names = {node.name for node in topology.nodes}
+    instead: dict[str, str] = {}
+    for node in topology.nodes:
+        if not runs_in_jvm(node):
+            node = replace(node, parents=tuple(instead.get(parent, parent) for parent in node.parents))
+        nodes.append(node)
+        if isinstance(node, Source) and node.timestamp is not None and node.timestamp.in_jvm:
+            name = f"{node.name}-timed"
+            while name in names:
+                name += "-"
+            every = Function(FunctionKind.SQL, "true", "true", node.timestamp.given_at)
+            nodes.append(Filter(name=name, parents=(node.name,), predicate=every))
+            instead[node.name] = name
+    return Topology(topology.application, tuple(nodes))
 
 
 def resolved(
@@ -45,23 +74,27 @@ def resolved(
     types_of: Callable[[Source, tuple[Node, ...]], tuple[str, str]],
     serde_of_type: Callable[[str], Serde | None],
     windowed: Callable[[Serde], Serde],
+    fits: Callable[[Serde, str], bool],
 ) -> tuple[Topology, Mapping[str, Sides]]:
     """The topology with its serdes filled in, and per operator the serdes of the keys and values that it gives.
 
     `types_of(source, chain)`: Spark's types of key and value behind a chain of in-engine operators, as DDL.
+    `fits(serde, type)`: whether a serde that was declared takes values of a Spark type.
     """
     sides: dict[str, Sides] = {}
     chains: dict[str, tuple[Source, tuple[Node, ...]]] = {}
     streams: dict[str, Sides] = {}
     nodes: list[Node] = []
-    for node in topology.nodes:
+    for node in _through_spark(topology).nodes:
         before = sides[node.parents[0]] if node.parents else (None, None)
         if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
             key, value = streams[node.stream]
             node = replace(node, key=node.key or key, value=node.value or value)
         if runs_in_jvm(node):
             source, chain = chains[node.parents[0]]
-            node = _typed(node, types_of(source, (*chain, node)), serde_of_type)
+            types = types_of(source, (*chain, node))
+            _check_declared(node, types, fits)
+            node = _typed(node, types, serde_of_type)
             chains[node.name] = (source, (*chain, node))
         elif isinstance(node, Source):
             chains[node.name] = (node, ())
@@ -81,6 +114,23 @@ def _typed(node: Node, types: tuple[str, str], serde_of_type: Callable[[str], Se
     if isinstance(node, (MapValues, Transform)) and node.value is None:
         node = replace(node, value=_serde(node, "value", value_type, serde_of_type))
     return node
+
+
+def _check_declared(node: Any, types: tuple[str, str], fits: Callable[[Serde, str], bool]) -> None:
+    """Raise `TopologyError` where an operator of the prefix declares a serde that its Spark type does not fit."""
+    declared = {
+        "key": (getattr(node, "key", None), types[0]),
+        "value": (getattr(node, "value", None), types[1]),
+    }
+    for part, (serde, spark_type) in declared.items():
+        if serde is not None and not fits(serde, spark_type):
+            given_at = getattr(getattr(node, "function", None), "given_at", "") or getattr(node, "given_at", "")
+            raise TopologyError(
+                f"{node.name}{given_at and f' ({given_at})'}: its {part} is of Spark's type {spark_type}, and the serde "
+                f"that it declares, {serde!r}, does not take that type",
+                f"leave {part}= out, so that the serde follows from the type, or cast the expression to "
+                f"{serde.spark_type or 'a type that JSON has'}",
+            )
 
 
 def _serde(node: Node, part: str, spark_type: str, serde_of_type: Callable[[str], Serde | None]) -> Serde:

@@ -1,14 +1,32 @@
 """Owns how far event time has come: of an SSP, of a task, of a repartition stream (protocol.md 23). Times are µs.
 
 A watermark is None where nothing is known yet: then no record is late and no event timer is due.
+
+Event times lie in the years 1 to 9999, as those of ISO 8601, of Python's datetime and of Spark. A record with another is
+refused where it enters, before it has moved a watermark: one such time, of a wrong unit as a rule, would make all that
+follows late. And nothing that is reckoned with times and the lengths of windows leaves 64 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from headrace.errors import OutOfRangeError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
+
+TIME_MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+TIME_MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+
+
+def checked_time_us(time_us: int) -> int:
+    """`time_us` if it can be the time of a record."""
+    if TIME_MIN_US <= time_us <= TIME_MAX_US:
+        return time_us
+    raise OutOfRangeError(
+        f"timestamp {time_us}: expected µs since 1970 that lie in the years 1 to 9999",
+        "is it in another unit, such as nanoseconds?" if abs(time_us) < 1 << 63 else None,
+    )
 
 
 def joined_reports(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from headrace.adapters.log.jobs import HEARTBEAT_STALE_US
-from headrace.adapters.log.processes import is_known_dead
 from headrace.errors import JobHeldError, SetupError, StorageError
+from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
 from headrace.setup_check import checked_folder
 from headrace.wiring import open_system
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from headrace.dsl.ddl import ScalarType, SparkType, StructField, StructType, fields_ddl, parse_type, to_ddl
+from headrace.dsl.ddl import (
+    ArrayType,
+    MapType,
+    ScalarType,
+    SparkType,
+    StructField,
+    StructType,
+    fields_ddl,
+    parse_type,
+    to_ddl,
+)
 from headrace.dsl.json_serde import Json
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
@@ -18,20 +28,35 @@ _COUNTS = frozenset({"count", "count_distinct"})
 _BIGINT, _DOUBLE = ScalarType("bigint"), ScalarType("double")
 
 
-def checked_fields(named: Mapping[str, NamedAggregate], value: Serde | None) -> None:
-    """Raise `TopologyError` where an aggregate is none, or reads a field that the values cannot have."""
+def checked_fields(named: Mapping[str, NamedAggregate], value: Serde | None, key: Serde | None = None) -> None:
+    """Raise `TopologyError` where an aggregate is none, or reads what the keys and values cannot have, or cannot do."""
     for name, aggregate in named.items():
         if not isinstance(aggregate, NamedAggregate):
             raise TopologyError(
                 f"aggregate({name}={aggregate!r}): expected a named aggregate", f"e.g. {name}=hr.count()"
             )
-        found = _field_type(aggregate, value, f"aggregate({name}=hr.{aggregate.kind}({aggregate.field!r}))")
+        text = f"aggregate({name}=hr.{aggregate.kind}({aggregate.field!r}))"
+        found = _field_type(aggregate, value, text)
+        if aggregate.field == "key" and key is not None and key.spark_type is not None:
+            found = parse_type(key.spark_type)
+        if aggregate.kind != "count" and isinstance(found, StructType | ArrayType | MapType):
+            raise TopologyError(
+                f"{text}: expected a field with one plain value, found {to_ddl(found)}", _instead(aggregate, found)
+            )
         if aggregate.kind in ("sum", "mean") and isinstance(found, ScalarType) and found.name not in _WHOLE | _REAL:
             raise TopologyError(
-                f"aggregate({name}=hr.{aggregate.kind}({aggregate.field!r})): expected a field of numbers, "
-                f"found {found.name}",
+                f"{text}: expected a field of numbers, found {found.name}",
                 "aggregate another field, or turn it into a number by map_values before",
             )
+
+
+def _instead(aggregate: NamedAggregate, found: SparkType) -> str:
+    whole = {"first": "lambda old, new: old", "last": "lambda old, new: new"}.get(aggregate.kind)
+    if whole is not None and aggregate.field == "value":
+        return f"reduce({whole}) keeps the whole value"
+    if isinstance(found, StructType):
+        return f"name one of its fields, such as {f'{aggregate.field}.{found.fields[0].name}'!r}"
+    return "take one plain value out of it by map_values before"
 
 
 def result_serde_of(named: Mapping[str, NamedAggregate], value: Serde | None) -> Serde:

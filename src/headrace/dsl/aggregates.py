@@ -2,6 +2,9 @@
 
 They only say what is wanted: `.aggregate(flights=count(), mean_delay=mean("value.dep_delay"))`. In this module, and in
 it alone, `sum`, `min` and `max` are not Python's.
+
+All but the counts take finite numbers, and whole ones of 64 bits: a record with NaN or infinity, or one that would take a
+sum beyond its range, is an error of the record. What exactly they do with numbers, `headrace.core.accumulators` says.
 """
 
 from __future__ import annotations
@@ -25,12 +28,18 @@ def count(field: str | None = None) -> NamedAggregate:
 
 
 def sum(field: str) -> NamedAggregate:  # noqa: A001 - the word that everyone knows it by
-    """The sum of `field`; null where it is null in every record."""
+    """The sum of `field`; null where it is null in every record.
+
+    Exact for whole numbers; a record that would take it out of 64 bits is refused, and the sum stays as it was.
+    """
     return NamedAggregate("sum", _checked("sum", field))
 
 
 def mean(field: str) -> NamedAggregate:
-    """The mean of `field` over the records in which it is not null."""
+    """The mean of `field` over the records in which it is not null.
+
+    Of whole numbers it is the exact total, of whatever size, divided once.
+    """
     return NamedAggregate("mean", _checked("mean", field))
 
 

@@ -21,7 +21,7 @@ from headrace.dsl.ktable import KTable
 from headrace.dsl.serdes import Bytes
 from headrace.errors import ConfigError, HeadraceError, NotSupportedError, TopologyError
 from headrace.model.names import checked_name, checked_own_name
-from headrace.model.serde import Serde
+from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Source, SourceKind, Topology
 
@@ -103,8 +103,8 @@ class App:
         return Source(
             name=self.builder.checked_source(stream, name),
             stream=stream,
-            key=Bytes() if key is None else checked_serde(f"{text}: key", key),
-            value=Bytes() if value is None else checked_serde(f"{text}: value", value),
+            key=Bytes() if key is None else of_stream(checked_serde(f"{text}: key", key), stream, "key"),
+            value=Bytes() if value is None else of_stream(checked_serde(f"{text}: value", value), stream, "value"),
             kind=kind,
             timestamp=_timestamp(text, timestamp),
             start=_start(text, start),

@@ -135,15 +135,52 @@ class Builder:
                 )
         return self.checked("stream", stream if name is None else name)
 
-    def checked_sink(self, stream: str) -> str:
-        """`stream` if this application may write it as an output."""
+    def checked_sink(self, stream: str, parent: str) -> str:
+        """`stream` if this application may write it as an output, behind the operator `parent`."""
         for node in self._nodes:
             if isinstance(node, Repartition) and node.stream == stream:
                 raise TopologyError(
                     f"to({stream!r}): that is the internal stream of {self._texts[node.name]}",
                     "write to a stream of another name",
                 )
+        way = self._way(stream, parent)
+        if way is not None:
+            raise TopologyError(
+                f"to({stream!r}): this stream feeds itself ({' -> '.join([*way, stream])}): each record that it writes "
+                "would be read again, without end",
+                "write to a stream of another name; to look a result up again, keep it in a store",
+            )
         return stream
+
+    def _way(self, stream: str, end: str) -> list[str] | None:
+        """The streams by which records of `stream` come to the operator `end`, None where they do not."""
+        fed: dict[str, list[str]] = {}  # stream -> the streams that are made of it
+        for node in self._nodes:
+            if isinstance(node, Sink | Repartition) and isinstance(node.stream, str):
+                for source in self._sources_of(node.name):
+                    fed.setdefault(source, []).append(node.stream)
+        goal = self._sources_of(end)
+        ways, seen = [[stream]], {stream}
+        while ways:
+            way = ways.pop(0)
+            if way[-1] in goal:
+                return way
+            for following in fed.get(way[-1], ()):
+                if following not in seen:
+                    seen.add(following)
+                    ways.append([*way, following])
+        return None
+
+    def _sources_of(self, operator: str) -> set[str]:
+        """The streams from which records come to an operator within its sub-topology."""
+        by_name = {node.name: node for node in self._nodes}
+        found, left = set(), [operator]
+        while left:
+            node = by_name[left.pop()]
+            left.extend(node.parents)
+            if isinstance(node, Source):
+                found.add(node.stream)
+        return found
 
     def checked(self, kind: str, name: str) -> str:
         """`name` if a new operator of `kind` may have it."""

@@ -69,9 +69,18 @@ def with_sides(flow: Flow, key: Side | None, value: Side | None, rekeyed_at: str
     return replace(flow, key=key or flow.key, value=value or flow.value, rekeyed_at=flow.rekeyed_at or rekeyed_at)
 
 
-def checked_function(operator: str, given: Any, kinds: frozenset[FunctionKind], flow: Flow | None) -> Function:
-    """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works."""
-    function = function_of(operator, given)
+def checked_function(
+    operator: str,
+    given: Any,
+    kinds: frozenset[FunctionKind],
+    flow: Flow | None,
+    arguments: Sequence[str] = ("record",),
+) -> Function:
+    """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works.
+
+    `arguments` names what a function that is no expression is given.
+    """
+    function = function_of(operator, given, arguments)
     if function.in_jvm and flow is not None and flow.left_at is not None:
         raise TopologyError(
             f"{operator}('{function.label}') after {flow.left_at}: these rows have left Spark's engine; "

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from headrace.model.topology import Function, FunctionKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__headrace_batch__"
+_OURS = str(PurePath(__file__).parents[1])
 
 
 def batch(function: F) -> F:
@@ -37,21 +39,50 @@ def batch(function: F) -> F:
     return function
 
 
-def function_of(operator: str, given: Any) -> Function:
-    """`given` with its kind and the name that errors use; `TopologyError` names `operator` if it is of no kind."""
+def function_of(operator: str, given: Any, arguments: Sequence[str] = ("record",)) -> Function:
+    """`given` with its kind and the name that errors use; `TopologyError` names `operator` if it is of no kind, or
+    cannot be called with `arguments`, the names of what it is given.
+    """
     if isinstance(given, str):
         if not given.strip():
             raise TopologyError(f"{operator}: expected an expression, found {given!r}")
-        return Function(FunctionKind.SQL, given.strip(), given.strip())
+        return Function(FunctionKind.SQL, given.strip(), given.strip(), users_line())
     if is_column(given):
-        return Function(FunctionKind.COLUMN, given, _column_label(given))
+        return Function(FunctionKind.COLUMN, given, _column_label(given), users_line())
     if not callable(given):
         raise TopologyError(
             f"{operator}: expected a function or an expression, found {type(given).__name__} {given!r:.60}",
             "give a Spark SQL expression as text, a Column, a function over a record, or one marked @hr.batch",
         )
     kind = FunctionKind.BATCH if _is_marked(given) else FunctionKind.RECORD
-    return Function(kind, given, label_of(given))
+    checked_arguments(f"{operator}({label_of(given)})", given, ("batch",) if kind is FunctionKind.BATCH else arguments)
+    return Function(kind, given, label_of(given), users_line())
+
+
+def checked_arguments(what: str, given: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """Raise `TopologyError` where `given` cannot be called with `arguments`; of many built-ins nobody can say."""
+    if inspect.iscoroutinefunction(given):
+        raise TopologyError(f"{what} is an async function", "write it without async: it is called, and not awaited")
+    try:
+        signature = inspect.signature(given)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        names = ", ".join(arguments)
+        raise TopologyError(
+            f"{what}: expected a function that is called with ({names}), found one with {signature}: {error}",
+            f"write it as `lambda {names}: ...`" if arguments else "write it as `lambda: ...`",
+        ) from None
+
+
+def users_line() -> str:
+    """File and line of the user's code that is calling us, as errors name them; empty where there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return "" if frame is None else f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def is_column(given: Any) -> bool:

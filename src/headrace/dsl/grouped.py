@@ -10,6 +10,7 @@ from headrace.dsl import flow as flows
 from headrace.dsl.aggregated import checked_fields, named_form, result_serde_of
 from headrace.dsl.builder import operator_text
 from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, needed, with_sides
+from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import Grouping
 from headrace.dsl.returns import returned
@@ -63,7 +64,7 @@ class KGrouped:
 
         The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
         """
-        given = _folding("reduce", function)
+        given = _folding("reduce", function, "old", "new")
         serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value").serde
         return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
 
@@ -94,7 +95,9 @@ class KGrouped:
                 "aggregate(): expected named aggregates, or both initial= and function=",
                 'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
             )
-        given = _folding("aggregate", function)
+        given = _folding("aggregate", function, "state", "record")
+        if callable(initial):
+            checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
         return self._aggregated(
             "aggregate",
@@ -111,7 +114,7 @@ class KGrouped:
         self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None
     ) -> KTable:
         side = self.grouping.flow.value
-        checked_fields(named, side.serde)
+        checked_fields(named, side.serde, self.grouping.flow.key.serde)
         serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
         return self._aggregated(
             "aggregate",
@@ -200,8 +203,8 @@ def _behind(flow: Flow, own: str, text: str, key: Side, value: Side, *, windowed
     return with_sides(after, key, value, text if windowed else None)
 
 
-def _folding(operator: str, function: Any) -> Function:
-    return checked_function(operator, function, flows.RECORD_ONLY, None)
+def _folding(operator: str, function: Any, *arguments: str) -> Function:
+    return checked_function(operator, function, flows.RECORD_ONLY, None, arguments)
 
 
 def _general_serde(function: Function, initial: Any, value: Serde | None) -> Serde:

@@ -5,7 +5,6 @@ For `json_serde` only, imported by it inside functions, since numpy and pyarrow 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,15 +38,14 @@ def _among(found: Any, two: bytes) -> bool:
     return bool(((found == two[0]) | (found == two[1])).all())
 
 
-def encoded(encode_lines: Callable[[list[Any]], bytes], rows: list[Any], nulls: list[bool]) -> Any:
-    """The rows as JSON in a binary array; null where `nulls` says so. JSON as written has no line's end in it."""
-    text = encode_lines(rows)
+def parted(text: bytes, nulls: list[bool]) -> Any:
+    """Lines of JSON as a binary array; null where `nulls` says so. JSON as written has no line's end in it."""
     ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
-    assert len(ends) == len(rows), "a value was written in several lines"
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    assert len(ends) == len(nulls), "a value was written in several lines"
+    offsets = np.zeros(len(nulls) + 1, dtype=np.int32)
     offsets[1:] = ends + 1
     with_ends = pa.Array.from_buffers(
-        pa.binary(), len(rows), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text)]
+        pa.binary(), len(nulls), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text)]
     )
     array = pa.compute.binary_slice(with_ends, 0, -1)
     return nulled(array, [index for index, null in enumerate(nulls) if null]) if any(nulls) else array

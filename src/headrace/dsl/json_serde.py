@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, is_typeddict
@@ -28,22 +26,13 @@ from headrace.dsl.json_shapes import (
     pythons,
     shape_of,
 )
+from headrace.dsl.json_text import NOT_FINITE, Text, taken_apart
 from headrace.dsl.json_types import checked_class, ordered, type_of_class
 from headrace.dsl.scalars import each, shown
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 
-_BUILTIN = (bytes, datetime, date, Decimal)  # what stays itself when an object is taken apart
-
-
-def _plain(value: Any) -> Any:
-    """numpy's scalars and arrays as Python's; the rest is refused."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"values of type {type(value).__qualname__} have no JSON")
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+_OUT_OF_FLOATS = ("Expected `float` >=", "Expected `float` <=")
 
 
 class Json:
@@ -55,8 +44,12 @@ class Json:
     their range; `timestamp` is ISO 8601, UTC if it names no zone; `date` likewise; `binary` is base64; `decimal` is a
     number or a text, written as text, and never rounded. Of a field that stands twice the last one counts.
 
-    JSON has no NaN and no infinity: they are written as null. Without `T` the fields of a dict keep their order, so
-    two equal dicts may be different bytes: give a schema to what becomes a key.
+    JSON has no NaN and no infinity: a value that holds one is refused, as a null would be another value to whoever
+    reads it. Turn them into None before, where that is what they mean.
+
+    Equal values are equal bytes, so that a key is the same wherever it is made: declared fields are written in declared
+    order; the fields of dicts without `T`, and the keys of maps, sorted. (1 and 1.0 are written as they are, and are two
+    keys. Keys that other programs write are taken as the bytes that they are.)
     """
 
     __slots__ = ("_codec", "_given", "_type")
@@ -112,7 +105,7 @@ class Json:
 
     def encode(self, value: Any) -> bytes:
         try:
-            return _ENCODER.encode(self._encodable(value))
+            return self._codec.text.of(self._encodable(value), are_finite=self._codec.are_finite)
         except SerdeError:
             raise
         except Exception as error:
@@ -137,7 +130,7 @@ class Json:
         try:
             row = msgspec.convert(value, codec.target)
         except msgspec.ValidationError:  # an object, or numpy's numbers: take it apart, then it is right or wrong
-            row = msgspec.convert(_taken_apart(value), codec.target)
+            row = msgspec.convert(taken_apart(value), codec.target)
         return row if codec.encode_normal is None else codec.encode_normal(row)
 
     def _is_instance(self, value: Any) -> bool:
@@ -167,7 +160,8 @@ class Json:
                 rows = msgspec.convert(rows, list[codec.target | None])  # type: ignore[name-defined]
             if codec.encode_normal is not None:
                 rows = [None if row is None else codec.encode_normal(row) for row in rows]
-            return _lines(rows, [value is None for value in values]), []
+            lines = codec.text.lines(rows, are_finite=codec.are_finite)
+            return _array(lines, [value is None for value in values]), []
         except Exception:
             return self._encode_each(values)
 
@@ -253,10 +247,10 @@ class Json:
                 raise SerdeError(f"{self.form}: expected an array of {wanted}: {error}") from None
         try:
             rows = encodables(values, schema)
-        except SerdeError:  # one of the times has no ISO form
+        except SerdeError:  # one of the times has no ISO form, or a number is NaN
             return self._encode_arrow_each(values, schema)
         if self._given is None:
-            return _lines(rows, _nulls(values)), []
+            return _array(self._codec.text.lines(rows, are_finite=True), _nulls(values)), []
         return self.encode_many(pythons(rows, schema))
 
     def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[Any, Failures]:
@@ -277,7 +271,7 @@ class Json:
         target, normal = annotation_of(schema), normal_of(schema)
 
         def typed(row: Any) -> Any:
-            converted = msgspec.convert(_taken_apart(row), target)
+            converted = msgspec.convert(taken_apart(row), target)
             return converted if normal is None else normal(converted)
 
         results, more = each(typed, rows)
@@ -290,29 +284,34 @@ class _Codec:
     """What reads and writes values of one schema or class.
 
     `normal` and `python` follow the decoder, where there is a schema. Before it is written a value is converted to
-    `target`, and `encode_normal` follows that.
+    `target`, and `encode_normal` follows that. `are_finite`: the conversion refuses NaN.
     """
 
     decoder: msgspec.json.Decoder[Any]
+    text: Text
     normal: Normal | None = None
     python: Normal | None = None
     target: Any = None
     encode_normal: Any = None
+    are_finite: bool = False
 
 
 @lru_cache(maxsize=256)
 def _codec_of(given: Any, schema: SparkType | None) -> _Codec:
     if given is not None:
         in_order = partial(ordered, spark_type=schema) if is_typeddict(given) and schema is not None else None
-        return _Codec(msgspec.json.Decoder(given), target=given, encode_normal=in_order)
+        text = Text("maps" if in_order is None else "as given")  # a TypedDict is a dict, in declared order by then
+        return _Codec(msgspec.json.Decoder(given), text, target=given, encode_normal=in_order)
     if schema is None:
-        return _Codec(msgspec.json.Decoder())
+        return _Codec(msgspec.json.Decoder(), Text("all"))
     return _Codec(
         msgspec.json.Decoder(annotation_of(schema)),
+        Text("maps"),
         normal_of(schema),
         python_of(schema),
         annotation_of(schema, encoding=True),
         normal_of(schema, encoding=True),
+        are_finite=True,
     )
 
 
@@ -321,17 +320,15 @@ def _reason(error: Exception) -> str:
         return "expected valid UTF-8" if isinstance(error, UnicodeDecodeError) else "a text in it has no UTF-8"
     if isinstance(error, RecursionError):
         return "nested too deep"
+    if isinstance(error, msgspec.ValidationError) and str(error).startswith(_OUT_OF_FLOATS):
+        return NOT_FINITE + "".join(str(error).partition(" - ")[1:])
     return error.message if isinstance(error, SerdeError) else str(error)
 
 
-def _taken_apart(value: Any) -> Any:
-    return msgspec.to_builtins(value, builtin_types=_BUILTIN, enc_hook=_plain)
+def _array(lines: bytes, nulls: list[bool]) -> Any:
+    from headrace.dsl.json_lines import parted
 
-
-def _lines(rows: list[Any], nulls: list[bool]) -> Any:
-    from headrace.dsl.json_lines import encoded
-
-    return encoded(_ENCODER.encode_lines, rows, nulls)
+    return parted(lines, nulls)
 
 
 def _nulls(values: Any) -> list[bool]:

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation, localcontext
 from functools import lru_cache
 from operator import attrgetter
+from sys import float_info
 from typing import Annotated, Any
 
 import msgspec
@@ -28,6 +29,7 @@ from headrace.dsl.ddl import (
     to_arrow_type,
     to_ddl,
 )
+from headrace.dsl.json_text import NOT_FINITE
 from headrace.errors import SchemaError, SerdeError
 
 Normal = Callable[[Any], Any]
@@ -42,6 +44,8 @@ _PLAIN: dict[str, Any] = {
     "timestamp": datetime,
     "timestamp_ntz": Annotated[datetime, msgspec.Meta(tz=False)],
 }
+_FINITE = Annotated[float, msgspec.Meta(ge=-float_info.max, le=float_info.max)]
+_STRICT: dict[str, Any] = {"timestamp": Annotated[datetime, msgspec.Meta(tz=True)], "float": _FINITE, "double": _FINITE}
 _FLOAT32 = struct.Struct("<f")
 
 
@@ -62,7 +66,7 @@ class Shape:
 
 @lru_cache(maxsize=1024)
 def shape_of(struct_type: StructType, encoding: bool = False) -> Shape:
-    """The shape of a struct. That for encoding refuses fields that the schema lacks, and times without a zone."""
+    """The shape of a struct. That for encoding refuses fields that the schema lacks, times without a zone, NaN."""
     names = [field.name for field in struct_type.fields]
     natural = all(name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__") for name in names)
     attributes = tuple(names) if natural else tuple(f"f{index}" for index in range(len(names)))
@@ -87,7 +91,7 @@ def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
         case ScalarType(name):
             if bits := _BITS.get(name):
                 return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
-            return Annotated[datetime, msgspec.Meta(tz=True)] if encoding and name == "timestamp" else _PLAIN[name]
+            return (_STRICT if encoding else _PLAIN).get(name, _PLAIN[name])
         case DecimalType():
             return Decimal
         case ArrayType(element):
@@ -295,7 +299,8 @@ def _struct_arrow_python(shape: Shape) -> Normal:
 
 
 def encodables(values: Any, spark_type: SparkType) -> list[Any]:
-    """An Arrow array of the type as values that msgspec encodes in declared order (None for null)."""
+    """An Arrow array of the type as values that msgspec encodes in declared order (None for null); `SerdeError` where one
+    has no JSON."""
     import pyarrow as pa
 
     match spark_type:
@@ -321,6 +326,8 @@ def encodables(values: Any, spark_type: SparkType) -> list[Any]:
             pairs = zip(encodables(flat.field(0), key), encodables(flat.field(1), item), strict=True)
             return [None if each is None else dict(each) for each in _lists(values, list(pairs))]
         case _:
+            if pa.types.is_floating(values.type) and not pa.compute.all(pa.compute.is_finite(values), min_count=0).as_py():
+                raise SerdeError(f"json: {NOT_FINITE}")
             found: list[Any] = values.to_pylist()
             return found
 

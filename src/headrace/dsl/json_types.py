@@ -102,15 +102,15 @@ def _type_of_fields(info: Any, inside: frozenset[Any]) -> SparkType:
 
 
 def ordered(value: Any, spark_type: SparkType) -> Any:
-    """`value` with the fields of its dicts in declared order, so that equal TypedDicts are equal bytes; absent stay
-    absent."""
+    """`value` with the fields of its dicts in declared order and the keys of its maps sorted, so that equal TypedDicts are
+    equal bytes; absent stay absent."""
     match spark_type, value:
         case StructType(fields), dict():
             return {field.name: ordered(value[field.name], field.type) for field in fields if field.name in value}
         case ArrayType(element), list():
             return [ordered(item, element) for item in value]
         case MapType(_, item_type), dict():
-            return {key: ordered(item, item_type) for key, item in value.items()}
+            return {key: ordered(value[key], item_type) for key in sorted(value)}
         case _:
             return value
 

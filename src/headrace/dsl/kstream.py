@@ -23,7 +23,7 @@ from headrace.dsl.serdes import serde_of_annotation
 from headrace.dsl.splitting import split_by_expressions, split_by_functions
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
-from headrace.model.serde import Serde
+from headrace.model.serde import Serde, of_stream
 from headrace.model.topology import (
     Filter,
     FlatMap,
@@ -127,7 +127,7 @@ class KStream:
 
         Only what needs no shuffle: `select`, `explode`, broadcast joins. The column `_at` must come back.
         """
-        given = checked_function("transform", function, flows.RECORD_ONLY, None)
+        given = checked_function("transform", function, flows.RECORD_ONLY, None, ("df",))
         if self.flow.left_at is not None:
             raise TopologyError(
                 f"transform({given.label}) after {self.flow.left_at}: these rows have left Spark's engine; "
@@ -141,6 +141,7 @@ class KStream:
             parents=(self.flow.node,),
             function=function,
             label=given.label,
+            given_at=given.given_at,
             key=keys.serde,
             value=values.serde,
         )
@@ -255,16 +256,18 @@ class KStream:
         """
         stream: str | Function
         if isinstance(name, str):
-            stream = self.app.builder.checked_sink(checked_name("stream", name))
+            stream = self.app.builder.checked_sink(checked_name("stream", name), self.flow.node)
         else:
             stream = checked_function("to", name, flows.RECORD_ONLY, None)
         text = operator_text("to", stream if isinstance(stream, str) else stream.label)
+        keys = needed(self.flow.key, "key", text, key, "key").serde
+        values = needed(self.flow.value, "value", text, value, "value").serde
         sink = Sink(
             name=self._name("to", None),
             parents=(self.flow.node,),
             stream=stream,
-            key=needed(self.flow.key, "key", text, key, "key").serde,
-            value=needed(self.flow.value, "value", text, value, "value").serde,
+            key=of_stream(keys, stream, "key") if isinstance(stream, str) else keys,
+            value=of_stream(values, stream, "value") if isinstance(stream, str) else values,
             headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
         )
         self.app.builder.add("to", sink)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from headrace.dsl.durations import duration_us
 from headrace.dsl.flow import checked_serde
+from headrace.dsl.functions import checked_arguments, label_of
 from headrace.errors import TopologyError
 from headrace.model.names import checked_own_name
 from headrace.model.serde import Serde
@@ -18,6 +19,7 @@ KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 KOut = TypeVar("KOut")
 VOut = TypeVar("VOut")
+_METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,9 @@ def declared_by(processor: Any) -> Declared:
             f"{processor.__name__} defines {found} of process and process_batch; expected exactly one",
             "define process(self, record), or process_batch(self, batch) for Arrow batches",
         )
+    for method, arguments in _METHODS.items():
+        text = f"process({label_of(processor)}): {method}"
+        checked_arguments(text, getattr(processor, method), ("self", *arguments))
     timers = processor.on_timer is not Processor.on_timer
     return Declared(_stores_of(processor), timers, _value_annotation_of(processor))
 

@@ -207,7 +207,10 @@ class _Number(Scalar[V]):
     def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
         from headrace.dsl.binary_arrays import packed, valid_of
 
-        typed = _cast(self, values, _arrow_type(self))
+        try:
+            typed = _cast(self, values, _arrow_type(self))
+        except _OutOfRangeError:  # which of them is it?
+            return self._encode_each(values.to_pylist())
         present = valid_of(typed)
         filled = typed.fill_null(0) if typed.null_count else typed
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
@@ -221,6 +224,10 @@ class _Number(Scalar[V]):
         values, present, wrong = unpacked(data, self.DTYPE)
         failures: Failures = [(int(i), self._wrong_length(data[int(i)].as_py())) for i in wrong.nonzero()[0]]
         return pa.array(values, mask=None if bool(present.all()) else ~present), failures
+
+
+class _OutOfRangeError(SerdeError):
+    """Some value of an array of the right kind does not fit."""
 
 
 def _arrow_type(serde: Scalar[Any]) -> Any:
@@ -242,7 +249,7 @@ def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
         if kind(values.type) or pa.types.is_null(values.type) or pa.types.is_large_string(values.type):
             return values.cast(arrow_type)
     except pa.ArrowInvalid as error:
-        raise SerdeError(f"{serde.form}: expected an array of {arrow_type}: {error}") from None
+        raise _OutOfRangeError(f"{serde.form}: expected an array of {arrow_type}: {error}") from None
     raise SerdeError(
         f"{serde.form}: expected an array of {arrow_type}, found {values.type}",
         f"cast the expression to {serde.spark_type}, or name the serde of its own type",

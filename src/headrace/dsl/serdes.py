@@ -1,5 +1,5 @@
 """Owns which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
-own (`scalars`, `json_serde`, `windowed`) and all names of them stand here."""
+own (`scalars`, `json_serde`, `windowed`, `schemas`) and all names of them stand here."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from typing import Any
 
 import msgspec
 
+from headrace.dsl.ddl import parse_type, to_arrow_type
 from headrace.dsl.json_serde import Json
+from headrace.dsl.schemas.avro import Avro
+from headrace.dsl.schemas.json_schema import JsonSchema
+from headrace.dsl.schemas.protobuf import Protobuf
 from headrace.dsl.scalars import Bytes, Double, Int, Long, String
 from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Serde
 
 __all__ = [
+    "Avro",
     "Bytes",
     "Double",
     "Int",
     "Json",
+    "JsonSchema",
     "Long",
+    "Protobuf",
     "String",
     "Windowed",
     "WindowedKey",
+    "fits_spark_type",
     "natural_serde",
     "serde_of_annotation",
     "serde_of_spark_type",
@@ -86,6 +94,22 @@ def serde_of_spark_type(text: str) -> Serde | None:
     if spark_type.partition("<")[0].lower() in ("struct", "array", "map"):
         return Json(spark_type)
     return _BY_SPARK_TYPE.get(spark_type.lower())
+
+
+def fits_spark_type(serde: Serde, text: str) -> bool:
+    """Whether `serde` writes columns of a Spark type; asked of the serde itself, with no values.
+
+    >>> fits_spark_type(Long(), "int"), fits_spark_type(Long(), "string")
+    (True, False)
+    """
+    import pyarrow as pa
+
+    try:
+        arrow_type = pa.null() if text.strip().lower() == "void" else to_arrow_type(parse_type(text))
+        serde.encode_arrow(pa.array([], arrow_type))
+    except (SerdeError, SchemaError):
+        return False
+    return True
 
 
 def natural_serde(value: Any) -> Serde:

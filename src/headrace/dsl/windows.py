@@ -9,6 +9,7 @@ from headrace.errors import ConfigError, TopologyError
 from headrace.model.windows import Windows
 
 Duration = str | timedelta
+LENGTH_MAX_US = 1 << 61  # 73,000 years: sums of these and of a record's time stay within 64 bits
 
 
 def Tumbling(size: Duration, grace: Duration | None = None, retention: Duration = "7 days") -> Windows:  # noqa: N802
@@ -57,6 +58,9 @@ def _positive(name: str, value: Duration) -> int:
 
 def _length(name: str, value: Duration) -> int:
     try:
-        return duration_us(value, name)
+        length_us = duration_us(value, name)
     except ConfigError as error:
         raise TopologyError(error.message, error.hint) from None
+    if length_us > LENGTH_MAX_US:
+        raise TopologyError(f"{name} {value!r}: expected at most 26,000,000 days")
+    return length_us

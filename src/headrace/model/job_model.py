@@ -55,6 +55,8 @@ class JobModel:
 
     `partition_counts`: stream to the number of its partitions that this plan was made from. `stores`: store to a
     text that says where its state lives and in which form, `<sub-topology>|<form>`; a later start compares it.
+    `stream_ids`: every stream that is read to its id, which changes when it is deleted and made anew: positions and
+    state are of the stream with that id.
     """
 
     application: str
@@ -63,6 +65,7 @@ class JobModel:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     stores: Mapping[str, str] = field(default_factory=dict)
     elasticity_factor: int = 1
+    stream_ids: Mapping[str, str] = field(default_factory=dict)
 
     def sub_topology(self, name: str | None) -> SubTopologyModel:
         for model in self.sub_topologies:

@@ -12,6 +12,15 @@ from typing import Any, Protocol, runtime_checkable
 Failures = list[tuple[int, Exception]]
 
 
+def of_stream(serde: Any, stream: str, part: str) -> Any:
+    """The serde for the `part` (key or value) of a stream: itself, but for one that must know where its bytes go.
+
+    Such a serde has a method `of_stream(stream, part)`; it registers its schema under a name of the stream's.
+    """
+    bound = getattr(serde, "of_stream", None)
+    return serde if bound is None else bound(stream, part)
+
+
 @runtime_checkable
 class Serde(Protocol):
     """Turns values into bytes and back. None is never passed in: a null key or value has no bytes."""

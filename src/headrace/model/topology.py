@@ -24,11 +24,15 @@ class FunctionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """What a user gave to an operator. `label` names it in errors: the expression, or the callable with file and line."""
+    """What a user gave to an operator. `label` names it in errors: the expression, or the callable with file and line.
+
+    `given_at` is the user's file and line where an expression was given; a callable knows its own.
+    """
 
     kind: FunctionKind
     body: Any
     label: str
+    given_at: str = ""
 
     @property
     def in_jvm(self) -> bool:
@@ -156,6 +160,7 @@ class Transform(Node):
 
     function: Callable[[Any], Any]
     label: str
+    given_at: str = ""
     key: Serde | None = None
     value: Serde | None = None
 

@@ -1,57 +1,36 @@
 """Owns the work of one container in one round: read, split by task, run the operators, write state and outputs, and
-answer with one summary. Nothing it does is visible to anyone until the driver commits the summary.
+answer with one summary. Nothing it does is visible to anyone before it is committed: by the driver, from the summary
+(the embedded log), or here, by the worker's side of the system in `WorkerPorts.commit` (Kafka).
 
-Steps of protocol.md that happen here: 2 read, 3 apply the last delta, 4 work, 5 write segments, 6 write output files,
-7 fsync, 8 summary.
+Steps of protocol.md that happen here: `STEPS`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import StoreDamagedError
 from headrace.model import topology as t
+from headrace.model.checkpoint import Checkpoint
 from headrace.runtime import dead_letters
 from headrace.runtime.operators.base import Reject
-from headrace.runtime.plan import ContainerPlan, Failure, Program, Summary, TaskPlan, TaskSummary
+from headrace.runtime.plan import ContainerPlan, Failure, Program, Summary, TaskPlan
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.steps import reached
+from headrace.runtime.task_commits import checkpoint_of
 from headrace.runtime.task_run import Outputs, TaskRun, is_table
+from headrace.runtime.worker_ports import STEPS, WorkerPorts
+from headrace.wire import encode_checkpoint
 
-
-class WorkerPorts(Protocol):
-    """What a container needs from outside; `wiring` gives it the adapters of this job's system."""
-
-    def read(self, number: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Range number `number` of the plan: (offset of the first row, rows), in order."""
-
-    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
-        """Records as they were read, by offset: key, value, timestamp in µs, headers."""
-
-    def engine_rejects(self) -> list[Reject]:
-        """Records that never entered the Column prefix because they do not decode."""
-
-    def engine_cuts(self) -> dict[int, int]:
-        """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
-
-    def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> list[Any]:
-        """Write and fsync; the chunks in wire form."""
-
-    def open_state(self, task: TaskPlan) -> AbstractContextManager[Any]: ...
-
-    def write_state(self, task: TaskPlan, state: Any) -> tuple[Any, list[str]]:
-        """The new head in wire form, and the paths of the files it needs."""
-
-    def cache_of(self, task: str) -> dict[str, Any]: ...
-
-    def duration_us(self, value: Any) -> int: ...
+RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
 
 class _Stopped(Exception):
@@ -59,9 +38,10 @@ class _Stopped(Exception):
 
 
 def run(
-    plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Rows]]
+    plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]
 ) -> Summary:
-    """Work off one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine."""
+    """Work off one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
+    endpoint is `RAW`, a batch of records as they were read."""
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)
     streams = [(stream, partition) for _, stream, partition in plan.ssps]
@@ -72,10 +52,22 @@ def run(
         for task in plan.tasks
     ]
     container = _Container(plan, program, ports, runs, began)
+    committed = False
     try:
+        done = ports.begin()
+        if done is not None:
+            committed = True
+            return Summary(plan.lane, [_wired(checkpoint) for checkpoint in done])
         container.work(prepared)
         worked = time.monotonic()
-        return container.written(outputs, began, worked)
+        failure = container.failure()
+        if failure is not None:
+            return Summary(plan.lane, failure=failure)
+        checkpoints, files = container.written(outputs)
+        receipt = ports.commit(checkpoints)
+        committed = True
+        timings = {"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3}
+        summary = container.summary(checkpoints, files, receipt, outputs, timings)
     except _Stopped:
         return Summary(plan.lane, stopped=True)
     except StoreDamagedError as error:
@@ -83,8 +75,17 @@ def run(
             task_run.close(error)
         raise
     finally:
+        if not committed:
+            ports.abandon()
         for task_run in runs:
             task_run.close()
+    ports.committed(plan.tasks, checkpoints)
+    container.reached("summary")
+    return summary
+
+
+def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
+    return msgspec.Raw(encode_checkpoint(checkpoint))
 
 
 def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:
@@ -110,15 +111,20 @@ class _Container:
             assert isinstance(source, t.Source)
             self.endpoints_of.setdefault(source.stream, []).append(i)
 
+    def reached(self, step: str) -> None:
+        number = STEPS[self.plan.system].get(step)
+        if number is not None:
+            reached(self.plan.system, number)
+
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def work(self, prepared: Iterable[tuple[int, int, Rows]]) -> None:
-        reached("log", 2)
+    def work(self, prepared: Iterable[tuple[int, int, Any]]) -> None:
+        self.reached("read")
         for task_run in self.runs:
             task_run.begin()
         merging = {run.task for run in self.runs if self._feeds(run) > 1}
         gathered: dict[str, list[tuple[int, bool, Rows]]] = {name: [] for name in merging}
-        reached("log", 4)
+        self.reached("work")
         for endpoint, ssp, rows, is_prepared in self._rows(prepared):
             self._poll()
             for task_run in self.runs:
@@ -143,30 +149,47 @@ class _Container:
             len(self.endpoints_of[self.plan.ssps[ssp][1]]) for ssp in task_run.plan.positions if ssp in self.ends
         )
 
-    def _rows(self, prepared: Iterable[tuple[int, int, Rows]]) -> Iterator[tuple[int, int, Rows, bool]]:
+    def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
         for number, piece in enumerate(self.plan.ranges):
             stream = self.plan.ssps[piece.ssp][1]
             endpoints = [i for i in self.endpoints_of[stream] if i in self.direct]
-            if not endpoints:
+            if not endpoints or piece.terms is None:
                 continue
-            for offset, batch in self.ports.read(number):
+            for offsets, batch in self.ports.read(number):
                 if time.monotonic() > self.deadline:
                     self.cut_short = True
-                    self.reached_offsets[piece.ssp] = offset
+                    self.reached_offsets[piece.ssp] = int(offsets[0])
                     break
                 for endpoint in endpoints:
-                    yield endpoint, piece.ssp, self._raw_rows(endpoint, piece.ssp, offset, batch), False
+                    yield endpoint, piece.ssp, self._raw_rows(endpoint, piece.ssp, offsets, batch), False
         for endpoint, ssp, rows in prepared:
-            yield endpoint, ssp, rows, True
+            if endpoint == RAW:
+                yield from self._untouched(ssp, rows)
+            else:
+                yield endpoint, ssp, rows, True
 
-    def _raw_rows(self, endpoint: int, ssp: int, offset: int, batch: pa.RecordBatch) -> Rows:
+    def _untouched(self, ssp: int, batch: Any) -> Iterator[tuple[int, int, Rows, bool]]:
+        """Rows that Spark read, for every operator that takes them as they are; past the time limit they go by unread."""
+        offsets = batch.column("offset").to_numpy()
+        readers = self.endpoints_of[self.plan.ssps[ssp][1]]
+        if ssp in self.reached_offsets:
+            return
+        if len(readers) == 1 and time.monotonic() > self.deadline:  # several readers would stop at different offsets
+            self.cut_short = True
+            self.reached_offsets[ssp] = int(offsets[0])
+            return
+        for endpoint in readers:
+            if endpoint in self.direct:
+                yield endpoint, ssp, self._raw_rows(endpoint, ssp, offsets, batch), False
+
+    def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
         source = self.program.node(self.program.endpoints[endpoint].source)
         assert isinstance(source, t.Source)
         count = batch.num_rows
         headers = batch.column("headers")
         return Rows(
             np.full(count, ssp, np.int32),
-            np.arange(offset, offset + count),
+            offsets,
             batch.column("timestamp_us").to_numpy(),
             Field(source.key, raw=batch.column("key")),
             Field(source.value, raw=batch.column("value")),
@@ -231,13 +254,22 @@ class _Container:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def written(self, outputs: Outputs, began: float, worked: float) -> Summary:
-        rejects = [reject for task_run in self.runs for reject in task_run.rejects.values()]
-        if rejects and self.program.dead_letter is None:
-            return Summary(self.plan.lane, failure=self._failure(min(rejects, key=lambda r: (r.ssp, r.offset))))
+    def _rejects(self) -> list[Reject]:
+        return [reject for task_run in self.runs for reject in task_run.rejects.values()]
+
+    def failure(self) -> Failure | None:
+        """The first record that failed, where there is no stream for such records: the round must not be committed."""
+        rejects = self._rejects()
+        if not rejects or self.program.dead_letter is not None:
+            return None
+        return self._failure(min(rejects, key=lambda reject: (reject.ssp, reject.offset)))
+
+    def written(self, outputs: Outputs) -> tuple[list[Checkpoint], list[str]]:
+        """Write state and outputs; the checkpoints of the tasks, and the state files that they need."""
+        rejects = self._rejects()
         if rejects:
-            originals = self._originals(rejects)
             assert self.program.dead_letter is not None
+            originals = self._originals(rejects)
             dead_letters.write(outputs, self.program.dead_letter, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads: dict[str, Any] = {}
         files: list[str] = []
@@ -245,25 +277,28 @@ class _Container:
             state = task_run.state_if_open
             heads[task_run.task] = task_run.plan.head
             if state is not None and state.changed:
-                reached("log", 5)
+                self.reached("segments")
                 heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
                 files.extend(written)
-        reached("log", 6)
-        chunks = self.ports.write_outputs(outputs.by_partition())
-        reached("log", 7)
+        self.reached("outputs")
+        self.ports.write_outputs(outputs.by_partition())
+        self.reached("written")
         self._poll()
-        summary = Summary(
+        return [self._checkpoint(task_run, heads[task_run.task]) for task_run in self.runs], files
+
+    def summary(
+        self, checkpoints: list[Checkpoint], files: list[str], receipt: Any, outputs: Outputs, timings_ms: dict[str, float]
+    ) -> Summary:
+        return Summary(
             self.plan.lane,
-            [self._task_summary(task_run, heads[task_run.task]) for task_run in self.runs],
-            chunks,
+            [_wired(checkpoint) for checkpoint in checkpoints],
+            receipt,
             files,
-            self._counters(rejects, outputs),
+            self._counters(outputs),
             notes=[note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())],
-            timings_ms={"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3},
+            timings_ms=timings_ms,
             cut_short=self.cut_short,
         )
-        reached("log", 8)
-        return summary
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
         """Each rejected record as it was read; None for a timer, which has none."""
@@ -274,30 +309,25 @@ class _Container:
         found = {ssp: self.ports.originals(ssp, sorted(mine)) for ssp, mine in offsets.items()}
         return [None if reject.offset < 0 else found[reject.ssp][reject.offset] for reject in rejects]
 
-    def _counters(self, rejects: list[Reject], outputs: Outputs) -> dict[str, int]:
+    def _counters(self, outputs: Outputs) -> dict[str, int]:
         counters: dict[str, int] = {}
         for task_run in self.runs:
             for metric, count in task_run.counters.items():
                 counters[metric] = counters.get(metric, 0) + count
-        dead = sum(reject.error_class != "LateRecord" for reject in rejects)
+        dead = sum(reject.error_class != "LateRecord" for reject in self._rejects())
         if dead:
             counters["dead_letters"] = dead
         counters["records_written"] = sum(outputs.records.values())
         return counters
 
-    def _task_summary(self, task_run: TaskRun, head: Any) -> TaskSummary:
+    def _checkpoint(self, task_run: TaskRun, head: Any) -> Checkpoint:
         plan = task_run.plan
         positions = {
             ssp: max(position, self.reached_offsets.get(ssp, self.ends.get(ssp, position)))
             for ssp, position in plan.positions.items()
         }
-        return TaskSummary(
-            plan.name,
-            positions,
-            head,
-            task_run.watermarks,
-            task_run.timers.earliest["event"],
-            task_run.timers.earliest["wall"],
+        return checkpoint_of(
+            self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest
         )
 
     def _failure(self, reject: Reject) -> Failure:

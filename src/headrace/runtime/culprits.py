@@ -9,7 +9,8 @@ from __future__ import annotations
 from headrace.core.planning import OffsetRange, halves
 from headrace.errors import RoundFailedError
 from headrace.ports import Engine, EngineFailure
-from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.round_plans import PlannedRound
+from headrace.runtime.rounds import Rounds
 
 CULPRITS_PER_ROUND_MAX = 10
 
@@ -55,8 +56,7 @@ def _culprit_of(
 
 
 def _probe(engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange) -> EngineFailure | None:
-    payload = rounds.probe_payload(planned, piece)
-    failure = engine.probe(payload, rounds.program, planned.ssps.index(piece.ssp), piece.start, piece.end)
+    failure = engine.probe(rounds.probe_work(planned, piece), rounds.program)
     if failure is not None and not failure.in_expression:
         raise failure
     return failure

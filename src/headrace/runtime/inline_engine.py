@@ -14,6 +14,7 @@ class InlineEngine:
     """See `headrace.ports.Engine`. `run_container(payload, program)` gives a summary."""
 
     slots = 1
+    reads = False
 
     def __init__(self, run_container: Callable[[bytes, Program], bytes]) -> None:
         self._run_container = run_container
@@ -28,7 +29,7 @@ class InlineEngine:
                 )
         return [self._run_container(work.payload, program) for group in works for work in group]
 
-    def probe(self, payload: bytes, program: Any, ssp: int, start: int, end: int) -> EngineFailure | None:
+    def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         return None
 
     def cancel(self, round_id: str) -> None:

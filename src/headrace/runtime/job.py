@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from headrace.core.sub_topologies import upstream_names_of
 from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, WaitTimeoutError
-from headrace.model.streams import SSP
-from headrace.ports import Engine, EngineFailure
+from headrace.ports import Engine, EngineFailure, JobStore
+from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.culprits import find_culprit
 from headrace.runtime.next_round import NextRound
-from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.round_plans import PlannedRound
+from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
 
 LOG = logging.getLogger("headrace.job")
 HEARTBEAT_S = 2.0
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
+TIDY_S = 30.0
 STATUS_S = 0.5
 STOP_WAIT_S = 30.0
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
@@ -36,13 +38,14 @@ class Job:
         self,
         plan: JobPlan,
         all_rounds: list[Rounds],
-        store: Any,
+        store: JobStore,
         engine: Engine,
         *,
         trigger_s: float,
         idle_timeout_s: float,
         until: str | None,
         collect: Callable[[Rounds], None],
+        tidy: Callable[[], None],
         close: Callable[[], None],
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
@@ -50,7 +53,7 @@ class Job:
         self._rounds = {rounds.sub.name: rounds for rounds in all_rounds}
         self._store, self._engine = store, engine
         self._trigger_s, self._until = trigger_s, until
-        self._collect, self._close, self._clock_us = collect, close, clock_us
+        self._collect, self._tidy, self._close, self._clock_us = collect, tidy, close, clock_us
         self._upstream = upstream_names_of(plan.subs)
         self._next_round = NextRound(self._rounds, self._upstream, idle_timeout_s)
         self._stopping = threading.Event()
@@ -64,8 +67,9 @@ class Job:
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
         self._published: dict[str | None, float] = {}
-        self._threads: list[threading.Thread] = []
-        self._targets: Mapping[SSP, int] | None = None
+        self._threads: list[threading.Thread] = []  # one per sub-topology
+        self._helpers: list[threading.Thread] = []
+        self._caught_up: CaughtUp | None = None
 
     # --- the life of a job ------------------------------------------------------------------------------------------
 
@@ -79,14 +83,17 @@ class Job:
 
     def _start(self) -> None:
         if self._until == "caught-up":
-            self._targets = {ssp: end for rounds in self._sources() for ssp, end in rounds.ends().items()}
+            self._caught_up = CaughtUp(self._sources())
         self._threads = [
             threading.Thread(target=self._loop, args=(rounds,), name=f"headrace-{rounds.sub.title}", daemon=True)
             for rounds in self._rounds.values()
         ]
-        self._threads.append(threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True))
+        self._helpers = [
+            threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True),
+            threading.Thread(target=self._keep_tidy, name="headrace-tidy", daemon=True),
+        ]
         reached("start", 11)
-        for thread in self._threads:
+        for thread in (*self._threads, *self._helpers):
             thread.start()
         threading.Thread(target=self._finish, name="headrace-finish", daemon=True).start()
 
@@ -115,6 +122,7 @@ class Job:
 
     @property
     def is_running(self) -> bool:
+        """Whether it has not ended yet."""
         return not self._ended.is_set()
 
     def wake(self) -> None:
@@ -127,10 +135,11 @@ class Job:
 
     def _finish(self) -> None:
         """Wait for the threads of all sub-topologies, then give the application back and close everything."""
-        for thread in self._threads[:-1]:
+        for thread in self._threads:
             thread.join()
         self._stopping.set()
-        self._threads[-1].join()
+        for thread in self._helpers:
+            thread.join()
         for rounds in self._rounds.values():
             self._publish(rounds, force=True)
         self._give_back()
@@ -163,6 +172,10 @@ class Job:
                 LOG.warning("heartbeat: %s", error)
             self._give_up_what_hangs()
 
+    def _keep_tidy(self) -> None:
+        while not self._stopping.wait(TIDY_S):
+            self._tidy()
+
     def _give_up_what_hangs(self) -> None:
         """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
         now_s = time.monotonic()
@@ -178,16 +191,19 @@ class Job:
 
     def _loop(self, rounds: Rounds) -> None:
         name = rounds.sub.name
-        failures = 0
+        failures, held_back = 0, ""
         try:
             while not self._stopping.is_set():
-                upstream_done = all(self._done[writer].is_set() for writer in self._upstream[name])
+                if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[name]):
+                    self._caught_up.writers_done(rounds)
                 planned = self._planned(rounds)
-                self._publish(rounds)
+                published = self._publish(rounds)
                 if planned is None:
-                    if self._until == "caught-up" and upstream_done:
+                    if self._caught_up and self._caught_up.reached(rounds, time.monotonic()):
                         return
-                    self._waiting_for[name] = "new records"
+                    if published:
+                        held_back = rounds.standing.held_back_by()
+                    self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
                     self._wakes[name].wait(self._trigger_s)
                     self._wakes[name].clear()  # before looking again, `_stopping` included: nothing is slept through
                     continue
@@ -201,8 +217,8 @@ class Job:
     def _explained(self, error: BaseException) -> BaseException:
         """`error`, or that another driver took over: that one may have removed what this one looks for."""
         try:
-            with self._store.holding(self.plan.epoch):
-                return error
+            self._store.check_epoch(self.plan.epoch)
+            return error
         except FencedError as fenced:
             fenced.__cause__ = error
             return fenced
@@ -210,7 +226,7 @@ class Job:
             return error
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
-        limit = self._targets if not self._upstream[rounds.sub.name] else None
+        limit = self._caught_up.limit_of(rounds) if self._caught_up else None
         return self._next_round.of(rounds, time.monotonic(), self._clock_us(), limit)
 
     def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
@@ -297,13 +313,15 @@ class Job:
             "known_failures": len(rounds.known_failures),
         }
 
-    def _publish(self, rounds: Rounds, force: bool = False) -> None:
+    def _publish(self, rounds: Rounds, force: bool = False) -> bool:
+        """Publish the status, unless that was done lately; whether it was time to."""
         now_s = time.monotonic()
         if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:
-            return
+            return False
         self._published[rounds.sub.name] = now_s
         status = self._status_of(rounds) | {"updated_us": self._clock_us()}
         try:
             self._store.publish_status(rounds.sub.name, status)
         except HeadraceError as error:
             LOG.warning("status could not be published: %s", error)
+        return True

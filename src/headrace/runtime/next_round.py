@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 
 from headrace.core.watermarks import stream_watermark
 from headrace.model.streams import SSP
-from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.round_plans import Outlook, PlannedRound
+from headrace.runtime.rounds import Rounds
 
 
 class NextRound:
@@ -32,17 +33,18 @@ class NextRound:
         `now_s` is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by.
         """
         upstream = self._watermark_above(rounds, now_s)  # before the ends: what comes after it may only be later
-        ends = rounds.ends()
-        rounds.note_idle(ends, now_s)
-        positions = rounds.positions()
-        rounds.progress.lag = sum(max(0, end - positions.get(ssp, 0)) for ssp, end in ends.items())
-        return rounds.plan(ends, upstream, rounds.idle(now_s, self._idle_timeout_s), now_us, limit)
+        standing = rounds.standing
+        ends = standing.ends()
+        rounds.progress.lag = standing.lag(ends)
+        standing.note_idle(ends, now_s)
+        idle = frozenset(standing.idle(now_s, self._idle_timeout_s))
+        return rounds.plan(Outlook(ends, upstream, idle, now_us, limit))
 
     def _watermark_above(self, rounds: Rounds, now_s: float) -> int | None:
         tasks: list[tuple[int | None, bool]] = []
         for writer in self._upstream[rounds.sub.name]:
-            above = self._rounds[writer]
+            above = self._rounds[writer].standing
             idle = above.idle(now_s, self._idle_timeout_s)
-            marks = above.watermarks(above.positions(), self._watermark_above(above, now_s), idle)
+            marks = above.watermarks(above.positions(), self._watermark_above(self._rounds[writer], now_s), idle)
             tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
         return stream_watermark(tasks)

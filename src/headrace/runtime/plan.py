@@ -31,7 +31,8 @@ class Program:
     """One sub-topology as a container needs it. `id` names it for caches of worker processes.
 
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
-    `key_serdes`: operators with state to the serde of the keys that reach them.
+    `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
+    application had here once, whose entries are deleted.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Program:
     stateful: bool
     key_serdes: dict[str, Serde | None] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    gone_stores: tuple[str, ...] = ()
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
@@ -67,17 +69,18 @@ def _without_time(source: Source) -> Source:
 
 
 class InputRange(msgspec.Struct, frozen=True):
-    """Offsets start <= o < end of SSP number `ssp`; `chunks` are `ports.Chunk`s in wire form, for a direct read."""
+    """Offsets start <= o < end of SSP number `ssp`. `terms`: where the worker finds them by itself, as the system said
+    (`ports.System.range_terms`); None where the engine reads them, and they come with the prepared rows."""
 
     ssp: int
     start: int
     end: int
-    chunks: list[Any] = []
+    terms: Any = None
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
-    """One task's share: its positions (SSP number to position), the head of its state in wire form, its watermark (µs)
-    as it stood before the round."""
+    """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
+    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it stood before the round."""
 
     name: str
     positions: dict[int, int]
@@ -85,6 +88,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
     watermark_us: int | None = None
     event_timer_us: int | None = None
     wall_timer_us: int | None = None
+    round_id: str = ""
+    watermarks: dict[int, int] = {}
 
 
 class KnownFailure(msgspec.Struct, frozen=True):
@@ -97,7 +102,12 @@ class KnownFailure(msgspec.Struct, frozen=True):
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
-    """One container's work in one round. `ssps`: number to (system, stream, partition)."""
+    """One container's work in one round. `ssps`: number to (system, stream, partition).
+
+    `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
+    (`ports.JobStore.container_terms`). `ends`: of repartition streams, by SSP number, the end when the round was planned;
+    a task that reaches it knows event time up to `upstream_watermark_us` there.
+    """
 
     round_id: str
     epoch: int
@@ -111,18 +121,13 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     boot_id: str
     local_store_dir: str
     state_uri: str
-    log_root: str
     stop_flag: str
+    system: str
+    job_model_version: int
+    terms: Any = None
     known_failures: list[KnownFailure] = []
-
-
-class TaskSummary(msgspec.Struct, frozen=True):
-    name: str
-    positions: dict[int, int]
-    head: Any = None
-    watermarks: dict[int, int] = {}
-    event_timer_us: int | None = None
-    wall_timer_us: int | None = None
+    ends: dict[int, int] = {}
+    upstream_watermark_us: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -138,11 +143,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The one row that a container yields. `chunks` and heads are in wire form; `counters` by metric name."""
+    """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
+    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name."""
 
     lane: int
-    tasks: list[TaskSummary] = []
-    chunks: list[Any] = []
+    checkpoints: list[msgspec.Raw] = []
+    receipt: Any = None
     state_files: list[str] = []
     counters: dict[str, int] = {}
     failure: Failure | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import msgspec
@@ -10,6 +11,11 @@ from headrace import errors
 from headrace.errors import HeadraceError, RecordError, RoundFailedError
 from headrace.runtime.plan import Failure
 
+_RECORD_AS_VALUE = re.compile(
+    r"'Record' object is not \w+|'Record' object has no attribute '(\w+)'|'Record' object does not support"
+    r"|unsupported operand type.*'Record'|not supported between.*'Record'|argument of type 'Record'|of type 'Record' has no"
+)
+
 
 def record_error(failure: Failure) -> RecordError:
     where = f"{failure.stream}, partition {failure.partition}, offset {failure.offset}"
@@ -17,8 +23,8 @@ def record_error(failure: Failure) -> RecordError:
         where = f"a timer of a task that reads {failure.stream}"
     return RecordError(
         f"a record could not be processed: {where}\n  in {failure.operator}: {failure.error_class}: {failure.message}",
-        "nothing of this round was committed; mend the function or the data, or set `dead_letter_stream` so that such "
-        "records are put aside and the job goes on",
+        f"{_advice(failure.message)}nothing of this round was committed; mend the function or the data, or set "
+        "`dead_letter_stream` so that such records are put aside and the job goes on",
         stream=failure.stream,
         partition=failure.partition,
         offset=failure.offset,
@@ -26,6 +32,15 @@ def record_error(failure: Failure) -> RecordError:
         error_message=failure.message,
         user_traceback=failure.traceback,
     )
+
+
+def _advice(message: str) -> str:
+    """What to write instead, where a function takes its record for the record's value."""
+    found = _RECORD_AS_VALUE.search(message)
+    if found is None:
+        return ""
+    field = found[1] or "field"
+    return f'a function is given the whole record: write record.value["{field}"] (or record.key); '
 
 
 def error_of(text: str) -> HeadraceError:
@@ -42,4 +57,5 @@ def worker_error(error: BaseException) -> str:
     hint = getattr(error, "hint", None)
     message = getattr(error, "message", None) or str(error)
     trace = "".join(traceback.format_exception(error))
-    return msgspec.json.encode((type(error).__name__, message, hint, trace)).decode()
+    known = next((each for each in type(error).__mro__ if each.__module__ == errors.__name__), type(error))
+    return msgspec.json.encode((known.__name__, message, hint, trace)).decode()

@@ -108,7 +108,10 @@ class Field:
     def of_serde(self, serde: Serde) -> Field:
         """The same values to be written by another serde."""
         if self.serde is not None and self.serde.form == serde.form:
-            return self
+            if serde is self.serde or self._raw is not None:
+                return self
+            if self.serde.spark_type == serde.spark_type:  # of one form, and yet registered elsewhere
+                return Field(serde, None, self._typed, self._objects)
         if self._typed is not None and self._objects is None and self.serde is None:
             return Field(serde, typed=self._typed)
         objects, _ = self.objects()

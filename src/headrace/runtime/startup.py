@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from headrace.config import Config
-from headrace.core.compatibility import check_compatible, notes, remembered, store_forms
+from headrace.core.co_partitioning import check_co_partitioned
+from headrace.core.compatibility import check_compatible, check_same_streams, gone_from, notes, remembered, store_forms
 from headrace.core.containers import containers_of, job_model_of
 from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_partition, group_by_system_stream_partition
 from headrace.core.partition_counts import partition_counts_of
@@ -23,15 +22,15 @@ from headrace.core.prefix import Endpoint, endpoints_of
 from headrace.core.resolution import Sides
 from headrace.core.sub_topologies import SubTopology, has_state, is_stateful, sub_topologies_of
 from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamNotFoundError
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import TaskName
-from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Topology, Transform
+from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Topology, Transform
+from headrace.ports import JobStore, StreamDescription, System
 from headrace.runtime.plan import EndpointSide, Program
+from headrace.runtime.starts import check_stored, resolved_starts
 from headrace.runtime.steps import reached
-
-STREAM_IDS = "stream-ids"  # namespace of the metadata store: application to the ids of the streams it reads
 
 GROUPER_NAMES: Mapping[str, Any] = {
     **GROUPERS,
@@ -57,38 +56,41 @@ def planned(
     topology: Topology,
     sides: Mapping[str, Sides],
     config: Config,
-    system: Any,
-    store: Any,
+    system: System,
+    store: JobStore,
     epoch: int,
     slots: int,
     log: Callable[[str], None],
 ) -> JobPlan:
     """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored."""
     subs = sub_topologies_of(topology)
-    reached("start", 5)  # nothing to do: on the embedded log the new epoch itself fences every lane
     reached("start", 6)
-    previous: JobModel | None = store.job_model()
-    stored: dict[TaskName, Checkpoint] = store.checkpoints()
+    previous = store.job_model()
+    stored = store.checkpoints()
     forms = store_forms(topology)
     check_compatible(previous, forms)
     existing = {stream.name: stream for stream in system.streams()}
+    check_inputs(topology, existing, config.system)
     counts = _checked_counts(topology, subs, existing, previous)
     _check_repartition_streams(topology, existing)
-    _check_same_streams(system, topology.application, existing, counts, previous)
+    check_same_streams(previous, {name: existing[name].id if name in existing else None for name in counts})
+    check_stored(subs, stored, {name: count for name, count in counts.items() if name in existing}, system)
     models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
-    model = job_model_of(previous, topology.application, models, counts, remembered(previous, forms))
+    for sub, sub_model in zip(subs, models, strict=True):
+        check_co_partitioned(sub, counts, sub_model.tasks)
     config.check_sub_topologies(sub.title for sub in subs)
     for stream, count in sorted((counts | _output_counts(subs, counts, config.dead_letter_stream)).items()):
         if stream not in existing:
             internal = topology.application if _is_repartition(topology, stream) else None
-            system.create_stream(stream, count, internal_of=internal)
+            existing[stream] = system.create_stream(stream, count, internal_of=internal)
             log(f"created {'repartition ' if internal else ''}stream {stream} with {count} partitions")
     reached("start", 7)
-    checkpoints = _resolved(topology, subs, model, stored, system, epoch)
+    ids = {stream: existing[stream].id for stream in counts}
+    model = job_model_of(previous, topology.application, models, counts, remembered(previous, forms), stream_ids=ids)
+    checkpoints = resolved_starts(subs, model, stored, system, epoch)
     reached("start", 8)
     store.commit_job_model(epoch, model, tuple(checkpoints.values()))
-    reached("start", 10)
-    written = {stream.name: stream.partitions for stream in system.streams()}
+    written = {stream.name: stream.partitions for stream in existing.values()}
     programs = {sub.name: _program(topology, sides, sub, model, config, written) for sub in subs}
     return JobPlan(topology, model, subs, programs, epoch, checkpoints, tuple(notes(previous, forms)))
 
@@ -97,18 +99,25 @@ def _is_repartition(topology: Topology, stream: str) -> bool:
     return any(isinstance(node, Repartition) and node.stream == stream for node in topology.nodes)
 
 
+def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:
+    """`StreamNotFoundError` for a stream that the job reads and does not make itself, and that is not there."""
+    internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+    external = {source.stream for source in topology.sources} - internal
+    names = sorted(existing)
+    for stream in sorted(external.difference(names)):
+        near = difflib.get_close_matches(stream, names, 3)
+        create = f"create it first: headrace stream create {stream} --system {system}"
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else create
+        raise StreamNotFoundError(f"input stream {stream!r} does not exist on {system}", hint)
+
+
 def _checked_counts(
-    topology: Topology, subs: tuple[SubTopology, ...], existing: Mapping[str, Any], previous: JobModel | None
+    topology: Topology, subs: tuple[SubTopology, ...], existing: Mapping[str, StreamDescription], previous: JobModel | None
 ) -> dict[str, int]:
-    """The number of partitions of every stream that the job reads; unknown inputs and grown ones are refused."""
+    """The number of partitions of every stream that the job reads; grown ones are refused."""
     repartitions = [node for node in topology.nodes if isinstance(node, Repartition)]
     internal = {node.stream for node in repartitions}
     external = {source.stream for source in topology.sources if source.stream not in internal}
-    for stream in sorted(external):
-        if stream not in existing:
-            near = difflib.get_close_matches(stream, existing, 3)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "create it first"
-            raise StreamNotFoundError(f"input stream {stream!r} does not exist", hint)
     feeds: dict[str, list[str]] = {stream: [] for stream in internal}
     for sub in subs:
         for stream in sub.writes:
@@ -131,7 +140,7 @@ def _checked_counts(
     return counts
 
 
-def _check_repartition_streams(topology: Topology, existing: Mapping[str, Any]) -> None:
+def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription]) -> None:
     for node in topology.nodes:
         if isinstance(node, Repartition) and node.stream in existing:
             owner = existing[node.stream].internal_of
@@ -141,24 +150,6 @@ def _check_repartition_streams(topology: Topology, existing: Mapping[str, Any]) 
                     + (f" (it belongs to {owner!r})" if owner else ""),
                     "give the repartition another name, or delete that stream if nobody needs it",
                 )
-
-
-def _check_same_streams(
-    system: Any, application: str, existing: Mapping[str, Any], counts: Mapping[str, int], previous: JobModel | None
-) -> None:
-    """Refuse an input that was deleted and made anew: positions and state are those of the stream that is gone."""
-    stored = system.metadata.get(STREAM_IDS, application)
-    known: dict[str, str] = msgspec.json.decode(stored) if stored is not None and previous is not None else {}
-    now = {stream: existing[stream].id for stream in sorted(counts) if stream in existing}
-    for stream, identity in now.items():
-        if known.get(stream, identity) != identity:
-            raise IncompatibleChangeError(
-                f"input stream {stream!r} was deleted and made anew since application {application!r} last ran: its "
-                "positions and state are of the stream that is gone",
-                "run the application under another name, or in another folder, to begin with the new stream",
-            )
-    if known | now != known or stored is None:
-        system.metadata.put(STREAM_IDS, application, msgspec.json.encode(known | now))
 
 
 def _sub_model(sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int) -> SubTopologyModel:
@@ -185,56 +176,6 @@ def _grouped(
             raise ConfigError(f"ssp_grouper {grouper!r} is not known", f"known are: {', '.join(sorted(GROUPER_NAMES))}")
         grouper = GROUPER_NAMES[grouper]
     return tuple(grouper(ssps, sub.name, broadcast))
-
-
-def _resolved(
-    topology: Topology,
-    subs: tuple[SubTopology, ...],
-    model: JobModel,
-    stored: Mapping[TaskName, Checkpoint],
-    system: Any,
-    epoch: int,
-) -> dict[TaskName, Checkpoint]:
-    """A checkpoint for every task: the stored one, with starts for SSPs that it does not know."""
-    defaults: dict[SSP, int] = {}
-    checkpoints: dict[TaskName, Checkpoint] = {}
-    for sub in subs:
-        sources = {source.stream: source for source in sub.sources}
-        for task in model.sub_topology(sub.name).tasks:
-            found = stored.get(task.name)
-            fresh = {
-                ssp: _start_of(sources[ssp.stream], ssp, system, defaults)
-                for ssp in task.ssps
-                if found is None or ssp not in found.positions or sources[ssp.stream].reset_offset
-            }
-            if found is None:
-                checkpoints[task.name] = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, fresh)
-            else:
-                positions = {ssp: fresh.get(ssp, found.positions.get(ssp, 0)) for ssp in task.ssps}
-                watermarks = {ssp: time for ssp, time in found.watermarks.items() if ssp in positions}
-                checkpoints[task.name] = replace(
-                    found, positions=positions, watermarks=watermarks, job_model_version=model.version
-                )
-    return checkpoints
-
-
-def _start_of(source: Source, ssp: SSP, system: Any, known: dict[SSP, int]) -> int:
-    """The first position of an SSP that has none, from its source's `start`; resolved once."""
-    if ssp in known:
-        return known[ssp]
-    start: Any = "earliest" if source.kind is SourceKind.REPARTITION else source.start
-    if start == "earliest":
-        offsets = system.beginning_offsets(ssp.stream)
-    elif start == "latest":
-        offsets = system.end_offsets(ssp.stream)
-    elif isinstance(start, int):
-        low, high = system.beginning_offsets(ssp.stream), system.end_offsets(ssp.stream)
-        offsets = {p: min(max(start, low[p]), high[p]) for p in low}
-    else:
-        offsets = system.offsets_for_time(ssp.stream, start.position)
-    for partition, offset in offsets.items():
-        known[SSP(ssp.system, ssp.stream, partition)] = offset
-    return known[ssp]
 
 
 def _output_counts(
@@ -279,6 +220,7 @@ def _program(
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
+        gone_stores=gone_from(model.stores, sub.title),
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 SCHEMA = pa.schema([("db", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
 BATCH_ROWS_MAX = 16_384
@@ -53,6 +52,8 @@ def batches_of_table(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
     `db` may be dictionary-encoded. Values of a table are not cut by size: its batches are taken as they come.
     """
+    import pyarrow.compute as pc  # not above: commands that only read by key are to be quick
+
     plain = table.select(SCHEMA.names).cast(SCHEMA)
     for batch in plain.to_batches(max_chunksize=BATCH_ROWS_MAX):
         start = 0
@@ -109,6 +110,8 @@ def merged(streams: Sequence[Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 
 def _newest_of(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of `parts` (oldest first) sorted by key, the last of each key."""
+    import pyarrow.compute as pc
+
     ages = pa.concat_arrays([pa.repeat(pa.scalar(age, pa.int32()), part.num_rows) for age, part in enumerate(parts)])
     table = pa.Table.from_batches(parts).append_column("age", ages)
     rows = table.sort_by([("key", "ascending"), ("age", "ascending")]).combine_chunks()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
 
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime.state_files import StateFiles
@@ -24,18 +23,19 @@ class StateGarbage:
         self._files, self._application, self._versions = files, application, versions
         self._kept: dict[str | None, deque[frozenset[str]]] = {}
 
-    def collect_orphans(self, checkpoints: Iterable[Checkpoint], holding: AbstractContextManager[None]) -> int:
+    def collect_orphans(self, checkpoints: Iterable[Checkpoint], still_ours: Callable[[], None]) -> int:
         """At the start, when no round runs: delete what no current checkpoint names. The number of files deleted.
 
-        `holding` is entered for the deletion: while it lasts nobody else can take the application, and it raises if
-        somebody has. A driver that was stopped and wakes would else delete what its successor wrote.
+        `still_ours` raises if another driver has taken the application. Asked after the files were listed: so nothing
+        in the list is a successor's, whatever happens to us after that, and names are never used again. Else a driver
+        that was stopped and wakes would delete what its successor wrote.
         """
         live = files_of(checkpoints)
         orphans = [name for name in self._files.list(self._application) if name not in live]
         if orphans:
-            with holding:
-                for name in orphans:
-                    self._files.delete(name)
+            still_ours()
+        for name in orphans:
+            self._files.delete(name)
         return len(orphans)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:

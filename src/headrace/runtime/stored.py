@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.core.accumulators import accumulators_of
 from headrace.core.key_layout import split_state_key
+from headrace.core.long_keys import entry_of
 from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
 from headrace.model.checkpoint import Head
@@ -36,9 +37,9 @@ class StoredForm:
     value_of: Callable[[bytes], Any]
 
     def parts_of(self, layout: bytes) -> tuple[Any, bytes | int]:
-        """The key (None where only a digest of it is stored) and the sub-key or time of an entry."""
+        """The key and the sub-key or time of an entry."""
         key, sub = split_state_key(layout)
-        return None if key is None else self.key.decode(key), time_from(sub) if self.timed else sub
+        return self.key.decode(key), time_from(sub) if self.timed else sub
 
 
 def form_of(program: Program, store: str) -> StoredForm | None:
@@ -82,4 +83,4 @@ def entries_of(heads: Iterable[Head | None], files: StateFiles, database: str) -
             if db_of(batch) == database:
                 for key, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
                     if value is not None:
-                        yield key, value
+                        yield entry_of(key, value)

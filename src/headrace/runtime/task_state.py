@@ -9,18 +9,22 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
 from headrace.core.folding import fold_start
+from headrace.core.key_layout import LAYOUT_BYTES_MAX
+from headrace.core.long_keys import is_long, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.model.checkpoint import Head, StateFile, StateFileKind, identity_of
 from headrace.runtime import steps
+from headrace.runtime.long_entries import LongEntries
 from headrace.runtime.state_batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
 from headrace.runtime.state_files import StateFiles
 
-KEY_BYTES_MAX = 511  # LMDB's limit; core.key_layout keeps to it
+DROPPED_MAX = 50_000  # entries of stores that are gone, per task and round
 _INSORT_MAX = 64  # up to so many new keys are put in place one by one, more are sorted in
 
 
@@ -80,6 +84,7 @@ class Database:
         self.name = name
         self._store = store
         self._journal = journal
+        self._long = LongEntries(name, store)
         self._changes: dict[bytes, bytes | None] = {}  # None: deleted
         self._order: list[bytes] = []  # the keys of `_changes`, sorted, but for `_unsorted`
         self._unsorted: list[bytes] = []
@@ -94,18 +99,27 @@ class Database:
         """The value as this round sees it, None if there is none."""
         if key in self._changes:
             return self._changes[key]
-        return self._store.get(self.name, key)
+        return self._long.get(key) if is_long(key) else self._store.get(self.name, key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of `keys`, in their order; far cheaper per key than `get`. Keys may repeat."""
         changes = self._changes
         if not changes:
-            return list(map(self._store.get_many(self.name, keys).get, keys))
-        stored = self._store.get_many(self.name, [key for key in keys if key not in changes])
+            return list(map(self._stored(keys).get, keys))
+        stored = self._stored([key for key in keys if key not in changes])
         return [changes[key] if key in changes else stored.get(key) for key in keys]
 
+    def _stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        if max(map(len, keys), default=0) <= LAYOUT_BYTES_MAX:
+            return self._store.get_many(self.name, keys)
+        found = self._store.get_many(self.name, [key for key in keys if not is_long(key)])
+        long = {key: self._long.get(key) for key in keys if is_long(key)}
+        return found | {key: value for key, value in long.items() if value is not None}
+
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of `key` (1 to 511 bytes, a layout key)."""
+        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`)."""
+        if is_long(key):
+            self._long.claim(key)
         self._journal.note(self, key)
         if key not in self._changes:
             self._unsorted.append(key)
@@ -116,6 +130,10 @@ class Database:
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values")
         changes = self._changes
+        if max(map(len, keys), default=0) > LAYOUT_BYTES_MAX:
+            for key in keys:
+                if is_long(key):
+                    self._long.claim(key)
         if self._journal.active:
             for key in keys:
                 self._journal.note(self, key)
@@ -124,6 +142,8 @@ class Database:
 
     def delete(self, key: bytes) -> None:
         """Take `key` out; no error if it is not there."""
+        if is_long(key) and not self._long.owns(key):
+            return
         self._journal.note(self, key)
         if key not in self._changes:
             self._unsorted.append(key)
@@ -135,12 +155,23 @@ class Database:
         first = 0 if low is None else bisect_left(order, low)
         last = len(order) if high is None else bisect_left(order, high)
         overlay = [(key, self._changes[key]) for key in order[first:last]]
-        return _overlaid(self._store.scan(self.name, low, high), overlay)
+        return _overlaid(self._long.scan(low, high), overlay)
 
     def changes(self) -> tuple[list[bytes], list[bytes | None]]:
         """The keys that changed, sorted, and their values; None where a key was deleted."""
         keys = self._sorted_keys()
         return keys, list(map(self._changes.__getitem__, keys))
+
+    def stored_changes(self) -> tuple[list[bytes], list[bytes | None]]:
+        """`changes` as they are stored, in the same order; they differ for long keys."""
+        keys, values = self.changes()
+        if not self._long.written:
+            return keys, values
+        stored = [
+            (stored_key(key), None) if value is None else stored_entry(key, value)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return [key for key, _ in stored], [value for _, value in stored]
 
     def change_of(self, key: bytes) -> Change:
         """What this round has made of `key` so far, `UNCHANGED` for nothing."""
@@ -223,6 +254,19 @@ class TaskState:
         """Whether anything was put or deleted in this round."""
         return any(database.changed for database in self._databases.values())
 
+    def drop(self, databases: Sequence[str]) -> None:
+        """Delete what is left of databases that nobody uses any more, if the round changed anything.
+
+        At most `DROPPED_MAX` entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then
+        without them, and files that have them are kept as long as the versions that they make.
+        """
+        room = DROPPED_MAX if self.changed else 0
+        for name in databases:
+            keys = [key for key, _ in islice(self._store.scan(name), room)]
+            for key in keys:
+                self.database(name).delete(key)
+            room -= len(keys)
+
     def write(self, files: StateFiles, task_folder: str, protocol: str = "log") -> Head | None:
         """Write the round's changes, durably, and give the new head; the base itself if nothing changed.
 
@@ -239,7 +283,7 @@ class TaskState:
 
     def _delta(self) -> Iterator[pa.RecordBatch]:
         for name in sorted(name for name, database in self._databases.items() if database.changed):
-            keys, values = self._databases[name].changes()
+            keys, values = self._databases[name].stored_changes()
             _check_sizes(name, keys, values)
             yield from batches_of(name, keys, values)
 
@@ -261,8 +305,8 @@ class TaskState:
 
 def _check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
     shortest, longest = min(map(len, keys)), max(map(len, keys))
-    if shortest < 1 or longest > KEY_BYTES_MAX:
-        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {KEY_BYTES_MAX}")
+    if shortest < 1 or longest > LAYOUT_BYTES_MAX:
+        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
     largest = max((len(value) for value in values if value is not None), default=0)
     if largest > VALUE_BYTES_MAX:
         raise StateError(

@@ -15,5 +15,6 @@ from __future__ import annotations
 
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
+from headrace.wiring.kafka_server import KafkaServer
 
-__all__ = ["Driver", "StoredView"]
+__all__ = ["Driver", "KafkaServer", "StoredView"]

@@ -20,7 +20,7 @@ from headrace.config import Config
 from headrace.core.resolution import has_open_types
 from headrace.core.sub_topologies import upstream_names_of
 from headrace.dsl.durations import duration_us, time_us
-from headrace.errors import RoundFailedError, StateError, StreamNotFoundError
+from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StreamNotFoundError
 from headrace.model.serde import Serde
 from headrace.model.topology import Repartition, Sink
 from headrace.ports import EngineFailure
@@ -28,14 +28,16 @@ from headrace.record import Record
 from headrace.runtime.culprits import find_culprit
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.next_round import NextRound
-from headrace.runtime.rounds import PlannedRound, Rounds
+from headrace.runtime.round_plans import PlannedRound
+from headrace.runtime.rounds import Rounds
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.stored import entries_of, form_of
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
-from headrace.wiring import config_of, open_system
+from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import Launched, launched, shared_spark
-from headrace.wiring.worker import forget, run_container
+from headrace.wiring.worker import run_container
+from headrace.wiring.worker_state import forget
 
 START = "2026-01-01T00:00:00Z"
 ROUNDS_MAX = 10_000  # of one `run`: a timer that sets itself anew at a time that is due would go on for ever
@@ -84,7 +86,7 @@ class Driver:
         self._root = new_folder() if self._kept is None else self._kept
         try:
             config = self._config()
-            self._system = open_system(config.system)
+            self._system = open_configured(config)
             self._make_streams({source.stream for source in topology.sources} - _internal(topology))
             engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
             self._job = launched(self.app, config, engine, LOG.info)
@@ -143,7 +145,7 @@ class Driver:
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
         if not raw:
             assert source is not None
-            key, value = _encoded(source.key, key), _encoded(source.value, value)
+            key, value = _encoded(stream, "key", source.key, key), _encoded(stream, "value", source.value, value)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
         when = self.now_us if at is None else time_us(at, "at")
@@ -272,8 +274,16 @@ def _internal(topology: Any) -> set[str]:
     return {node.stream for node in topology.nodes if isinstance(node, Repartition)}
 
 
-def _encoded(serde: Serde | None, value: Any) -> bytes | None:
+def _encoded(stream: str, part: str, serde: Serde | None, value: Any) -> bytes | None:
     if value is None:
         return None
-    data: bytes = value if serde is None else serde.encode(value)
-    return data
+    form = "bytes" if serde is None else serde.form
+    try:
+        data: bytes = value if serde is None else serde.encode(value)
+        return data
+    except Exception as error:  # a serde of the user's may raise anything
+        message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+        raise SerdeError(
+            f"send: the {part} of a record for stream {stream!r} does not encode as `{form}`: {message}",
+            "give what the application reads there, or bytes with raw=True",
+        ) from error

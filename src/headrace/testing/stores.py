@@ -39,10 +39,7 @@ class StoredView:
         return default
 
     def all(self) -> dict[Any, Any]:
-        """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such.
-
-        A key above 437 bytes is stored as a digest, and is None here.
-        """
+        """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such."""
         found = {}
         for layout, data in self._entries():
             key, under = self._form.parts_of(layout)

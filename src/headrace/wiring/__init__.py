@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,33 @@ from headrace.config import Config, load_config
 from headrace.errors import AppLoadError, ConfigError
 
 if TYPE_CHECKING:
-    from headrace.adapters.log.system import LogSystem
+    from headrace.ports import System
     from headrace.runtime.job import Job
 
 
-def open_system(url: str, *, create: bool = True) -> LogSystem:
-    """Open a system by its URL, `log:DIR`; use it in a `with`. `create=False` refuses a folder that holds no log."""
-    if not isinstance(url, str) or not url.startswith("log:") or url == "log:":
-        raise ConfigError(f"system {url!r}: expected log:FOLDER, such as log:./data")
-    system = importlib.import_module("headrace.adapters.log.system")
-    opened: LogSystem = system.open_system(url, create=create)
+def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Any:
+    """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`.
+
+    `create=False` refuses a folder that holds no log. `kafka`: the `kafka.*` settings of a secured broker; those of
+    `HEADRACE_KAFKA__*` variables and of `headrace.toml` in this folder if None.
+    """
+    scheme = url.partition(":")[0] if isinstance(url, str) else None
+    opened: System
+    if scheme == "log" and url != "log:":
+        opened = importlib.import_module("headrace.adapters.log.system").open_system(url, create=create)
+    elif scheme == "kafka":
+        settings = kafka if kafka is not None else load_config(Path.cwd(), os.environ, {}, []).kafka
+        opened = importlib.import_module("headrace.adapters.kafka.system").open_system(url, settings)
+    else:
+        raise ConfigError(
+            f"system {url!r}: expected log:FOLDER or kafka://HOST:PORT", "such as log:./data or kafka://localhost:9092"
+        )
     return opened
+
+
+def open_configured(config: Config, *, create: bool = True) -> Any:
+    """Open the system of a configuration, with its settings."""
+    return open_system(config.system, create=create, kafka=config.kafka)
 
 
 _declaring: list[Path] = []  # files that are being loaded for what they declare

@@ -14,34 +14,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.adapters.log import processes
+from headrace import holders
+from headrace.adapters.artifacts.connector import with_connector
 from headrace.config import Config
 from headrace.core.resolution import has_open_types, resolved
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
-from headrace.dsl.serdes import serde_of_spark_type
+from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
 from headrace.dsl.windowed import Windowed
 from headrace.errors import NotSupportedError, StateError
 from headrace.model.serde import Serde
-from headrace.model.topology import Node, Source, Topology
+from headrace.model.topology import Node, Repartition, Source, Topology
 from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
-from headrace.runtime.rounds import Place, Rounds
-from headrace.runtime.startup import JobPlan, planned
+from headrace.runtime.round_plans import Place, RoundTerms
+from headrace.runtime.rounds import Rounds
+from headrace.runtime.startup import JobPlan, check_inputs, planned
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.state_garbage import StateGarbage
 from headrace.runtime.steps import reached
+from headrace.runtime.tidying import Tidying
 from headrace.setup_check import checked_folder
-from headrace.wiring import open_system
+from headrace.wiring import open_configured
+from headrace.wiring.local_stores import seal_stores
 
 LOG = logging.getLogger("headrace")
-GARBAGE_INTERVAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `collect` removes files that are not needed any more after a commit. `close` closes what was opened; giving the
+    `collect` is told of every commit, and removes state files that are not needed any more. `tidy` gives other room back,
+    and is to be called now and then from a thread that runs no rounds. `close` closes what was opened; giving the
     application back (`store.release`) comes before it.
     """
 
@@ -51,6 +55,7 @@ class Launched:
     engine: Any
     files: StateFiles
     collect: Callable[[Rounds], None]
+    tidy: Callable[[], None]
     close: Callable[[], None]
 
 
@@ -66,6 +71,7 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
         idle_timeout_s=config.idle_timeout_s,
         until=until,
         collect=job.collect,
+        tidy=job.tidy,
         close=job.close,
     ).start()
 
@@ -75,47 +81,50 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
     topology: Topology = app.topology()
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
-    system = open_system(config.system)
-    closers: list[Callable[[], None]] = [system.close]
+    system = open_configured(config)
+    left: list[tuple[Place, JobPlan]] = []  # of the run, once there is one
+    closers: list[Callable[[], None]] = [system.close, lambda: seal_stores(*left[0]) if left else None]
     try:
-        root = system.root
-        state_uri = config.state_uri or str(root.parent / ".headrace" / "state")
+        root = work_folder_of(system, config)
+        state_uri = config.state_uri or str(state_folder_of(system, config))
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         if engine is None:
-            say("starting Spark")
+            # before Spark takes its seconds
+            check_inputs(topology, [stream.name for stream in system.streams()], config.system)
+            if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
+                say("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
         run_id = uuid.uuid4().hex
         store = system.job_store(app.name, reached)
-        epoch = store.acquire(processes.this_process(run_id, _now_us()), _now_us())
+        epoch = store.acquire(holders.this_process(run_id, _now_us()), _now_us())
         closers.append(lambda: store.release(epoch))
-        reached("start", 4)
         plan = planned(topology, sides, config, system, store, epoch, engine.slots, say)
         for note in plan.notes:
             say(note)
         files = StateFiles(state_uri)
         garbage = StateGarbage(files, app.name, config.keep_state_versions)
-        garbage.collect_orphans(plan.checkpoints.values(), store.holding(epoch))
+        garbage.collect_orphans(plan.checkpoints.values(), lambda: store.check_epoch(epoch))
         for sub in plan.subs:  # what a first commit replaces are the files of these
             tasks = plan.model.sub_topology(sub.name).tasks
             garbage.committed(sub.name, [plan.checkpoints[task.name] for task in tasks])
         staging = root / "staging" / app.name
         _remove_staged_before(staging, epoch)
-        log_garbage = LogGarbage(system)
-        log_garbage.collect()
+        tidying = _tidying(plan, system, store, config)
+        tidying.tidy()
         reached("start", 12)
         place = Place(
             run_id,
-            processes.boot_id(),
+            holders.boot_id(),
             str(Path(config.local_store_dir).absolute()),
             state_uri,
-            str(root),
             staging,
             config.max_round_ms / 1000,
         )
         all_rounds = [_rounds_of(sub, plan, config, system, store, engine, place) for sub in plan.subs]
+        left.append((place, plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
         return Launched(
             plan,
@@ -123,12 +132,24 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             store,
             engine,
             files,
-            collect=lambda rounds: _collected(rounds, garbage, log_garbage),
+            collect=lambda rounds: _collected(rounds, garbage, tidying),
+            tidy=tidying.tidy,
             close=lambda: _close(closers),
         )
     except BaseException:
         _close(closers)
         raise
+
+
+def work_folder_of(system: Any, config: Config) -> Path:
+    """Where rounds leave what their Spark tasks tell each other: in the log's folder, or beside the local stores."""
+    return Path(system.root) if hasattr(system, "root") else Path(config.local_store_dir).absolute().parent
+
+
+def state_folder_of(system: Any, config: Config) -> Path:
+    """Where state is kept unless `state_uri` says so: `.headrace/state`, beside the log's folder."""
+    folder = Path(system.root).parent / ".headrace" if hasattr(system, "root") else work_folder_of(system, config)
+    return folder / "state"
 
 
 def _remove_staged_before(staging: Path, epoch: int) -> None:
@@ -147,44 +168,27 @@ def _rounds_of(
         plan.model.sub_topology(sub.name),
         plan.programs[sub.name],
         plan.checkpoints,
-        plan.epoch,
-        plan.model.version,
+        RoundTerms(
+            plan.epoch, plan.model.version, config.max_records_per_round_of(sub.name), engine.slots, place
+        ),
         system,
         store,
         engine,
-        place,
-        config.max_records_per_round_of(sub.name),
-        engine.slots,
     )
 
 
-class LogGarbage:
-    """Deletes the log's data files that nobody refers to, every `GARBAGE_INTERVAL_S`; threads may share it.
-
-    A failure is logged and no more: what was left is found the next time.
-    """
-
-    def __init__(self, system: Any) -> None:
-        self._system = system
-        self._lock = threading.Lock()
-        self._next_s = 0.0
-
-    def collect(self) -> None:
-        """Look for such files, unless that was done lately or is being done."""
-        if time.monotonic() < self._next_s or not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._system.collect_garbage()
-        except Exception as error:
-            LOG.warning("could not collect data files that are not needed any more: %s", error)
-        finally:
-            self._next_s = time.monotonic() + GARBAGE_INTERVAL_S
-            self._lock.release()
+def _tidying(plan: JobPlan, system: Any, store: Any, config: Config) -> Tidying:
+    internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
+    reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
+    tidying = Tidying(system, store, plan.epoch, reads, config.keep_state_versions)
+    for sub in plan.subs:
+        tidying.started(sub.name, [plan.checkpoints[task.name] for task in plan.model.sub_topology(sub.name).tasks])
+    return tidying
 
 
-def _collected(rounds: Rounds, garbage: StateGarbage, log_garbage: LogGarbage) -> None:
+def _collected(rounds: Rounds, garbage: StateGarbage, tidying: Tidying) -> None:
+    tidying.committed(rounds.sub.name, rounds.checkpoints.values())
     garbage.committed(rounds.sub.name, rounds.checkpoints.values())
-    log_garbage.collect()
 
 
 def _close(closers: list[Callable[[], None]]) -> None:
@@ -215,6 +219,11 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         )
 
 
+def is_kafka(system: str) -> bool:
+    """Whether a system's URL is of Kafka."""
+    return system.startswith("kafka:")
+
+
 def session_of(app: Any, config: Config) -> tuple[Any, bool]:
     """The session to run in, and whether it is ours to stop."""
     from headrace.adapters.spark import session
@@ -226,8 +235,11 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
         made, ours = session.taken(app.spark_given), False
     else:
         folder = getattr(app, "folder", None)
+        settings = {f"spark.{name}": value for name, value in config.spark.items()}
+        if is_kafka(config.system):
+            settings = with_connector(settings, config.artifact_dir, LOG.info)
         made = session.started(
-            {f"spark.{name}": value for name, value in config.spark.items()},
+            settings,
             app.name,
             session.default_log_dir(config.local_store_dir),
             [str(folder)] if folder else [],
@@ -238,17 +250,23 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
 
 
 def spark_engine(app: Any, config: Config) -> Any:
-    from headrace.adapters.spark.engine import SparkEngine
+    from headrace.adapters.spark.engine import KafkaReading, SparkEngine
     from headrace.wiring.prefix import prepared_rows, read_prefix
     from headrace.wiring.worker import run_spark_container
 
+    reading = None
+    if is_kafka(config.system):
+        from headrace.adapters.kafka.connection import connection_of
+        from headrace.wiring.prefix import decoded_prefix
+
+        reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
     made, ours = session_of(app, config)
 
     def close_session() -> None:
         if ours:
             app._headrace_session = None
 
-    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session)
+    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session, reading)
 
 
 _shared_sessions: list[Any] = []
@@ -276,7 +294,7 @@ def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
         )
 
     types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
-    return resolved(topology, types_of, serde_of_spark_type, windowed)
+    return resolved(topology, types_of, serde_of_spark_type, windowed, fits_spark_type)
 
 
 

@@ -6,6 +6,7 @@ not run. Its folder goes on `sys.path`, and is where its `headrace.toml` is look
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -24,6 +25,7 @@ from headrace.dsl.app import App
 from headrace.errors import AppLoadError, HeadraceError
 
 _DEFAULT_NAME = "app"
+_NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
 
 
 def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
@@ -55,14 +57,39 @@ def _split(text: str) -> tuple[Path, str | None]:
     before, colon, after = text.rpartition(":")
     if colon and before.endswith(".py") and not Path(text).exists():
         file, name = before, after
-    path = Path(os.path.abspath(Path(file).expanduser()))  # a name that errors show: without `..`
-    if not path.is_file():
-        near = [str(found) for found in (path.with_name(path.name + ".py"), path / "app.py") if found.is_file()]
-        hint = f"did you mean {os.path.relpath(near[0])}?" if near else "give the file that makes the App: FILE.py[:name]"
-        raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
+    path = Path(os.path.abspath(os.path.expanduser(file)))  # a name that errors show: without `..`
+    _check_is_file(text, path)
     if name is not None and not name.isidentifier():
         raise AppLoadError(f"application {text!r}: {name!r} is no name", "write FILE.py:name, such as flights.py:app")
     return path, name
+
+
+def _check_is_file(text: str, path: Path) -> None:
+    if not text:
+        raise AppLoadError("application '': expected the name of a file", _NO_FILE_HINT)
+    if os.path.isfile(path):  # not `path.is_file()`, which raises where a folder above cannot be read
+        if os.access(path, os.R_OK):
+            return
+        raise AppLoadError(f"application {text!r}: {path} cannot be read", "give this user the right to read it")
+    if os.path.isdir(path):
+        files = _python_files_in(path)
+        hint = f"it holds {', '.join(files)}" if files else _NO_FILE_HINT
+        raise AppLoadError(f"application {text!r}: {path} is a folder, expected a file", hint)
+    above = next(folder for folder in path.parents if os.path.exists(folder))
+    if not os.access(above, os.X_OK):
+        raise AppLoadError(f"application {text!r}: the folder {above} cannot be read", "give this user the right to read it")
+    beside = _python_files_in(path.parent)
+    near = difflib.get_close_matches(path.stem, [file.removesuffix(".py") for file in beside], 1)
+    hint = f"did you mean {os.path.relpath(path.with_name(near[0] + '.py'))}?" if near else _NO_FILE_HINT
+    raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
+
+
+def _python_files_in(folder: Path) -> list[str]:
+    """Their names, the first few."""
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file())[:8]
+    except OSError:
+        return []
 
 
 def _imported(path: Path, retried: bool = False) -> ModuleType:
@@ -88,6 +115,8 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
         sys.modules.pop(module_name, None)
         if not retried and _is_for_want_of_a_session(error):
             raise _NeedsSparkError from error
+        if isinstance(error, SyntaxError) and error.filename in (None, str(path)):
+            raise _no_python(path, error) from None
         raise AppLoadError(
             f"{path.name} raised {type(error).__name__} when it was imported",
             "the traceback above says where; the file is imported, not run: keep app.run() under `if __name__ == '__main__':`",
@@ -97,6 +126,18 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
         sys.modules.pop(module_name, None)
         raise
     return module
+
+
+def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
+    """What Python says of a line of the file, or of a file that is no text at all."""
+    if error.lineno is None or "(unicode error)" in str(error.msg):
+        reason = str(error.msg).removeprefix("(unicode error) ")
+        return AppLoadError(f"{path.name} is no Python file: {reason}", "give the source file that makes the App, in UTF-8")
+    return AppLoadError(
+        f"{path.name}, line {error.lineno}: {error.msg}",
+        "it is no valid Python as it stands: mend that line, or what comes before it",
+        user_traceback="".join(traceback.format_exception_only(error)),
+    )
 
 
 def _line_in(trace: TracebackType | None, path: Path) -> int | None:

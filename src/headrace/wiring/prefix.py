@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.adapters.log.data_files import read_range
 from headrace.model.topology import Source
+from headrace.runtime.container import RAW
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
-from headrace.wiring.worker import chunks_of
+from headrace.wiring.log_worker import records_of
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -52,14 +52,44 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
         if plan.ssps[piece.ssp][1] != source.stream:
             continue
         start = max(piece.start, lowest.get(piece.ssp, piece.start))
-        for offset, batch in read_range(Path(plan.log_root), chunks_of(piece.chunks), start, piece.end):
+        for offset, batch in records_of(plan, piece, start, piece.end):
             if os.path.exists(plan.stop_flag):
                 return
             if time.monotonic() > deadline_s:
                 cuts[piece.ssp] = offset
                 break
-            yield from _typed(plan, source, piece.ssp, offset, batch, known, rejects)
+            offsets = np.arange(offset, offset + batch.num_rows)
+            yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
     # Always: an attempt before this one may have noted where it was cut short, which is not where this one stopped.
+    _note(plan, endpoint, Noted(rejects, cuts))
+
+
+def decoded_prefix(
+    payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`).
+
+    Past the time limit the rest of the rows goes by: the first that did is where the next round begins.
+    """
+    plans = [decoded_plan(payload) for payload in payloads]
+    plan = plans[0]
+    source = program.node(program.endpoints[endpoint].source)
+    assert isinstance(source, Source)
+    rejects: list[Reject] = []
+    cuts: dict[int, int] = {}
+    deadline_s = min(_deadline_s(one, program, source) for one in plans)
+    known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
+    for batch in batches:
+        if os.path.exists(plan.stop_flag):
+            return
+        ssps = batch.column("ssp").to_numpy()
+        for start, stop in _runs(ssps, ssps):
+            ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
+            offsets = piece.column("offset").to_numpy()
+            if time.monotonic() > deadline_s:
+                cuts.setdefault(ssp, int(offsets[0]))
+            if ssp not in cuts:
+                yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
     _note(plan, endpoint, Noted(rejects, cuts))
 
 
@@ -74,12 +104,11 @@ def _typed(
     plan: ContainerPlan,
     source: Source,
     ssp: int,
-    offset: int,
+    offsets: Any,
     batch: pa.RecordBatch,
     known: set[tuple[int, int]],
     rejects: list[Reject],
 ) -> Iterator[pa.RecordBatch]:
-    offsets = np.arange(offset, offset + batch.num_rows)
     key, key_failures = _decoded(source.key, batch.column("key"))
     value, value_failures = _decoded(source.value, batch.column("value"))
     failures = dict(value_failures) | dict(key_failures)
@@ -153,13 +182,14 @@ class NotedRejects:
 
 def prepared_rows(
     payload: bytes, program: Program, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[int, int, Rows]]:
-    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes.
+) -> Iterator[tuple[int, int, Any]]:
+    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
+    endpoint is `RAW`, a batch of records as they were read.
 
     Rows whose time expression gave null do not come: they are noted, to be rejected.
     """
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
-    single = len(chained) == 1
+    plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
     timeless: list[Reject] = []
     for batch in batches:
         if batch.column("timestamp_us").null_count:
@@ -167,10 +197,14 @@ def prepared_rows(
             batch = batch.filter(batch.column("timestamp_us").is_valid())
         endpoints = batch.column("endpoint").to_numpy()
         ssps = batch.column("ssp").to_numpy()
+        single = "key_1" not in batch.schema.names  # one endpoint's columns: its number is not in them
         for start, stop in _runs(endpoints, ssps):
-            column = int(endpoints[start])
+            column, piece = int(endpoints[start]), batch.slice(start, stop - start)
+            if column == RAW:
+                yield RAW, int(ssps[start]), _raw(piece, None if "key" in batch.schema.names else plain[0])
+                continue
             endpoint = chained[0] if single else column
-            yield endpoint, int(ssps[start]), _rows(batch.slice(start, stop - start), program, endpoint, column)
+            yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
     if timeless:
         _note(decoded_plan(payload), "timeless", Noted(timeless, {}))
 
@@ -181,6 +215,22 @@ def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> It
     for endpoint, ssp, offset in zip(*(rows.column(c).to_pylist() for c in ("endpoint", "ssp", "offset")), strict=True):
         source = program.endpoints[chained[0] if len(chained) == 1 else endpoint].source
         yield Reject(ssp, offset, source, "ValueError", "the timestamp expression gave null for this record")
+
+
+def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
+    """Records as they were read, from the columns of endpoint `column`, or from `key` and `value`."""
+    suffix = "" if column is None else f"_{column}"
+    headers = batch.column("headers")
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("offset"),
+            batch.column("timestamp_us"),
+            headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE),
+            _binary(batch.column(f"key{suffix}")),
+            _binary(batch.column(f"value{suffix}")),
+        ],
+        names=["offset", "timestamp_us", "headers", "key", "value"],
+    )
 
 
 def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:

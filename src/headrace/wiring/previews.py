@@ -174,7 +174,7 @@ def _sink_title(sink: Sink) -> str:
 
 def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple[list[Record], list[str]]:
     from headrace.runtime.inline_engine import InlineEngine
-    from headrace.wiring import launch, worker
+    from headrace.wiring import launch, worker, worker_state
 
     asked = wiring.config_of(part)
     config = replace(
@@ -203,8 +203,8 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
             job.stop()
     finally:
         engine.close()
-        worker.forget(part.name, str(folder / "state"))
-    with wiring.open_system(config.system) as system:
+        worker_state.forget(part.name, str(folder / "state"))
+    with wiring.open_configured(config) as system:
         records = [
             _renamed(record, title)
             for stream, title in outputs.items()

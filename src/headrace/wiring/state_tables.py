@@ -22,7 +22,7 @@ _TIME = pa.timestamp("us", "UTC")
 
 
 def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
-    """The entries (layout key, bytes) of a store. The key is null where it was so long that only a digest is stored.
+    """The entries (layout key, bytes) of a store.
 
     Values of a type that is not known beforehand get the one that they have; where they do not agree on any, the
     column `value` is their JSON text.

@@ -18,6 +18,7 @@ from headrace.config import Config
 from headrace.core.compatibility import in_use
 from headrace.core.hashing import partition_of
 from headrace.core.key_layout import split_state_key, state_key
+from headrace.core.long_keys import entry_of, stored_key
 from headrace.dsl.windowed import WindowedKey
 from headrace.errors import HeadraceError, StateError
 from headrace.model.checkpoint import Head
@@ -123,9 +124,10 @@ class StateView:
         for task, head in committed.heads.items():
             if not _may_hold(task, committed, key_bytes):
                 continue
-            for layout, data in sorted(_under(prefix, self.name, head, files).items()):
-                if data is not None:
-                    found.append(_entry(form, str(task.name), split_state_key(layout)[1], data))
+            for stored, data in sorted(_under(stored_key(prefix), self.name, head, files).items()):
+                layout, value = (b"", b"") if data is None else entry_of(stored, data)
+                if layout.startswith(prefix):  # nothing deleted, and no other key that has the same digest
+                    found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
         return found
 
     def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
@@ -150,7 +152,7 @@ class StateView:
         return read(committed, files)
 
     def _committed(self) -> Committed:
-        with wiring.open_system(self._config.system, create=False) as system:
+        with wiring.open_configured(self._config, create=False) as system:
             store = system.job_store(self.application)
             model, checkpoints = store.job_model(), store.checkpoints()
         if model is None:
@@ -192,7 +194,7 @@ def _may_hold(task: TaskModel, committed: Committed, key: bytes) -> bool:
 
 
 def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:
-    """The newest value (None: deleted) of every entry whose layout key begins with `prefix`."""
+    """The newest value (None: deleted) of every entry that is stored under a key that begins with `prefix`."""
     from headrace.runtime.state_batches import db_of
 
     found: dict[bytes, bytes | None] = {}

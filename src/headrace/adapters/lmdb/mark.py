@@ -18,7 +18,10 @@ FILE_NAME = "mark.json"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a store was left. `in_use` and `verifying` are process ids; `bytes` and `txnid` are as of a clean close."""
+    """How a store was left. `in_use` and `verifying` are process ids; `bytes` and `txnid` are as of a clean close.
+
+    `content`: the hash of LMDB's file if the run that closed it ended in order and sealed it (`seals`), else empty.
+    """
 
     generation: str
     boot_id: str
@@ -28,6 +31,7 @@ class Mark:
     damaged: bool = False
     bytes: int = 0
     txnid: int = 0
+    content: str = ""
 
 
 def read_mark(folder: Path) -> Mark | None:

@@ -23,6 +23,7 @@ from headrace.adapters.lmdb.environments import DATA_FILE, Environment
 from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
 from headrace.adapters.lmdb.mounts import refuse_network_file_system
 from headrace.adapters.lmdb.ownership import owned
+from headrace.adapters.lmdb.seals import check_seal
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.verification import check_entries, check_structure
 from headrace.errors import StoreDamagedError
@@ -147,11 +148,15 @@ class _Opening:
         return environment
 
     def _verified(self, mark: Mark, folder: Path) -> Mark:
-        """The mark of a store that another process left, after all of it was looked at."""
+        """The mark of a store that another process left, after all of it was looked at: by its seal, or by a scan."""
         started = time.monotonic()
         if mark.in_use is None and (folder / DATA_FILE).stat().st_size < mark.bytes:
             raise StoreDamagedError(f"expected at least {mark.bytes} bytes")
         environments.close_others(self._place, None)
+        if mark.in_use is None and mark.content:
+            check_seal(mark, folder)
+            _log.debug("local store %s is as it was sealed, read in %.2f s", folder, time.monotonic() - started)
+            return replace(mark, run_id=self._run_id)
         check_structure(folder)
         # Should LMDB fault on what it maps, this process ends; the next one reads here that it did so, and rebuilds.
         write_mark(self._place, replace(mark, verifying=os.getpid()))
@@ -164,7 +169,7 @@ class _Opening:
         return replace(mark, run_id=self._run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
 
     def _take(self, folder: Path, mark: Mark) -> Environment:
-        self._mark = replace(mark, run_id=self._run_id, in_use=os.getpid(), verifying=None, damaged=False)
+        self._mark = replace(mark, run_id=self._run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
         write_mark(self._place, self._mark)
         self._environment = environments.take(folder)
         return self._environment

@@ -51,6 +51,17 @@ def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]
     )
 
 
+@contextmanager
+def owned_now(folder: Path) -> Iterator[bool]:
+    """Own `folder` itself while the context lasts, if nobody else does: whether that is so. Does not wait."""
+    lock, _ = _locked(folder, 0.0) if folder.is_dir() else (None, "")
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
 def _sibling(folder: Path, number: int) -> Path:
     return folder.with_name(f"{folder.name}~{number}") if number else folder
 

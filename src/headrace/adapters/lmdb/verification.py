@@ -1,6 +1,6 @@
-"""Owns the proof that a store which another process left is whole: structure first, then every entry.
+"""Owns the proof that a store which another process left without a seal is whole: structure first, then every entry.
 
-Costs about 4 s per million keys on one core, in three passes. The pages, without LMDB, which may crash on a damaged
+Costs 2 to 3.5 s per million keys on one core, in three passes. The pages, without LMDB, which may crash on a damaged
 tree and says nothing about a damaged free list, after which it would overwrite live pages. The checksum of each entry,
 and their sum. A look-up of every key, both ways round: a damaged separator hides keys that a scan still finds.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _checked_database(db: str, cursor: Any, found: Meta) -> Meta:
         entries = list(islice(cursor.iternext(), _CHUNK))
         keys = [key for key, _ in entries]
         unpacked_many(db, entries)
-        if keys[0] <= last or keys != sorted(set(keys)):
+        if not all(map(lt, [last, *keys], keys)):
             raise StoreDamagedError(f"store {db}: keys are out of order")
         if cursor.getmulti(keys) != entries or cursor.getmulti(keys[::-1]) != entries[::-1]:
             raise StoreDamagedError(f"store {db}: keys are not found where they are")

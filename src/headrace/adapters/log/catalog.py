@@ -11,12 +11,12 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from headrace.adapters.log.durable import sync_folder
-from headrace.adapters.log.processes import write_lock_owner
+from headrace.adapters.log.locks import write_lock_owner
 from headrace.errors import SetupError, StorageError
 
 FILE_NAME = "catalog.sqlite"
@@ -103,22 +103,28 @@ CREATE TABLE metadata (
 class Catalog:
     """The catalog of one folder, open. Threads may share it: one connection reads, another writes, each under a lock.
 
-    `root` is the log's folder. Made by `open_catalog`.
+    `root` is the log's folder. Made by `open_catalog`. Where there is no log yet, it reads as an empty one: the folder and
+    the file are made by the first write, so that looking leaves nothing behind.
     """
 
-    def __init__(self, root: Path, reader: sqlite3.Connection, writer: sqlite3.Connection) -> None:
+    def __init__(self, root: Path, lock_wait_s: float) -> None:
         self.root = root
         self.path = root / FILE_NAME
-        self._reader = reader
-        self._writer = writer
+        self._lock_wait_s = lock_wait_s
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._closed = False
         self._reading = threading.Lock()
         self._writing = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A transaction that sees one state of the catalog and blocks no writer. Keep it short: read, then leave."""
-        with self._reading, _storage_errors(self.path), _transaction(self._reader, "BEGIN"):
-            yield self._reader
+        with self._reading, _storage_errors(self.path):
+            if self._reader is None and (self._closed or self.path.exists()):
+                self._reader = self._connected()
+            with self._reader_or_empty() as connection, _transaction(connection, "BEGIN"):
+                yield connection
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -127,42 +133,70 @@ class Catalog:
         Without `durable` it may be lost by a power cut (never by a killed process): for heartbeats and status.
         """
         with self._writing, _storage_errors(self.path):
+            if self._writer is None:
+                if not self._closed and not self.path.exists():
+                    _make_folder(self.root)
+                    _create(self.path)
+                self._writer = self._connected()
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with _transaction(self._writer, "BEGIN IMMEDIATE"):
                 yield self._writer
 
     def close(self) -> None:
         with self._reading, self._writing:
-            self._reader.close()
-            self._writer.close()
+            self._closed = True
+            for connection in (self._reader, self._writer):
+                if connection is not None:
+                    connection.close()
+
+    @contextmanager
+    def _reader_or_empty(self) -> Iterator[sqlite3.Connection]:
+        if self._reader is not None:
+            yield self._reader
+            return
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+            empty.executescript(_SCHEMA)
+            yield empty
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._closed:
+            raise _closed(self.path)
+        connection = _connect(self.path, self._lock_wait_s)
+        try:
+            _check_version(self.path, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_WAIT_S) -> Catalog:
-    """Open the catalog of the log in `root`; without one, make it, or raise `SetupError` if not to `create`.
+    """Open the catalog of the log in `root`; without one, the first write makes it, or `SetupError` if not to `create`.
 
     `SetupError` if the folder cannot be made or written, `StorageError` if the file is no catalog or a newer one.
     """
     path = root / FILE_NAME
+    catalog = Catalog(root, lock_wait_s)
     if not path.exists():
         if not create:
-            raise SetupError(
-                f"there is no log in {root}", "check the folder in log:DIR; a run or `stream create` makes one"
-            )
-        _make_folder(root)
-        _create(path)
+            raise SetupError(f"there is no log in {root}", "check the folder in log:DIR; `headrace stream create` makes one")
+        _check_can_be_made(root)
+        return catalog
     if not os.access(root, os.W_OK) or not os.access(path, os.W_OK):
         raise SetupError(
             f"the log in {root} cannot be written", "give this user the right to write it, or name another folder"
         )
-    with _storage_errors(path):
-        reader = _connect(path, lock_wait_s)
-        try:
-            _check_version(path, reader)
-            writer = _connect(path, lock_wait_s)
-        except BaseException:
-            reader.close()
-            raise
-    return Catalog(root, reader, writer)
+    with catalog.read():
+        return catalog
+
+
+def _check_can_be_made(root: Path) -> None:
+    """Refuse what the first write would fail on, as far as that can be seen without writing."""
+    above = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not above.is_dir():
+        raise _cannot_be_made(root, f"{above} is no folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _cannot_be_made(root, f"{above} cannot be written")
 
 
 def _make_folder(root: Path) -> None:
@@ -172,10 +206,11 @@ def _make_folder(root: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise SetupError(
-            f"the folder {root} for the log cannot be made and written: {reason}", "name another in log:DIR"
-        ) from error
+        raise _cannot_be_made(root, error.strerror or str(error)) from error
+
+
+def _cannot_be_made(root: Path, reason: str) -> SetupError:
+    return SetupError(f"the folder {root} for the log cannot be made and written: {reason}", "name another in log:DIR")
 
 
 def _create(path: Path) -> None:
@@ -239,7 +274,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError as error:
         if "closed database" not in str(error):
             raise
-        raise StorageError(f"the log in {path.parent} was closed", "open it again with open_system") from error
+        raise _closed(path) from error
     except (sqlite3.OperationalError, sqlite3.DatabaseError) as error:
         if isinstance(error, (sqlite3.IntegrityError, sqlite3.InterfaceError)):
             raise  # a mistake of ours, not of the file
@@ -248,6 +283,10 @@ def _storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(
             f"the catalog {path} cannot be used: {error}", "check the disk's space and health"
         ) from error
+
+
+def _closed(path: Path) -> StorageError:
+    return StorageError(f"the log in {path.parent} was closed", "open it again with open_system")
 
 
 def _locked(path: Path) -> StorageError:

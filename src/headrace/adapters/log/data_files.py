@@ -1,7 +1,7 @@
 """Owns the embedded log's data files: how chunks are written, made durable and read. Workers use it: no catalog here.
 
-A data file holds chunks of several streams and partitions, all that one container writes in one round (or one call of
-`produce`), so that a round costs one fsync per container. A chunk is one Arrow IPC record-batch message without its
+A data file holds chunks of several streams and partitions, what one container writes in one round (or one call of
+`produce`), so that a round costs few fsyncs. A chunk is one Arrow IPC record-batch message without its
 schema, which is fixed: `RECORD_SCHEMA`. Files hold no offsets; the catalog gives them at the commit (protocol.md 15).
 """
 
@@ -19,25 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import new_file_name
 from headrace.errors import RecordTooLargeError, StorageError
-from headrace.ports import RECORD_BYTES_MAX, Chunk
+from headrace.ports import RECORD_BYTES_MAX
+from headrace.record_coding import RECORD_SCHEMA
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger
 _BUFFERED_BYTES_MAX = 256 * 1024 * 1024  # over all partitions of one writer
 _ALIGNMENT = 64  # of each message in its file: Arrow's own, for zero-copy reads
-
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
-RECORD_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp_us", pa.int64(), nullable=False),
-        pa.field("headers", HEADERS_TYPE),
-    ]
-)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Owns the embedded log's `JobStore`: who drives an application, its plan, its checkpoints, and the commit of a round.
 
-protocol.md 6 (heartbeat), 15 (one transaction checks the epoch and the files, gives offsets, writes checkpoints).
+protocol.md 6 (heartbeat), 15 (one transaction checks the epoch and the files, gives offsets, writes checkpoints). Workers
+commit nothing here: an attempt is fenced by the epoch that the driver's transaction checks, so lanes need no fence.
 """
 
 from __future__ import annotations
@@ -8,25 +9,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from headrace.adapters.log import stream_tables
+from headrace.adapters.log import metadata, stream_tables
 from headrace.adapters.log.catalog import Catalog
-from headrace.adapters.log.processes import is_known_dead
-from headrace.errors import FencedError, JobHeldError, StorageError
+from headrace.adapters.log.chunks import chunks_from
+from headrace.errors import FencedError, StorageError
+from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import Holder, RoundCommit
+from headrace.ports import ContainerCommit, Holder, RoundCommit, Terms
 from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
-HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
 Reached = Callable[[str, int], None]
 _PUT_CHECKPOINT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -66,13 +65,19 @@ class LogJobStore:
                 if current is not None and current.run_id == holder.run_id:
                     since_us = row[2]
                 elif current is not None and now_us - row[3] <= HEARTBEAT_STALE_US and not is_known_dead(current):
-                    raise _held(self.application, current, row[2], now_us)
+                    raise held_error(self.application, current, row[2], now_us)
             self._reached("start", 3)
             db.execute(
                 "INSERT OR REPLACE INTO jobs (application, epoch, holder, held_since_us, heartbeat_us) "
                 "VALUES (?, ?, ?, ?, ?)",
                 (self.application, epoch, msgspec.json.encode(holder).decode(), since_us, now_us),
             )
+        try:
+            self._reached("start", 4)  # nothing to read back: a transaction of SQLite that has ended is in force
+            self._reached("start", 5)  # nothing to do: the epoch itself fences every lane
+        except BaseException:
+            self.release(int(epoch))
+            raise
         return int(epoch)
 
     def heartbeat(self, epoch: int, now_us: int) -> None:
@@ -80,12 +85,9 @@ class LogJobStore:
             self._check_epoch(db, epoch)
             db.execute("UPDATE jobs SET heartbeat_us = ? WHERE application = ?", (now_us, self.application))
 
-    @contextmanager
-    def holding(self, epoch: int) -> Iterator[None]:
-        """While the context lasts nobody else can take the application, nor commit; `FencedError` if somebody has."""
-        with self._catalog.write(durable=False) as db:
+    def check_epoch(self, epoch: int) -> None:
+        with self._catalog.read() as db:
             self._check_epoch(db, epoch)
-            yield
 
     def release(self, epoch: int) -> None:
         with self._catalog.write() as db:
@@ -126,12 +128,14 @@ class LogJobStore:
                 "DELETE FROM checkpoints WHERE application = ? AND task = ?",
                 [(self.application, task) for (task,) in stored if task not in planned],
             )
+        self._reached("start", 10)
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         with self._catalog.read() as db:
-            rows = db.execute(
-                "SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)
-            ).fetchall()
+            return self._checkpoints(db)
+
+    def _checkpoints(self, db: sqlite3.Connection) -> dict[TaskName, Checkpoint]:
+        rows = db.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
         where = f"of application {self.application!r}"
         found = [decode_checkpoint(text, f"checkpoint of task {task!r} {where}") for task, text in rows]
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda checkpoint: checkpoint.task)}
@@ -142,7 +146,22 @@ class LogJobStore:
             rows = db.execute("SELECT id FROM spent_startpoints WHERE application = ?", (self.application,)).fetchall()
         return frozenset(row[0] for row in rows)
 
-    # --- the commit of a round --------------------------------------------------------------------------------------
+    # --- rounds: the driver commits --------------------------------------------------------------------------------------
+
+    def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
+        """None: what is committed here stays."""
+        return ()
+
+    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+        """Where the data files are: a container writes one more, and its receipt is the chunks in it."""
+        return str(self._catalog.root)
+
+    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
+        """Nobody has to be shut out: attempts commit nothing by themselves."""
+        with self._catalog.read() as db:
+            self._check_epoch(db, epoch)
+            found = self._checkpoints(db)
+        return {task: checkpoint for task, checkpoint in found.items() if task.sub_topology == sub_topology}
 
     def commit_round(self, commit: RoundCommit) -> None:
         """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log").
@@ -156,19 +175,33 @@ class LogJobStore:
             self._check_epoch(db, commit.round_id.epoch)
             self._check_version(db, commit)
             self._check_bases(db, commit)
-            stream_tables.check_files(self._catalog.root, commit.chunks)
-            _check_state_files(commit.state_files)
+            chunks = [chunk for container in commit.containers for chunk in chunks_from(container.receipt)]
+            stream_tables.check_files(self._catalog.root, chunks)
+            _check_state_files(commit.containers)
             self._reached("log", 11)
-            stream_tables.append_chunks(db, commit.chunks)
+            stream_tables.append_chunks(db, chunks)
             self._put_checkpoints(db, commit.checkpoints)
-            spent = {*commit.spent_startpoints, *(id_ for one in commit.checkpoints for id_ in one.spent_startpoints)}
+            spent = {id_ for checkpoint in commit.checkpoints for id_ in checkpoint.spent_startpoints}
             db.executemany(
                 "INSERT OR IGNORE INTO spent_startpoints VALUES (?, ?)",
                 [(self.application, id_) for id_ in sorted(spent)],
             )
             self._reached("log", 12)
 
-    # --- status -----------------------------------------------------------------------------------------------------
+    # --- what goes with it ------------------------------------------------------------------------------------------
+
+    def write_metadata(
+        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
+    ) -> None:
+        with self._catalog.write() as db:
+            self._check_epoch(db, epoch)
+            metadata.write(db, self.application, namespace, values, done)
+
+    def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
+        """The data files go when garbage is collected, each when all that is in it is forgotten."""
+        with self._catalog.write() as db:
+            self._check_epoch(db, epoch)
+            stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
         """Replace what `status` gives for a sub-topology. Not tied to an epoch: it is for eyes, never for decisions."""
@@ -242,15 +275,16 @@ class LogJobStore:
         db.executemany(_PUT_CHECKPOINT, rows)
 
 
-def _check_state_files(paths: Sequence[str]) -> None:
-    for path in paths:
+def _check_state_files(containers: Iterable[ContainerCommit]) -> None:
+    for path in (path for container in containers for path in container.state_files):
         if not os.path.isabs(path):
             raise StorageError(f"state file {path!r}: expected an absolute path; nothing was committed")
         try:
             os.stat(path)
         except OSError as error:
             raise StorageError(
-                f"state file {path} is missing: {error.strerror}; nothing was committed", "run the round again"
+                f"state file {path} is missing: {error.strerror}; nothing was committed",
+                "run the round again; a file that was there before must be brought back from a copy",
             ) from error
 
 
@@ -262,13 +296,3 @@ def _holder(text: str | None, heartbeat_us: int) -> Holder | None:
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StorageError(f"the stored holder of a job cannot be read: {error}") from error
     return replace(holder, heartbeat_us=heartbeat_us)
-
-
-def _held(application: str, holder: Holder, since_us: int, now_us: int) -> JobHeldError:
-    silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
-    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)
-    return JobHeldError(
-        f"application {application!r} is run by process {holder.pid} on host {holder.host} "
-        f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heard of {silent_s:.1f} s ago",
-        f"stop that one first; if it is dead, this works once it was silent for {HEARTBEAT_STALE_US // 1_000_000} s",
-    )

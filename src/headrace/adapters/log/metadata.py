@@ -1,39 +1,69 @@
-"""Owns the embedded log's `MetadataStore`: small named values, in a table of the catalog."""
+"""Owns the embedded log's `MetadataStore`: small named values of an application, in a table of the catalog.
+
+A namespace stands in the table as `<application>/<namespace>`, its requests as `<application>/<namespace>/requests`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sqlite3
+import time
+import uuid
+from collections.abc import Collection, Mapping
 
 from headrace.adapters.log.catalog import Catalog
 
 _PUT = "INSERT INTO metadata VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+_DELETE = "DELETE FROM metadata WHERE namespace = ? AND key = ?"
 
 
 class LogMetadataStore:
     """See `headrace.ports.MetadataStore`."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, application: str) -> None:
+        self._catalog, self._application = catalog, application
 
     def get(self, namespace: str, key: str) -> bytes | None:
+        place = _place(self._application, namespace)
         with self._catalog.read() as db:
-            row = db.execute("SELECT value FROM metadata WHERE namespace = ? AND key = ?", (namespace, key)).fetchone()
+            row = db.execute("SELECT value FROM metadata WHERE namespace = ? AND key = ?", (place, key)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def put(self, namespace: str, key: str, value: bytes) -> None:
-        self.put_all(namespace, {key: value})
-
-    def put_all(self, namespace: str, values: Mapping[str, bytes]) -> None:
-        with self._catalog.write() as db:
-            db.executemany(_PUT, [(namespace, key, bytes(value)) for key, value in values.items()])
-
-    def delete(self, namespace: str, key: str) -> None:
-        with self._catalog.write() as db:
-            db.execute("DELETE FROM metadata WHERE namespace = ? AND key = ?", (namespace, key))
-
     def all(self, namespace: str) -> dict[str, bytes]:
+        return self._all(_place(self._application, namespace))
+
+    def request(self, namespace: str, value: bytes) -> str:
+        id_ = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"  # in the order of their making
+        with self._catalog.write() as db:
+            db.execute(_PUT, (_requests(self._application, namespace), id_, bytes(value)))
+        return id_
+
+    def requests(self, namespace: str) -> dict[str, bytes]:
+        return self._all(_requests(self._application, namespace))
+
+    def _all(self, place: str) -> dict[str, bytes]:
         with self._catalog.read() as db:
-            rows = db.execute(
-                "SELECT key, value FROM metadata WHERE namespace = ? ORDER BY key", (namespace,)
-            ).fetchall()
+            rows = db.execute("SELECT key, value FROM metadata WHERE namespace = ? ORDER BY key", (place,)).fetchall()
         return {key: bytes(value) for key, value in rows}
+
+
+def write(
+    db: sqlite3.Connection,
+    application: str,
+    namespace: str,
+    values: Mapping[str, bytes | None],
+    done: Collection[str],
+) -> None:
+    """Put and delete values, and drop requests, inside the caller's transaction."""
+    place = _place(application, namespace)
+    db.executemany(_PUT, [(place, key, bytes(value)) for key, value in values.items() if value is not None])
+    db.executemany(_DELETE, [(place, key) for key, value in values.items() if value is None])
+    db.executemany(_DELETE, [(_requests(application, namespace), id_) for id_ in done])
+
+
+def _place(application: str, namespace: str) -> str:
+    assert "/" not in namespace, namespace
+    return f"{application}/{namespace}"
+
+
+def _requests(application: str, namespace: str) -> str:
+    return f"{_place(application, namespace)}/requests"

@@ -9,14 +9,14 @@ from typing import Any
 
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog
+from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.data_files import ChunkWriter, read_chunk, read_range
 from headrace.adapters.log.file_names import PRODUCER_PARTS
-from headrace.adapters.log.record_coding import batch_of, partitions_of, records_of, split
 from headrace.adapters.log.stream_tables import StreamRow
 from headrace.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headrace.model.serde import Serde
-from headrace.ports import Chunk
 from headrace.record import Record
+from headrace.record_coding import batch_of, partitions_of, records_of, split
 
 COMMIT_RECORDS = 100_000  # one commit, all or nothing
 _COMMIT_BYTES = 256 * 1024 * 1024
@@ -166,4 +166,5 @@ def _records(
 ) -> Iterator[Record]:
     for chunks, start, end in ranges:
         for offset, batch in read_range(catalog.root, chunks, start, end):
-            yield from records_of(batch, chunks[0], offset, key, value)
+            offsets = range(offset, offset + batch.num_rows)
+            yield from records_of(batch, chunks[0].stream, chunks[0].partition, offsets, key, value)

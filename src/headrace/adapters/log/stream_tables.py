@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.adapters.log.chunks import Chunk
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
-from headrace.ports import Chunk, StreamDescription
+from headrace.ports import StreamDescription
 
 _NAMES_SHOWN_MAX = 8
 

@@ -9,11 +9,13 @@ from typing import Any, Self
 
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog, open_catalog
+from headrace.adapters.log.chunks import Chunk, terms_of
 from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
 from headrace.adapters.log.metadata import LogMetadataStore
+from headrace.core.planning import OffsetRange
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
-from headrace.ports import Chunk, StreamDescription
+from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
@@ -29,19 +31,24 @@ def open_system(url: str, *, create: bool = True) -> LogSystem:
     scheme, colon, folder = url.partition(":")
     if scheme != "log" or not colon or not folder:
         raise ConfigError(f"system {url!r}: expected log: and a folder", "such as log:./data")
-    root = Path(folder).expanduser().absolute()
+    if folder.startswith("//"):
+        raise ConfigError(f"system {url!r}: expected log: and a folder, found a URL", f"write log:{folder[2:] or './data'}")
+    try:
+        root = Path(folder).expanduser().absolute()
+    except RuntimeError:  # so says Python of ~user
+        user = folder.partition("/")[0]
+        raise ConfigError(f"system {url!r}: there is no user {user[1:]!r}", "write the folder's whole path") from None
     return LogSystem(open_catalog(root, create=create))
 
 
 class LogSystem:
-    """See `headrace.ports.Streams`. `root` is the log's folder; `metadata` its `MetadataStore`."""
+    """See `headrace.ports.System`. `root` is the log's folder."""
 
     name = "log"
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.root = catalog.root
-        self.metadata = LogMetadataStore(catalog)
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +65,9 @@ class LogSystem:
         """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
         return LogJobStore(self._catalog, checked_name("application", application), reached)
 
+    def metadata_store(self, application: str) -> LogMetadataStore:
+        return LogMetadataStore(self._catalog, checked_name("application", application))
+
     def applications(self) -> list[str]:
         """The applications that ever had a plan in this log, sorted."""
         with self._catalog.read() as db:
@@ -67,6 +77,7 @@ class LogSystem:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
+        """Make a stream; `StreamExistsError` if there is one of that name. `internal_of` is for repartition streams."""
         with self._catalog.write() as db:
             return stream_tables.create_stream(db, name, partitions, internal_of)
 
@@ -76,11 +87,12 @@ class LogSystem:
             return stream_tables.all_streams(db)
 
     def describe_stream(self, name: str) -> StreamDescription:
+        """Its number of partitions, its id, and the application it belongs to if it is a repartition stream."""
         with self._catalog.read() as db:
             return stream_tables.stream_row(db, name).description
 
     def delete_stream(self, name: str) -> None:
-        """`StreamNotFoundError` if there is none."""
+        """Delete a stream and its records; `StreamNotFoundError` if there is none."""
         with self._catalog.write() as db:
             stream_tables.delete_stream(db, name)
 
@@ -95,7 +107,8 @@ class LogSystem:
         """
         from headrace.adapters.log import records as log_records
 
-        return log_records.produce(self._catalog, stream, records, key, value)
+        keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
+        return log_records.produce(self._catalog, stream, records, keys, values)
 
     def consume(
         self,
@@ -115,10 +128,20 @@ class LogSystem:
         return log_records.consume(self._catalog, stream, key, value, partitions, start)
 
     def beginning_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition the first offset that can be read."""
         return {partition: first for partition, (first, _) in self._bounds(stream).items()}
 
     def end_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition the offset that the next record will have."""
         return {partition: end for partition, (_, end) in self._bounds(stream).items()}
+
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        """Those of `end_offsets`: what is not committed has no offsets."""
+        return self.end_offsets(stream)
+
+    def held_back_by(self, stream: str) -> dict[int, str]:
+        """Empty: nothing lies between what is written and what is committed."""
+        return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         """Per partition the first offset whose record is not older than `timestamp_us`; the end where there is none."""
@@ -135,6 +158,10 @@ class LogSystem:
             row = stream_tables.stream_row(db, stream)
             stream_tables.checked_range(stream, partition, stream_tables.bounds_of(db, row).get(partition), start, end)
             return stream_tables.chunks_of(db, row, partition, start, end)
+
+    def range_terms(self, piece: OffsetRange) -> Terms:
+        """The chunks that hold the range; errors as for `chunks`."""
+        return terms_of(self.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end))
 
     # --- room -------------------------------------------------------------------------------------------------------
 

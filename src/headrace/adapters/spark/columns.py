@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headrace.adapters.spark.refusals import VISIBLE, refused
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
@@ -19,7 +21,6 @@ HEADERS = "array<struct<name:string,value:binary>>"
 READER_COLUMNS = (
     f"ssp int, partition int, offset bigint, timestamp_us bigint, headers {HEADERS}, raw_key binary, raw_value binary"
 )
-_VISIBLE = ("key", "value", "timestamp", "partition", "offset", "headers")
 _REFUSED = {
     "Aggregate": "an aggregation",
     "Sort": "a sort",
@@ -63,10 +64,11 @@ def opened(read: Any) -> Any:
 def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
     """`rows` through the source's time expression and the operators of `chain`."""
     if source.timestamp is not None and source.timestamp.in_jvm:
-        time = _column(source.timestamp)
-        rows = _tried(f"timestamp of {source.stream}", source.timestamp.label, lambda: _timed(rows, time))
+        given, untimed = source.timestamp, rows
+        text = f"timestamp of {source.stream!r}"
+        rows = _tried(rows, text, given, source, lambda: _timed(untimed, _column(given)))
     for node in chain:
-        rows = _applied(rows, node)
+        rows = _applied(rows, node, source)
     return rows
 
 
@@ -78,18 +80,21 @@ def _timed(rows: Any, time: Any) -> Any:
     return timed.withColumn("timestamp", F.col("timestamp").cast("timestamp"))
 
 
-def _applied(rows: Any, node: Node) -> Any:
+def _applied(rows: Any, node: Node, source: Source) -> Any:
+    def tried(kind: str, function: Function, make: Callable[[Any], Any]) -> Any:
+        return _tried(rows, f"{kind} {node.name!r}", function, source, lambda: make(_column(function)))
+
     match node:
-        case Filter(predicate=predicate, negate=negate):
-            condition = _column(predicate)
-            kept = ~F.coalesce(condition, F.lit(False)) if negate else condition
-            return _tried(node.name, predicate.label, lambda: rows.where(kept))
+        case Filter(predicate=predicate, negate=False):
+            return tried("filter", predicate, rows.where)
+        case Filter(predicate=predicate):
+            return tried("filter_not", predicate, lambda holds: rows.where(~F.coalesce(holds, F.lit(False))))
         case SelectKey(function=function):
-            return _tried(node.name, function.label, lambda: rows.withColumn("key", _column(function)))
+            return tried("select_key", function, lambda made: rows.withColumn("key", made))
         case MapValues(function=function):
-            return _tried(node.name, function.label, lambda: rows.withColumn("value", _column(function)))
+            return tried("map_values", function, lambda made: rows.withColumn("value", made))
         case Transform():
-            return _transformed(rows, node)
+            return _transformed(rows, node, source)
         case _:
             raise AssertionError(node)
 
@@ -98,29 +103,30 @@ def _column(function: Function) -> Any:
     return F.expr(function.body) if function.kind is FunctionKind.SQL else function.body
 
 
-def _tried(operator: str, label: str, make: Callable[[], Any]) -> Any:
-    """Run Spark's analysis of one operator; what it refuses becomes an error of the topology, without Java's stack."""
+def _tried(rows: Any, operator: str, function: Function, source: Source, make: Callable[[], Any]) -> Any:
+    """Run Spark's analysis of one operator over `rows`; what it refuses becomes an error of the topology."""
     try:
         made = make()
         made.schema  # noqa: B018  (asks Spark to analyse the plan)
         return made
     except PySparkException as error:
-        raise TopologyError(f"{operator}: {label!r} cannot be understood by Spark: {first_line(error)}") from None
+        raise refused(operator, function.label, function.given_at, error, rows, _untyped(source)) from None
 
 
-def first_line(error: BaseException) -> str:
-    """What Spark says, without its SQL context and stack."""
-    get_message = getattr(error, "getMessage", None)
-    text = (get_message() if callable(get_message) else None) or str(error)
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+def _untyped(source: Source) -> frozenset[str]:
+    """Which sides of a source are JSON without a schema."""
+    sides = {"key": source.key, "value": source.value}
+    return frozenset(name for name, serde in sides.items() if serde is not None and serde.spark_type is None)
 
 
-def _transformed(rows: Any, node: Transform) -> Any:
-    made = _tried(node.name, node.label, lambda: node.function(rows))
-    missing = [name for name in ("_at", "key", "value") if name not in getattr(made, "columns", ())]
+def _transformed(rows: Any, node: Transform, source: Source) -> Any:
+    given = f"transform {node.name!r}"
+    function = Function(FunctionKind.RECORD, node.function, node.label, node.given_at)
+    made = _tried(rows, given, function, source, lambda: _data_frame(given, node, rows))
+    missing = [name for name in ("_at", "key", "value") if name not in made.columns]
     if missing:
         raise TopologyError(
-            f"{node.name}: the DataFrame that {node.label} gives lacks the column {', '.join(missing)}",
+            f"{given}: the DataFrame that {node.label} gives lacks the column {', '.join(missing)}",
             "keep `_at` (where a row comes from), and give `key` and `value`, e.g. df.select('_at', 'key', ...)",
         )
     _refuse_wide(made, node)
@@ -129,7 +135,21 @@ def _transformed(rows: Any, node: Transform) -> Any:
     for name in ("partition", "offset", "headers"):
         if name not in made.columns:
             made = made.withColumn(name, F.col(f"_at.{name}"))
-    return made.select("_at", *_VISIBLE)
+    return made.select("_at", *VISIBLE)
+
+
+def _data_frame(operator: str, node: Transform, rows: Any) -> Any:
+    """What the user's function makes of `rows`, if that is a DataFrame."""
+    hint = "transform is given a DataFrame, and must return one; for a function of one record use map_values or map"
+    try:
+        made = node.function(rows)
+    except PySparkException:
+        raise
+    except Exception as error:  # the user's function: anything may come
+        raise TopologyError(f"{operator}: {node.label} raised {type(error).__name__}: {error}", hint) from error
+    if not isinstance(made, DataFrame):
+        raise TopologyError(f"{operator}: {node.label} gave {type(made).__name__}, expected a DataFrame", hint)
+    return made
 
 
 def _refuse_wide(made: Any, node: Transform) -> None:
@@ -184,3 +204,13 @@ def selected(rows: Any, number: int, count: int, key_changed: bool, value_change
             columns.append(F.lit(None).cast(key_type).alias(f"key_{other}"))
             columns.append(F.lit(None).cast(value_type).alias(f"value_{other}"))
     return rows.select(*columns)
+
+
+def untouched(read: Any, number: int, count: int, types: Sequence[Any]) -> Any:
+    """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
+    columns = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
+    for other in range(count):
+        for side, spark_type in zip(("key", "value"), types[other], strict=True):
+            taken = F.col(side) if other == number else F.lit(None).cast(spark_type)
+            columns.append(taken.alias(f"{side}_{other}"))
+    return read.select(*columns)

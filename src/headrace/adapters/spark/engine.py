@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as F
 
-from headrace.adapters.spark import columns
+from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.session import slots_of
 from headrace.model.topology import Node, Source
@@ -29,6 +30,15 @@ _PROGRAMS_MAX = 32
 RunContainer = Callable[..., bytes]
 ReadPrefix = Callable[[bytes, Any, int], Iterator[pa.RecordBatch]]
 PreparedRows = Callable[[bytes, Any, Iterable[pa.RecordBatch]], Iterable[Any]]
+DecodedPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReading:
+    """How rounds read Kafka: the options of Spark's reader, and what decodes its rows in front of a Column prefix."""
+
+    options: Mapping[str, str] = field(repr=False)  # there are passwords in it
+    decoded_prefix: DecodedPrefix
 
 
 class SparkEngine:
@@ -42,13 +52,17 @@ class SparkEngine:
         prepared_rows: PreparedRows,
         stop_session: bool,
         closed: Callable[[], None] = lambda: None,
+        kafka: KafkaReading | None = None,
     ) -> None:
+        self._kafka = kafka
         self._session = session
         self._context = session.sparkContext
         self._functions = (run_container, read_prefix, prepared_rows)
         self._stop_session, self._closed = stop_session, closed
         self._pickled: dict[str, bytes] = {}
+        self._column_types: dict[str, list[tuple[str, str]]] = {}
         self.slots = slots_of(session)
+        self.reads = kafka is not None
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -56,25 +70,34 @@ class SparkEngine:
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
     ) -> list[bytes]:
         pickled = self._pickled_program(program)
-        groups = [[work.payload for work in group] for group in works]
         self._context.setLocalProperty("spark.scheduler.pool", sub_topology)
         self._context.setJobGroup(_group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
         locations = [group[0].location for group in works]
         try:
-            if len(groups) == 1 and not any(locations) and not any(endpoint.chain for endpoint in program.endpoints):
-                rows = self._small(program, pickled, groups[0])
+            if self._is_small(works, program):
+                rows = self._small(program, pickled, _payloads(works)[0])
             else:
-                rows = self._collected(self._made(program, pickled, groups), locations)
+                rows = self._collected(self._made(program, pickled, works), locations)
         except Exception as error:
             raise failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
 
-    def probe(self, payload: bytes, program: Any, ssp: int, start: int, end: int) -> EngineFailure | None:
+    def _is_small(self, works: Sequence[Sequence[ContainerWork]], program: Any) -> bool:
+        """Whether one Spark task does it all, and reads by itself."""
+        return (
+            self._kafka is None
+            and len(works) == 1
+            and works[0][0].location is None
+            and not any(endpoint.chain for endpoint in program.endpoints)
+        )
+
+    def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         pickled = self._pickled_program(program)
+        streams = {piece.stream for piece in work.inputs}
         try:
-            for number in range(len(program.endpoints)):
-                if program.endpoints[number].chain:
-                    rows = self._endpoint(program, pickled, [[payload]], number, 1, [])
+            for number, endpoint in enumerate(program.endpoints):
+                if endpoint.chain and program.node(endpoint.source).stream in streams:
+                    rows = self._endpoint(program, pickled, [[work]], number, 1, [])
                     rows.mapInArrow(_counted, _SUMMARY).collect()
         except Exception as error:
             return failure_of(error)
@@ -101,17 +124,23 @@ class SparkEngine:
 
     # --- plans ------------------------------------------------------------------------------------------------------
 
-    def _made(self, program: Any, pickled: bytes, groups: list[list[bytes]]) -> Any:
+    def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
         """The DataFrame of a round: one Spark partition per group, one row each."""
         run_container, _, prepared_rows = self._functions
-        worker = _Worker(pickled, program.id, groups, run_container, prepared_rows)
+        worker = _Worker(pickled, program.id, _payloads(works), run_container, prepared_rows)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
-        count = len(groups)
+        plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
+        count = len(works)
         if not chained:
+            if self._kafka is not None:
+                return self._kafka_rows(program, works, plain).mapInArrow(worker.prepared, _SUMMARY)
             return self._session.range(0, count, 1, count).mapInArrow(worker.directly, _SUMMARY)
         types = self._types(program)
-        of = 1 if len(chained) == 1 else len(program.endpoints)
-        parts = [self._endpoint(program, pickled, groups, i, of, types) for i in chained]
+        of = 1 if len(chained) == 1 and (self._kafka is None or not plain) else len(program.endpoints)
+        parts = [self._endpoint(program, pickled, works, i, of, types) for i in chained]
+        if self._kafka is not None and plain:
+            rows = columns.untouched(self._kafka_rows(program, works, plain), plain[0], of, types)
+            parts.append(rows.withColumn("task", F.spark_partition_id()))
         if len(parts) == 1:
             return parts[0].drop("task").mapInArrow(worker.prepared, _SUMMARY)
         united = parts[0]
@@ -126,27 +155,53 @@ class SparkEngine:
         made: list[str] = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
         return made
 
+    def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
+        """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
+        assert self._kafka is not None
+        streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
+        slices = [[p for work in group for p in work.inputs if p.stream in streams] for group in works]
+        return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)
+
     def _endpoint(
-        self, program: Any, pickled: bytes, groups: list[list[bytes]], number: int, of: int, types: Sequence[Any]
+        self,
+        program: Any,
+        pickled: bytes,
+        works: Sequence[Sequence[ContainerWork]],
+        number: int,
+        of: int,
+        types: Sequence[Any],
     ) -> Any:
         """The rows of one endpoint behind its chain, with the number of the Spark task that they belong to."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
-        reader = _Reader(pickled, program.id, groups, number, self._functions[1])
-        read = self._session.range(0, len(groups), 1, len(groups)).mapInArrow(reader, columns.reader_schema(source))
+        schema = columns.reader_schema(source)
+        if self._kafka is not None:
+            decoder = _Decoder(pickled, program.id, _payloads(works), number, self._kafka.decoded_prefix)
+            read = self._kafka_rows(program, works, [number]).mapInArrow(decoder, schema)
+        else:
+            reader = _Reader(pickled, program.id, _payloads(works), number, self._functions[1])
+            read = self._session.range(0, len(works), 1, len(works)).mapInArrow(reader, schema)
         rows = columns.chained(columns.opened(read), source, endpoint.chain)
         side = program.endpoint_sides[number]
         chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types)
         return chosen.withColumn("task", F.spark_partition_id())
 
     def _types(self, program: Any) -> list[tuple[str, str]]:
-        return [
-            (
-                columns.spark_type(side.key) if side.key_changed else "binary",
-                columns.spark_type(side.value) if side.value_changed else "binary",
-            )
-            for side in program.endpoint_sides
-        ]
+        """Per endpoint the Spark types of its two columns. They are those of the expressions: a serde may take several."""
+        if program.id not in self._column_types:
+            self._column_types[program.id] = [
+                self._endpoint_types(program, number) for number in range(len(program.endpoints))
+            ]
+        return self._column_types[program.id]
+
+    def _endpoint_types(self, program: Any, number: int) -> tuple[str, str]:
+        endpoint, side = program.endpoints[number], program.endpoint_sides[number]
+        if not (side.key_changed or side.value_changed):
+            return "binary", "binary"
+        source = program.node(endpoint.source)
+        assert isinstance(source, Source)
+        key, value = self.types_of(source, endpoint.chain)
+        return key if side.key_changed else "binary", value if side.value_changed else "binary"
 
     def _pickled_program(self, program: Any) -> bytes:
         if program.id not in self._pickled:
@@ -220,7 +275,7 @@ class _Worker:
         program = _program(self._pickled, self._program_id)
         context = TaskContext.get()
         assert context is not None
-        payloads = self._groups[context.partitionId()]
+        payloads = self._groups[context.partitionId() % len(self._groups)]
         if len(payloads) == 1:
             rows = self._prepared_rows(payloads[0], program, batches)
             yield _row([self._run_container(payloads[0], program, rows)])
@@ -244,6 +299,27 @@ class _Reader:
             for number in batch.column(0).to_pylist():
                 for payload in self._groups[number]:
                     yield from self._read_prefix(payload, program, self._endpoint)
+
+
+class _Decoder:
+    """What decodes the rows that Spark read, in front of a Column prefix, as a function for `mapInArrow`."""
+
+    def __init__(
+        self, pickled: bytes, program_id: str, groups: list[list[bytes]], endpoint: int, decoded_prefix: DecodedPrefix
+    ) -> None:
+        self._pickled, self._program_id, self._groups = pickled, program_id, groups
+        self._endpoint, self._decoded_prefix = endpoint, decoded_prefix
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        # the partitions of several endpoints are counted on in one Spark stage
+        payloads = self._groups[context.partitionId() % len(self._groups)]
+        yield from self._decoded_prefix(payloads, _program(self._pickled, self._program_id), self._endpoint, batches)
+
+
+def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:
+    return [[work.payload for work in group] for group in works]
 
 
 def _text(summaries: Sequence[bytes]) -> str:

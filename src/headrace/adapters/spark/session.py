@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.spark.needed import SESSION_SETTINGS, START_SETTINGS
 from headrace.adapters.spark.quiet import start_gateway
 from headrace.errors import NotSupportedError
 from headrace.setup_check import checked_java
@@ -25,14 +26,6 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 logger.procfs.name = org.apache.spark.executor.ProcfsMetricsGetter
 logger.procfs.level = off
 """
-
-# What can be set on any session, a user's too.
-SESSION_SETTINGS: Mapping[str, str] = {
-    "spark.sql.adaptive.enabled": "false",  # one SSP is one map task: order rests on it (protocol.md 4)
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # at its default the JVM measures every row
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.session.timeZone": "UTC",
-}
 
 
 def slots_of(session: Any) -> int:
@@ -61,20 +54,14 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC",
-        "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": sockets,
-        "spark.scheduler.mode": "FAIR",
-        "spark.shuffle.reduceLocality.enabled": "false",
-        "spark.locality.wait": "500ms",
-        "spark.speculation": "false",
-        "spark.python.worker.reuse": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
         "spark.sql.shuffle.partitions": str(cores),
     }
-    chosen = {**ours, **SESSION_SETTINGS, **settings}
+    chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **settings}
     start_gateway(chosen)
     builder = SparkSession.builder
     for name, value in chosen.items():

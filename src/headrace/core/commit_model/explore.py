@@ -1,7 +1,7 @@
 """Owns the search: every interleaving of a model's steps, breadth first, and the shortest way to a broken state.
 
 It knows nothing of what is modelled. A protocol is a `Model`: initial states, labelled steps, invariants. The embedded
-log's is `log_model.LogModel`; Kafka's is to be another class of this face, over the same search.
+log's is `log_model.LogModel`, Kafka's `kafka_model.KafkaModel`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Graph:
     def push_prepared(self, endpoint: int, rows: Any) -> None:
         """Rows that went through a Column prefix: decoded and timed already."""
         source, children = self._entries[endpoint]
-        source.seen(rows)
+        rows = source.timely(rows)
         for child in children:
             if len(rows):
                 child.push(rows)

@@ -1,23 +1,28 @@
 """Owns aggregation by Arrow: `count()` and named aggregates. Rows of a round are gathered as columns and grouped once by
-(key, window); then one multi-get, one merge per changed group, one multi-put.
+(key, window); then one multi-get, one merge per changed group, one multi-put. A record whose numbers take a sum too far
+(`totals`) is left out as if it had never come, and the rest is grouped again.
 
-State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each.
+State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each
+(`core.accumulators`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.core.accumulators import Accumulator, accumulators_of
+from headrace.core.accumulators import KIND, REAL, Accumulator, accumulators_of
 from headrace.model import topology as t
-from headrace.runtime.operators.base import Context, Operator
+from headrace.runtime.operators.base import Context, Operator, Reject
 from headrace.runtime.operators.expiry import Expiry
 from headrace.runtime.operators.fields import field_arrays
+from headrace.runtime.operators.totals import Exact, exact_of
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
 
@@ -28,6 +33,17 @@ def start_bytes(starts: np.ndarray[Any, Any]) -> list[bytes]:
     """Window starts (int64 µs) as 8 bytes each, in the order of time."""
     packed = (starts.astype(np.int64).view(np.uint64) ^ _BIAS).astype(">u8").tobytes()
     return [packed[i : i + 8] for i in range(0, len(packed), 8)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """A round's groups, in the order of their last records, and what is stored of them."""
+
+    table: Any  # what Arrow has made of them
+    keys: list[bytes]
+    starts: Any  # of their windows, None without
+    layouts: list[bytes]
+    stored: list[bytes | None]
 
 
 class VectorAggregateOperator(Operator):
@@ -97,53 +113,92 @@ class VectorAggregateOperator(Operator):
         if not self._tables:
             return
         tables, self._tables = self._tables, []
-        origins, self._origins = self._origins, []
-        by = ["group"] if self.node.windows is None else ["group", "start"]
+        batches, self._origins = self._origins, []
+        origins = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
+        table = _with_kinds(_with_types(pa.concat_tables(tables, promote_options="permissive").combine_chunks()))
+        if self.node.windows is not None and self.node.windows.advance_us < self.node.windows.size_us:
+            table = table.sort_by("ordinal")  # a window's rows lie in several tables: first and last go by their order
+        groups = self._grouped(table)
+        if self.node.kind is t.AggregateKind.COUNT:
+            self._store_counts(groups, origins)
+            return
+        decode = msgspec.msgpack.Decoder(list[Any]).decode
+        old = [None if s is None else decode(s) for s in groups.stored]
+        exact = exact_of(table, groups.table, self._by, self._accumulators, old)
+        if exact is not None and exact.refused:
+            self._refuse(exact, origins)
+            table = table.filter(pc.invert(pc.is_in(table["ordinal"], pa.array(exact.refused, pa.int64()))))
+            if not len(table):
+                return
+            groups = self._grouped(table)
+            old = [None if s is None else decode(s) for s in groups.stored]
+        self._store_states(groups, old, exact, origins)
+
+    @property
+    def _by(self) -> list[str]:
+        return ["group"] if self.node.windows is None else ["group", "start"]
+
+    def _grouped(self, table: Any) -> _Groups:
         wanted: list[Any] = [("ordinal", "max")]
         for accumulator in self._accumulators:
-            wanted.extend(accumulator.wanted)
-        unified = _with_types(pa.concat_tables(tables, promote_options="permissive").combine_chunks())
-        if self.node.windows is not None and self.node.windows.advance_us < self.node.windows.size_us:
-            unified = unified.sort_by("ordinal")  # a window's rows lie in several tables: first and last go by their order
-        groups = unified.group_by(by, use_threads=False).aggregate(list(dict.fromkeys(wanted)))
-        groups = groups.sort_by("ordinal_max")
-        self._merge(groups, [np.concatenate(arrays) for arrays in zip(*origins, strict=True)])
-
-    def _merge(self, groups: Any, origins: list[Any]) -> None:
-        keys_array = _flat(groups["group"])
-        keys = keys_array.to_pylist()
+            wanted.extend(accumulator.wanted(table.column_names))
+        groups = table.group_by(self._by, use_threads=False).aggregate(list(dict.fromkeys(wanted))).sort_by("ordinal_max")
+        keys = groups["group"].to_pylist()
         starts = None if self.node.windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
-        database = self.context.database(self.node.store.name)
-        stored = database.get_many(layouts)
-        last = groups["ordinal_max"].to_numpy()
-        if self.node.kind is t.AggregateKind.COUNT:
-            before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
-            totals = before + groups["ordinal_count"].to_numpy()
-            packed = totals.astype("<i8").tobytes()
-            database.put_many(layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
-            value = Field(self.node.value, typed=pa.array(totals))
-        else:
-            value = Field(self.node.value, objects=self._merged(groups, stored, layouts, database))
-        if starts is not None:
-            self._expire_later(keys, starts, layouts, stored)
-        self._emit(keys_array, starts, value, [array[last] for array in origins])
+        stored = self.context.database(self.node.store.name).get_many(layouts)
+        return _Groups(groups, keys, starts, layouts, stored)
 
-    def _merged(self, groups: Any, stored: Sequence[bytes | None], layouts: list[bytes], database: Any) -> list[Any]:
-        decode, encode = msgspec.msgpack.Decoder(list[Any]).decode, msgspec.msgpack.Encoder().encode
-        old = [None if s is None else decode(s) for s in stored]
+    def _refuse(self, exact: Exact, origins: list[Any]) -> None:
+        ssp, offset = origins[0], origins[1]
+        for ordinal, error in exact.refused.items():
+            place = int(ssp[ordinal]), int(offset[ordinal])
+            self.context.reject(Reject(*place, self.node.name, type(error).__name__, str(error)))
+
+    def _store_counts(self, groups: _Groups, origins: list[Any]) -> None:
+        stored = groups.stored
+        before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
+        totals = before + groups.table["ordinal_count"].to_numpy()
+        packed = totals.astype("<i8").tobytes()
+        database = self.context.database(self.node.store.name)
+        database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
+        self._done(groups, Field(self.node.value, typed=pa.array(totals)), origins)
+
+    def _store_states(
+        self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]
+    ) -> None:
         states: list[list[Any]] = []
-        results: list[list[Any]] = []
         for number, accumulator in enumerate(self._accumulators):
-            partials = accumulator.partials(groups)
-            merged = [
-                partial if state is None else accumulator.merged(state[number], partial)
-                for state, partial in zip(old, partials, strict=True)
-            ]
-            states.append(merged)
-            results.append([accumulator.result(state) for state in merged])
-        database.put_many(layouts, [encode(state) for state in zip(*states, strict=True)])
-        return [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
+            partials = accumulator.partials(groups.table)
+            states.append(
+                [
+                    partial if state is None else accumulator.merged(state[number], partial)
+                    for state, partial in zip(old, partials, strict=True)
+                ]
+            )
+        if exact is not None:
+            self._correct(groups, states, exact)
+        results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
+        encode = msgspec.msgpack.Encoder().encode
+        database = self.context.database(self.node.store.name)
+        database.put_many(groups.layouts, [encode(state) for state in zip(*states, strict=True)])
+        values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
+        self._done(groups, Field(self.node.value, objects=values), origins)
+
+    def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
+        """Put in the totals that were added record by record: on the way to them Arrow's may have gone too far."""
+        keys = zip(*(groups.table[name].to_pylist() for name in self._by), strict=True)
+        for place, key in enumerate(keys):
+            for number, total in exact.totals.get(key, {}).items():
+                with_total = self._accumulators[number].with_total
+                assert with_total is not None
+                states[number][place] = with_total(states[number][place], total)
+
+    def _done(self, groups: _Groups, value: Field, origins: list[Any]) -> None:
+        if groups.starts is not None:
+            self._expire_later(groups.keys, groups.starts, groups.layouts, groups.stored)
+        last = groups.table["ordinal_max"].to_numpy()
+        self._emit(_flat(groups.table["group"]), groups.starts, value, [array[last] for array in origins])
 
     def _expire_later(self, keys: list[bytes], starts: Any, layouts: list[bytes], stored: Sequence[bytes | None]) -> None:
         windows = self.node.windows
@@ -173,6 +228,16 @@ def _with_types(table: Any) -> Any:
     for number, field in enumerate(table.schema):
         if pa.types.is_null(field.type):
             table = table.set_column(number, field.name, table.column(number).cast(pa.int64()))
+    return table
+
+
+def _with_kinds(table: Any) -> Any:
+    """Where a field has whole numbers and floats, each in its column, say of which kind each of its values is."""
+    for name in table.column_names:
+        if name + REAL not in table.column_names:
+            continue
+        is_real = pc.if_else(table[name + REAL].is_valid(), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
+        table = table.append_column(name + KIND, pc.if_else(table[name].is_valid(), pa.scalar(0, pa.int8()), is_real))
     return table
 
 

@@ -18,7 +18,7 @@ from headrace.errors import RecordTooLargeError
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.ports import RECORD_BYTES_MAX
-from headrace.record import Record
+from headrace.runtime.operators.faults import checked_fault
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 FAILED = object()  # what stands in for the result of a function that raised
@@ -85,6 +85,8 @@ class Operator:
     # --- failing records --------------------------------------------------------------------------------------------
 
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
+        """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
+        error = checked_fault(error, self.node.name)
         text = "".join(traceback.format_exception(type(error), error, _user_frames(error))) if error.__traceback__ else ""
         self.context.reject(
             Reject(
@@ -146,7 +148,7 @@ class Operator:
             results = [result for result in results if result is not FAILED]
         return rows, results
 
-    def each(self, function: Callable[[Record], Any], records: Iterable[Record], rows: Rows) -> list[Any]:
+    def each(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> list[Any]:
         """`function` of each record; `FAILED` (and a reject) where it raised. Goes on behind the record that raised."""
         results: list[Any] = []
         append = results.append
@@ -156,7 +158,7 @@ class Operator:
                 for record in remaining:
                     append(function(record))
                 return results
-            except Exception as error:  # the user's function: anything may come
+            except BaseException as error:  # the user's function: anything may come
                 self.reject(rows, len(results), error)
                 append(FAILED)
 
@@ -189,7 +191,8 @@ class Operator:
             if len(result) != batch.num_rows:
                 raise ValueError(f"a batch function gave {len(result)} rows for {batch.num_rows}; expected the same number")
             return list(range(base, base + batch.num_rows)), [result]
-        except Exception as error:
+        except BaseException as error:  # the user's function: anything may come
+            checked_fault(error, self.node.name)
             if batch.num_rows == 1:
                 self.reject(rows, base, error)
                 return [], []

@@ -1,7 +1,7 @@
 """Owns the expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
 
-Database `expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `hints`: the earliest `at`,
-so that a round in which nothing is due costs one look-up.
+Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest
+`at`, so that a round in which nothing is due costs one look-up. No store can have a name with a tilde.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 import xxhash
 
 from headrace.core.key_layout import due_ranges, time_key, time_of
+from headrace.errors import OutOfRangeError
 
 _HINT = b"next"
 TIME_BYTES = 8
@@ -21,7 +22,9 @@ _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
 def time_bytes(time_us: int) -> bytes:
-    """8 bytes whose order is the order of the times."""
+    """8 bytes whose order is the order of the times; `OutOfRangeError` for one that takes more."""
+    if not -_BIAS <= time_us < _BIAS:
+        raise OutOfRangeError(f"time {time_us}: expected µs since 1970 that fit into 64 bits")
     return (time_us + _BIAS).to_bytes(8, "big")
 
 
@@ -39,7 +42,7 @@ class Expiry:
         """`entries`: (routing key, layout key, µs from which on it is to be deleted)."""
         if not entries:
             return
-        index, hints = self._context.database("expiry"), self._context.database("hints")
+        index, hints = self._context.database("~expiry"), self._context.database("~hints")
         keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
         encode = msgspec.msgpack.Encoder().encode
         index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
@@ -50,17 +53,17 @@ class Expiry:
 
     def remove(self, database: str, key: bytes, layout: bytes, at_us: int) -> None:
         """Forget that an entry is to be deleted at `at_us`."""
-        self._context.database("expiry").delete(time_key(key, at_us, _rest(database, layout)))
+        self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
     def run(self, watermark_us: int | None) -> int:
         """Delete what is due at `watermark_us`; the number of entries deleted."""
         if watermark_us is None:
             return 0
-        hints = self._context.database("hints")
+        hints = self._context.database("~hints")
         hint = hints.get(_HINT)
         if hint is None or time_from(hint) > watermark_us:
             return 0
-        index = self._context.database("expiry")
+        index = self._context.database("~expiry")
         due = [item for low, high in due_ranges(watermark_us) for item in index.scan(low, high)]
         for key, value in due:
             database, layout = _ENTRY.decode(value)

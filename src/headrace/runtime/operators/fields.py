@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.core.accumulators import COUNTS, INT64_MAX, INT64_MIN, REAL, TOTALS
+from headrace.errors import OutOfRangeError
 from headrace.model.serde import Failures
 from headrace.runtime.rows import Rows
-
-_NUMBERS = ("sum", "mean")
 
 
 def field_arrays(
     rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]], kinds_seen: dict[str, str]
 ) -> tuple[dict[str, Any], Failures]:
-    """An Arrow array for each path; `fields` maps a path to the kinds of aggregates that use it. Failing rows are
-    those whose value cannot be read, or is no number where the aggregate needs one. `kinds_seen` remembers for each path
-    without a schema what kind of values a round has brought, because all of them go into one column."""
-    arrays: dict[str, Any] = {}
+    """The columns of each path; `fields` maps a path to the kinds of aggregates that use it. Failing rows are those whose
+    value cannot be read, or is nothing that all these aggregates take. `kinds_seen` remembers for each path without a
+    schema what kind of values a round has brought, because all of them go into one column."""
+    columns: dict[str, Any] = {}
     failures: dict[int, Exception] = {}
     from_bytes, failed = _fields_of_bytes(rows, [path for path in fields if path.startswith("value.")])
     failures.update(failed)
     for path, kinds in fields.items():
-        if path in from_bytes:
-            arrays[path] = from_bytes[path]
-        else:
-            arrays[path], failed = _array(rows, path, streams)
+        array = from_bytes.get(path)
+        if array is None:
+            array, failed = _array(rows, path, streams)
             failures.update(failed)
-        if kinds & set(_NUMBERS):
-            arrays[path], failed = _numbers(arrays[path], path)
-            failures.update(failed)
-        elif isinstance(arrays[path], list):
-            arrays[path], failed = _uniform(arrays[path], path, kinds_seen)
-            failures.update(failed)
-        elif kinds != {"count"}:
-            arrays[path], failed = _comparable(arrays[path], path)
-            failures.update(failed)
-    return arrays, sorted(failures.items())
+        made, failed = _column(array, path, kinds, kinds_seen)
+        columns.update(made)
+        failures.update(failed)
+    return columns, sorted(failures.items())
 
 
 def _fields_of_bytes(rows: Rows, paths: list[str]) -> tuple[dict[str, Any], Failures]:
@@ -82,52 +76,128 @@ def _inside(value: Any, names: list[str]) -> Any:
     return value
 
 
-def _numbers(array: Any, path: str) -> tuple[Any, Failures]:
+def _column(array: Any, path: str, kinds: set[str], kinds_seen: dict[str, str]) -> tuple[dict[str, Any], Failures]:
+    """The columns that a field goes into: floats into one of their own, so that no number is rounded to another kind."""
+    if kinds == {"count"}:
+        return {path: _presence(array)}, []
     if isinstance(array, list):
-        bad = [
-            (i, TypeError(f"{path}: expected a number, found {value!r:.60}"))
-            for i, value in enumerate(array)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)))
-        ]
-        failed = {i for i, _ in bad}
-        values = [None if i in failed else value for i, value in enumerate(array)]
-        floats = any(isinstance(value, float) for value in values)
-        try:
-            return pa.array(values, pa.float64() if floats else pa.int64()), bad  # type: ignore[return-value]
-        except OverflowError:
-            return pa.array([None if v is None else float(v) for v in values], pa.float64()), bad  # type: ignore[return-value]
-    if pa.types.is_null(array.type):
-        return array.cast(pa.int64()), []
+        return _of_objects(array, path, kinds, kinds_seen)
+    array, failures = _comparable(array, path)
+    if kinds & TOTALS:
+        failures = failures or _no_numbers(array, path)
+    if failures:
+        return {path: pa.nulls(len(array), pa.int64())}, failures
     if pa.types.is_integer(array.type):
-        return array.cast(pa.int64()), []
-    if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
-        return array.cast(pa.float64()), []
-    message = f"{path}: expected a number, found {array.type}"
-    return array, [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
+        array, failures = _whole(array, path)
+    elif pa.types.is_floating(array.type):
+        array = array.cast(pa.float64())
+        if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
+            bad = np.flatnonzero(pc.invert(pc.fill_null(pc.is_finite(array), True)).to_numpy(zero_copy_only=False))
+            failures = [(i, _not_finite(path, array[i].as_py())) for i in bad.tolist()]
+        return {path + REAL: array}, failures
+    return {path: array}, failures
 
 
-def _uniform(values: list[Any], path: str, kinds_seen: dict[str, str]) -> tuple[Any, Failures]:
-    """An Arrow array of scalars of one kind (int and float count as one); failures for values of any other."""
-    kinds = [_kind(value) for value in values]
-    expected = kinds_seen.get(path) or next((kind for kind in kinds if kind is not None and kind != "nested"), None)
+def _presence(array: Any) -> Any:
+    """What can be counted: something where there is a value of whatever kind, null where there is none."""
+    if isinstance(array, list):
+        return pa.array([None if value is None else True for value in array], pa.bool_())
+    return pc.if_else(array.is_valid(), pa.scalar(True), pa.scalar(None, pa.bool_()))
+
+
+def _of_objects(
+    values: list[Any], path: str, kinds: set[str], kinds_seen: dict[str, str]
+) -> tuple[dict[str, Any], Failures]:
+    """Scalars of one kind (whole numbers and floats count as one); failures for values of any other."""
+    found = [_kind(value) for value in values]
+    expected = "a number" if kinds & TOTALS else kinds_seen.get(path)
+    expected = expected or next((kind for kind in found if kind is not None and kind != "nested"), None)
     if expected is not None:
         kinds_seen[path] = expected
-    bad: Failures = [
-        (i, TypeError(f"{path}: expected {expected or 'a scalar'}, found {values[i]!r:.60}"))
-        for i, kind in enumerate(kinds)
+    bad: dict[int, Exception] = {
+        i: TypeError(f"{path}: expected {expected or 'a scalar'}, found {values[i]!r:.60}")
+        for i, kind in enumerate(found)
         if kind is not None and kind != expected
-    ]
-    failed = {i for i, _ in bad}
-    kept = [None if i in failed else value for i, value in enumerate(values)]
+    }
+    if expected != "a number":
+        kept = [None if i in bad else value for i, value in enumerate(values)]
+        array, failures = _of_one_kind(kept, path)
+        return {path: array}, sorted([*bad.items(), *failures])
+    wholes: list[Any] = [None] * len(values)
+    reals: list[Any] = [None] * len(values)
+    for i, value in enumerate(values):
+        if value is None or i in bad:
+            continue
+        error = _unusable(value, path, kinds)
+        if error is not None:
+            bad[i] = error
+        elif isinstance(value, int):
+            wholes[i] = value
+        else:
+            reals[i] = value
+    columns = {path: pa.array(wholes, pa.int64())}
+    if any(value is not None for value in reals):
+        columns[path + REAL] = pa.array(reals, pa.float64())
+    return columns, sorted(bad.items())
+
+
+def _of_one_kind(values: list[Any], path: str) -> tuple[Any, Failures]:
     try:
-        return pa.array(kept), bad
-    except (pa.ArrowException, OverflowError):  # integers above 64 bits, or beside a float above 53
-        return pa.array([None if value is None else float(value) for value in kept], pa.float64()), bad
+        return _comparable(pa.array(values), path)
+    except (pa.ArrowException, OverflowError):
+        pass
+    failures: Failures = []
+    for i, value in enumerate(values):
+        try:
+            pa.array([value])
+        except (pa.ArrowException, OverflowError):
+            failures.append((i, TypeError(f"{path}: expected a scalar, found {value!r:.60}")))
+    if not failures:
+        error = TypeError(f"{path}: the values of this batch have no type in common")
+        failures = [(i, error) for i, value in enumerate(values) if value is not None]
+    return pa.nulls(len(values), pa.int64()), failures
+
+
+def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
+    """What is wrong with a number, None if nothing is."""
+    if isinstance(value, int):
+        return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
+    return None if isfinite(value) or kinds <= COUNTS else _not_finite(path, value)
+
+
+def _whole(array: Any, path: str) -> tuple[Any, Failures]:
+    if not pa.types.is_uint64(array.type):
+        return array.cast(pa.int64()), []
+    beyond = pc.fill_null(pc.greater(array, pa.scalar(INT64_MAX, pa.uint64())), False)
+    bad = np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist()
+    if not bad:
+        return array.cast(pa.int64()), []
+    return pa.nulls(len(array), pa.int64()), [(i, _beyond_64_bits(path, array[i].as_py())) for i in bad]
+
+
+def _no_numbers(array: Any, path: str) -> Failures:
+    kind = array.type
+    if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return []
+    message = f"{path}: expected a number, found {kind}"
+    return [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
+
+
+def _beyond_64_bits(path: str, value: int) -> Exception:
+    hint = "make it a float by map_values before, where it may be rounded"
+    return OutOfRangeError(f"{path}: expected a whole number of 64 bits, found {value}", hint)
+
+
+def _not_finite(path: str, value: float) -> Exception:
+    hint = "filter such records out before, or make it None by map_values where it means that there is no value"
+    return OutOfRangeError(f"{path}: expected a finite number, found {value}", hint)
 
 
 def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
     """A typed array as it can be compared, and kept in a state: dates and zoneless times as ISO text, decimals as floats."""
     kind = array.type
+    if pa.types.is_null(kind):
+        return array.cast(pa.int64()), []
     if pa.types.is_nested(kind):
         bad = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
         error = TypeError(f"{path}: expected a scalar, found {kind}")

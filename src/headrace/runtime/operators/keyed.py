@@ -17,7 +17,7 @@ from headrace.model.serde import Serde
 from headrace.runtime.operators.aggregate import late, start_bytes
 from headrace.runtime.operators.base import Context, Operator
 from headrace.runtime.operators.expiry import Expiry
-from headrace.runtime.operators.stateless import FilterOperator, merged_by_rank, truths
+from headrace.runtime.operators.stateless import FilterOperator, merged_by_rank
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
 
@@ -65,6 +65,7 @@ class RecordAggregateOperator(Operator):
         self._key_serde: Any = None
         self._value_serde: Serde | None = node.store.value or node.value
         self._dirty = False
+        self._encodes = False  # every state at once, and not only what the round ends with
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -73,24 +74,25 @@ class RecordAggregateOperator(Operator):
         self._key_serde = rows.key.serde
         if self._value_serde is None:
             self._value_serde = rows.value.serde
-        keys = rows.key.bytes()[0].to_pylist()
-        records = rows.records(self.context.streams)
-        windows = self.node.windows
-        batch = len(self._batches)
-        self._batches.append(Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, None, rows.rank))
-        self._load(keys, rows.timestamp_us)
-        too_late: list[int] = []
-        for i, record in enumerate(records):
-            if windows is None:
-                self._step(self._groups[self._layouts[i]], record, rows, batch, i)
-                continue
-            layouts = self._layouts_of[i]
-            if not layouts:
-                too_late.append(i)
-            for layout in layouts:
-                self._step(self._groups[layout], record, rows, batch, i)
+        self._batches.append(rows)
+        too_late = self._worked_off(len(self._batches) - 1)
         if too_late:
             late(self, rows, np.array(too_late))
+
+    def _worked_off(self, batch: int) -> list[int]:
+        """Put the rows of a batch into the states of their groups; gives the rows that no window takes any more."""
+        rows = self._batches[batch]
+        self._load(rows.key.bytes()[0].to_pylist(), rows.timestamp_us)
+        too_late: list[int] = []
+        for i, record in enumerate(rows.records(self.context.streams)):
+            layouts = (self._layouts[i],) if self.node.windows is None else self._layouts_of[i]
+            if not layouts:
+                too_late.append(i)
+            try:
+                self._step([self._groups[layout] for layout in layouts], record, (batch, i))
+            except BaseException as error:  # the user's function: anything may come
+                self.reject(rows, i, error)
+        return too_late
 
     def _load(self, keys: list[bytes], times: Any) -> None:
         """Read the states of all groups of the batch that are not known yet, at once."""
@@ -116,22 +118,33 @@ class RecordAggregateOperator(Operator):
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
             self._groups[layout] = _Group(key, start, layout, _ABSENT if data is None else serde.decode(data))
 
-    def _step(self, group: _Group, record: Any, rows: Rows, batch: int, i: int) -> None:
-        before = group.state
-        kept = before if before is _ABSENT else copied(before)  # the function may change it in place, and then raise
+    def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
+        """Put a record into all its windows; where the function raises at one of them, into none."""
+        # the function may change a state in place, and then raise
+        kept = [group.state if group.state is _ABSENT else copied(group.state) for group in groups]
         try:
-            if self.node.kind is t.AggregateKind.REDUCE:
-                after = record.value if before is _ABSENT else self._function(before, record.value)
-            else:
-                after = self._function(self._initial() if before is _ABSENT else before, record)
-        except Exception as error:  # the user's function: anything may come
-            group.state = kept
-            self.reject(rows, i, error)
-            return
-        # None deletes: the next record begins anew, in this round as in any other
-        group.state = _ABSENT if after is None else after
-        group.rows = (batch, i)
-        self._dirty = True
+            states = [self._after(group.state, record) for group in groups]
+        except BaseException:
+            for group, state in zip(groups, kept, strict=True):
+                group.state = state
+            raise
+        for group, state in zip(groups, states, strict=True):
+            group.state, group.rows = state, row
+            self._dirty = True
+
+    def _after(self, before: Any, record: Any) -> Any:
+        if self.node.kind is t.AggregateKind.REDUCE:
+            after = record.value if before is _ABSENT else self._function(before, record.value)
+        else:
+            after = self._function(self._initial() if before is _ABSENT else before, record)
+        if after is None:
+            return _ABSENT  # None deletes: the next record begins anew, in this round as in any other
+        if after is record.value:
+            after = copied(after)  # the record has other readers, and the next call may change the state in place
+        if self._encodes:
+            assert self._value_serde is not None
+            self._value_serde.encode(after)
+        return after
 
     def _function(self, *arguments: Any) -> Any:
         assert self.node.function is not None
@@ -145,10 +158,8 @@ class RecordAggregateOperator(Operator):
         if not self._dirty:
             self._reset()
             return
-        groups = self._encodable([group for group in self._groups.values() if group.rows is not None])
+        groups = self._encoded_groups()
         database = self.context.database(self.node.store.name)
-        serde = self._value_serde
-        assert serde is not None
         values: list[Any] = []
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in groups:
@@ -164,15 +175,27 @@ class RecordAggregateOperator(Operator):
         self._emit([group for group, _ in groups], values)
         self._reset()
 
-    def _encodable(self, groups: list[_Group]) -> list[tuple[_Group, bytes | None]]:
+    def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
+        """The groups that were changed, with their states as bytes.
+
+        Where a state has no bytes, which of its records made it so is not known: the round is worked off again, and
+        every state on the way is encoded. The records that fail then are the ones to blame, and the others count.
+        """
         serde = self._value_serde
         assert serde is not None
-        data, failures = serde.encode_many([group.value for group in groups])
-        failed = dict(failures)
-        for index, error in failures:
-            batch, row = groups[index].rows  # type: ignore[misc]
-            self.reject(self._batches[batch], row, error)
-        return [(group, raw) for i, (group, raw) in enumerate(zip(groups, data.to_pylist(), strict=True)) if i not in failed]
+        for encodes in (False, True):
+            if encodes:
+                self._encodes, self._groups = True, {}
+                for batch, rows in enumerate(self._batches):
+                    if rows.value.raw is not None:  # anew from its bytes: the function may have changed the objects
+                        self._batches[batch] = rows.replaced(value=Field(rows.value.serde, raw=rows.value.raw))
+                    self._worked_off(batch)
+                self._encodes = False
+            groups = [group for group in self._groups.values() if group.rows is not None]
+            data, failures = serde.encode_many([group.value for group in groups])
+            if not failures:
+                break
+        return list(zip(groups, data.to_pylist(), strict=True))
 
     def _emit(self, groups: list[_Group], values: list[Any]) -> None:
         if not groups:
@@ -242,8 +265,7 @@ class TableFilterOperator(FilterOperator):
         deleted = rows.value.is_null()
         parts = [rows.take(np.flatnonzero(deleted))] if deleted.any() else []
         if not deleted.all():
-            present, kept = self.called(self.node.predicate, rows.where(~deleted))
-            mask = truths(kept)
+            present, mask = self.truths_of(self.node.predicate, rows.where(~deleted))
             if self.node.negate:
                 mask = ~mask
             serde = present.value.serde

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +10,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import TopologyError
+from headrace.core.watermarks import checked_time_us
+from headrace.errors import ConfigError, TopologyError
 from headrace.model import topology as t
 from headrace.runtime.operators.base import Operator, Reject, record_batch
+from headrace.runtime.operators.faults import checked_fault
 from headrace.runtime.operators.stateless import header_entries, micros
 from headrace.runtime.operators.stores import store_view
 from headrace.runtime.operators.timers import CLOCKS, Timer, Timers
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 _KEEP = object()
+
+
+class UnknownAttributeError(TopologyError, AttributeError):
+    """The context has no attribute of that name: an `AttributeError` to `getattr`, a mistake to the job."""
 
 
 class Metrics:
@@ -30,8 +37,7 @@ class Metrics:
         """A function that adds to the counter: `counter("misses")(3)`; without an argument it adds 1."""
 
         def add(by: int = 1) -> None:
-            operator = self._context.operator
-            operator.context.count(f"{operator.node.name}.{name}", by)
+            self._context.operator.hold_count(name, by)
 
         return add
 
@@ -58,7 +64,10 @@ class ProcessorContext:
     def __getattr__(self, name: str) -> Any:
         if name in ("key", "stream", "partition", "offset", "timestamp_us"):
             return self.operator.current(name)
-        raise AttributeError(f"the processor's context has no {name!r}")
+        near = difflib.get_close_matches(name, [each for each in dir(self) if not each.startswith("_")], 1)
+        raise UnknownAttributeError(
+            f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None
+        )
 
     def store(self, name: str) -> Any:
         """The store that the class declared under `name`, scoped to the current record's key."""
@@ -102,6 +111,7 @@ class ProcessOperator(Operator):
         self._time_us = 0
         self._where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
         self._held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
+        self._held_counts: list[tuple[str, int]] = []
         self._key_serde: Any = node.key
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
@@ -135,14 +145,21 @@ class ProcessOperator(Operator):
 
     def set_timer(self, name: str, at: Any, after: Any, clock: str) -> None:
         if clock not in CLOCKS:
-            raise ValueError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
+            raise TopologyError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
         if (at is None) == (after is None):
-            raise ValueError(f"timer {name!r}: give either `at` or `after`")
+            raise TopologyError(f"timer {name!r}: give either `at` or `after`")
         if self._key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         now = self._time_us if clock == "event" else self.context.now_us
-        at_us = micros(at) if at is not None else now + self.task_run.duration_us(after)
+        at_us = micros(at) if at is not None else now + self._duration_us(after)
         self._timers.set(self.node.name, self._key_bytes, name, clock, at_us)
+
+    def _duration_us(self, given: Any) -> int:
+        try:
+            duration_us: int = self.task_run.duration_us(given)
+        except ConfigError as error:  # it may well come from the record
+            raise ValueError(str(error)) from None
+        return duration_us
 
     def cancel_timer(self, name: str, clock: str) -> None:
         if self._key_bytes is not None:
@@ -159,10 +176,23 @@ class ProcessOperator(Operator):
             raise TopologyError(f"process({self.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
         if key is _KEEP:
             key = self._key
-        time_us = self._time_us if timestamp is None else micros(timestamp)
+        time_us = self._time_us if timestamp is None else checked_time_us(micros(timestamp))
         self._held.append((to, key, value, time_us, header_entries(headers), self._where))
 
+    def hold_count(self, name: str, by: int) -> None:
+        self._held_counts.append((name, by))
+
     # --- running ----------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> Any:
+        """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
+        return self.task_run.savepoint(), len(self._held), len(self._held_counts)
+
+    def _take_back(self, mark: Any) -> None:
+        saved, held, counts = mark
+        del self._held[held:]
+        del self._held_counts[counts:]
+        self.task_run.roll_back(saved)
 
     def _ready(self) -> Any:
         """The user's object: made once per task and worker process, and told of this round's operator."""
@@ -196,13 +226,11 @@ class ProcessOperator(Operator):
         def process(record: Any) -> None:
             self._key_bytes, ssp, rank = next(position)
             self._key, self._time_us, self._where = record.key, record.timestamp_us, (ssp, record.offset, rank)
-            held = len(self._held)
-            mark = self.task_run.savepoint()
+            mark = self._mark()
             try:
                 processor.process(record)
             except BaseException:
-                del self._held[held:]  # a record takes effect as a whole or not at all
-                self.task_run.roll_back(mark)
+                self._take_back(mark)
                 raise
 
         self.each(process, rows.records(self.context.streams), rows)
@@ -215,12 +243,12 @@ class ProcessOperator(Operator):
         self.task_run.batch_keys = set(rows.key.bytes()[0].to_pylist())
         self._where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
         self._key, self._key_bytes, self._time_us = None, None, int(rows.timestamp_us.max())
-        mark, held = self.task_run.savepoint(), len(self._held)
+        mark = self._mark()
         try:
             processor.process_batch(record_batch(rows, key, value, self.context.streams))
-        except Exception as error:
-            del self._held[held:]
-            self.task_run.roll_back(mark)
+        except BaseException as error:  # the user's function: anything may come
+            self._take_back(mark)
+            checked_fault(error, self.node.name)
             if len(rows) == 1:
                 self.reject(rows, 0, error)
                 return
@@ -236,18 +264,21 @@ class ProcessOperator(Operator):
         for at_us, key, name, clock in due:
             self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
             self._key = serde.decode(key)
-            mark, held = self.task_run.savepoint(), len(self._held)
+            mark = self._mark()
             try:
                 processor.on_timer(Timer(name, self._key, at_us, clock))
-            except Exception as error:  # the user's function: anything may come
-                del self._held[held:]
-                self.task_run.roll_back(mark)
+            except BaseException as error:  # the user's function: anything may come
+                self._take_back(mark)
+                checked_fault(error, self.node.name)
                 self.context.reject(
                     Reject(0, -1, f"{self.node.name}, timer {name!r} of key {self._key!r}", type(error).__name__, str(error))
                 )
         self._release()
 
     def _release(self) -> None:
+        counts, self._held_counts = self._held_counts, []
+        for name, by in counts:
+            self.context.count(f"{self.node.name}.{name}", by)
         held, self._held = self._held, []
         for to in dict.fromkeys(entry[0] for entry in held):
             rows = self._rows([entry for entry in held if entry[0] == to])

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import SerdeError
+from headrace.core.watermarks import TIME_MAX_US, TIME_MIN_US, checked_time_us
+from headrace.errors import OutOfRangeError, SerdeError
 from headrace.model import topology as t
+from headrace.model.serde import Failures
 from headrace.runtime.operators.base import FAILED, Context, Operator, column_of, values_field
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
@@ -29,8 +31,7 @@ class SourceOperator(Operator):
         if self.node.timestamp is not None and not self.node.timestamp.in_jvm:
             rows, times = self.called(self.node.timestamp, rows)
             rows = self._timed(rows, times)
-        self.seen(rows)
-        self.forward(rows)
+        self.forward(self.timely(rows))
 
     def _timed(self, rows: Rows, times: Any) -> Rows:
         values: list[Any] = times.to_pylist() if isinstance(times, pa.Array) else times
@@ -38,16 +39,28 @@ class SourceOperator(Operator):
         out = np.zeros(len(rows), np.int64)
         for i, value in enumerate(values):
             try:
-                out[i] = micros(value)
-            except (TypeError, ValueError, OverflowError) as error:
+                out[i] = checked_time_us(micros(value))
+            except (TypeError, ValueError, OverflowError, OutOfRangeError) as error:
                 bad.append((i, error))
         return self.without(rows.replaced(timestamp_us=out), bad)
 
-    def seen(self, rows: Rows) -> None:
-        if len(rows):
-            for ssp in np.unique(rows.ssp).tolist():
-                highest = int(rows.timestamp_us[rows.ssp == ssp].max())
-                self._watermarks[ssp] = max(highest, self._watermarks.get(ssp, highest))
+    def timely(self, rows: Rows) -> Rows:
+        """The rows whose times can be; of these the highest is kept."""
+        if not len(rows):
+            return rows
+        times = rows.timestamp_us
+        if times.min() < TIME_MIN_US or times.max() > TIME_MAX_US:
+            bad: Failures = []
+            for i in np.flatnonzero((times < TIME_MIN_US) | (times > TIME_MAX_US)).tolist():
+                try:
+                    checked_time_us(int(times[i]))
+                except OutOfRangeError as error:
+                    bad.append((i, error))
+            rows = self.without(rows, bad)
+        for ssp in np.unique(rows.ssp).tolist():
+            highest = int(rows.timestamp_us[rows.ssp == ssp].max())
+            self._watermarks[ssp] = max(highest, self._watermarks.get(ssp, highest))
+        return rows
 
 
 def micros(value: Any) -> int:
@@ -70,21 +83,22 @@ class _Predicates(Operator):
             raise TypeError(f"a predicate gave {found}, expected an array of booleans")
         return result
 
+    def truths_of(self, predicate: t.Function, rows: Rows) -> tuple[Rows, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """The rows that `predicate` took, and for which of them it holds; null is false."""
+        rows, results = self.called(predicate, rows)
+        if isinstance(results, pa.Array):
+            return rows, np.asarray(results.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False), bool)
+        truths = self.each(bool, results, rows)  # an object that has no truth is its record's error
+        good = [i for i, truth in enumerate(truths) if truth is not FAILED]
+        return rows.take(np.array(good, np.int64)), np.array([truths[i] for i in good], bool)
+
 
 class FilterOperator(_Predicates):
     node: t.Filter
 
     def push(self, rows: Rows) -> None:
-        rows, kept = self.called(self.node.predicate, rows)
-        mask = truths(kept)
+        rows, mask = self.truths_of(self.node.predicate, rows)
         self.forward(rows.where(~mask if self.node.negate else mask))
-
-
-def truths(results: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Booleans of a predicate's results; null is false."""
-    if isinstance(results, pa.Array):
-        return np.asarray(results.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False), bool)
-    return np.fromiter((bool(result) for result in results), bool, len(results))
 
 
 class MapValuesOperator(Operator):
@@ -221,8 +235,7 @@ class SplitOperator(_Predicates):
     def push(self, rows: Rows) -> None:
         outputs = {child.node.index: child for child in self.children if isinstance(child, SplitOutputOperator)}
         for index, predicate in enumerate(self.node.predicates):
-            rows, kept = self.called(predicate, rows)
-            mask = truths(kept)
+            rows, mask = self.truths_of(predicate, rows)
             if index in outputs and mask.any():
                 outputs[index].push(rows.where(mask))
             rows = rows.where(~mask)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.core.key_layout import split_state_key, state_key
-from headrace.errors import StateError
+from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
 from headrace.runtime.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
 from headrace.runtime.vectors import state_keys
@@ -97,6 +97,7 @@ class KeyValueStoreView(_Store):
     """One value per key, and per sub-key (`sub`: text or bytes of at most 64 bytes) where one is given."""
 
     def get(self, default: Any = None, *, sub: str | bytes = b"") -> Any:
+        """The value of the current key (and sub-key), `default` without one."""
         data = self._database().get(self._layout(_bytes(sub)))
         value = _EXPIRED if data is None else self._decoded(data)
         return default if value is _EXPIRED else value
@@ -106,6 +107,7 @@ class KeyValueStoreView(_Store):
         self._put(self._layout(_bytes(sub)), value, self._current()[1])
 
     def delete(self, *, sub: str | bytes = b"") -> None:
+        """Forget the value; no error if there is none."""
         self._delete(self._layout(_bytes(sub)))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Any]:
@@ -116,10 +118,11 @@ class KeyValueStoreView(_Store):
         return [None if value is _EXPIRED else value for value in values]
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        """Store a value (None deletes) for each of `keys`, the encoded keys of records of the current batch."""
         self._checked(keys)
         database, ttl = self._database(), self._spec.ttl_us
         if ttl is not None:
-            raise StateError(f"store {self.name!r}: put_many on a store with a ttl; use put in process()")
+            raise TopologyError(f"store {self.name!r}: put_many on a store with a ttl", "use put in process()")
         for layout, value in zip(state_keys(list(keys)), values, strict=True):
             if value is None:
                 database.delete(layout)
@@ -144,9 +147,11 @@ class WindowStoreView(_Store):
         self._put(self._layout(time_bytes(at)), value, at)
 
     def delete(self, at: int) -> None:
+        """Forget the value at a time; no error if there is none."""
         self._delete(self._layout(time_bytes(at)))
 
     def get(self, at: int, default: Any = None) -> Any:
+        """The value of the current key at a time, `default` without one."""
         data = self._database().get(self._layout(time_bytes(at)))
         value = _EXPIRED if data is None else self._decoded(data)
         return default if value is _EXPIRED else value

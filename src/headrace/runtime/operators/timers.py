@@ -1,11 +1,13 @@
 """Owns timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire.
 
-Database `timers`: routing key | operator, clock and name (digest) -> time; `timers.event`, `timers.wall`: the index by time.
+Database `~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by
+time. No store can have a name with a tilde.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -39,11 +41,11 @@ class Timers:
     def set(self, operator: str, key: bytes, name: str, clock: str, at_us: int) -> None:
         """Set it anew: a timer of the same key, operator, clock and name is replaced."""
         digest = _digest(operator, clock, name)
-        by_key = self._context.database("timers")
+        by_key = self._context.database("~timers")
         layout = state_key(key, digest)
         self._forget(by_key.get(layout), key, clock, digest)
         by_key.put(layout, time_bytes(at_us))
-        index = self._context.database(f"timers.{clock}")
+        index = self._context.database(f"~timers.{clock}")
         index.put(time_key(key, at_us, _rest(digest, key)), msgspec.msgpack.encode((operator, key, name)))
         before = self.earliest[clock]
         self.earliest[clock] = at_us if before is None else min(before, at_us)
@@ -51,13 +53,13 @@ class Timers:
     def delete(self, operator: str, key: bytes, name: str, clock: str) -> None:
         digest = _digest(operator, clock, name)
         layout = state_key(key, digest)
-        by_key = self._context.database("timers")
+        by_key = self._context.database("~timers")
         self._forget(by_key.get(layout), key, clock, digest)
         by_key.delete(layout)
 
     def _forget(self, stored: bytes | None, key: bytes, clock: str, digest: bytes) -> None:
         if stored is not None:
-            self._context.database(f"timers.{clock}").delete(time_key(key, time_from(stored), _rest(digest, key)))
+            self._context.database(f"~timers.{clock}").delete(time_key(key, time_from(stored), _rest(digest, key)))
             self._removed.add(clock)
 
     def due(self, clock: str, until_us: int | None) -> list[tuple[int, str, bytes, str]]:
@@ -65,9 +67,9 @@ class Timers:
         earliest = self.earliest[clock]
         if until_us is None or earliest is None or earliest > until_us:
             return []
-        index = self._context.database(f"timers.{clock}")
+        index = self._context.database(f"~timers.{clock}")
         entries = [item for low, high in due_ranges(until_us) for item in index.scan(low, high)]
-        by_key = self._context.database("timers")
+        by_key = self._context.database("~timers")
         found = []
         for layout, value in entries:
             operator, key, name = _ENTRY.decode(value)
@@ -80,7 +82,7 @@ class Timers:
     def settle(self) -> None:
         """At the end of a round: where timers were taken out, look for the next one that is due."""
         for clock in sorted(self._removed):
-            index = self._context.database(f"timers.{clock}")
+            index = self._context.database(f"~timers.{clock}")
             self.earliest[clock] = min((time_of(key) for key in first_entries(index)), default=None)
         self._removed.clear()
 
@@ -90,4 +92,4 @@ def _digest(operator: str, clock: str, name: str) -> bytes:
 
 
 def _rest(digest: bytes, key: bytes) -> bytes:
-    return digest + xxhash.xxh3_128_digest(key)
+    return digest + blake2b(key, digest_size=16).digest()  # nobody can make two keys whose timers would be one

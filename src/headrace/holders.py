@@ -1,4 +1,4 @@
-"""Owns what the kernel says about processes: who this one is, whether another still lives, who holds a lock.
+"""Owns who holds an application: what the kernel says about processes, who this one is, whether another still lives.
 
 A pid alone names nothing: it is used again. A process is its pid, its start time, and the pid namespace it counts in.
 """
@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from headrace.errors import JobHeldError
 from headrace.ports import Holder
 
-_WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")
-
-
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    pid: int
-    stopped: bool
+HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
 
 
 def this_process(run_id: str, now_us: int) -> Holder:
@@ -40,7 +35,7 @@ def started_text(pid: int) -> str | None:
 
     The namespace is ours because a pid means nothing in another one: seen from there, a live process looks gone.
     """
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     # A zombie process has ended: it only waits for its parent to ask how.
     return None if fields is None or fields[0] in ("Z", "X") else f"{fields[19]}@{_pid_namespace()}"
 
@@ -55,29 +50,18 @@ def is_known_dead(holder: Holder) -> bool:
     return started_text(holder.pid) != holder.process_started
 
 
-def write_lock_owner(catalog: Path) -> LockOwner | None:
-    """Who holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages.
-
-    Read from /proc/locks: opening the file itself and closing it again would drop this process's own locks on it.
-    """
-    try:
-        inode = catalog.with_name(catalog.name + "-shm").stat().st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:  # such as "1: POSIX  ADVISORY  WRITE 4021 08:01:1311 120 120"
-        words = line.split()
-        if len(words) != 8 or words[1] != "POSIX" or words[3] != "WRITE" or words[5].rpartition(":")[2] != str(inode):
-            continue
-        end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
-        if int(words[6]) <= _WAL_WRITE_LOCK <= end:
-            pid = int(words[4])
-            fields = _stat_fields(pid)
-            return LockOwner(pid, stopped=fields is not None and fields[0] in ("T", "t"))
-    return None
+def held_error(application: str, holder: Holder, since_us: int, now_us: int) -> JobHeldError:
+    """What a second driver is told: who holds `application`, and since when."""
+    silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
+    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)
+    return JobHeldError(
+        f"application {application!r} is run by process {holder.pid} on host {holder.host} "
+        f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heard of {silent_s:.1f} s ago",
+        f"stop that one first; if it is dead, this works once it was silent for {HEARTBEAT_STALE_US // 1_000_000} s",
+    )
 
 
-def _stat_fields(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third (the state) on; the second, a name, may hold blanks and brackets."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,5 @@
-"""Owns the way between records as Python objects and Arrow batches of `RECORD_SCHEMA`, for `produce` and `consume`."""
+"""Owns the way between records as Python objects and Arrow batches of `RECORD_SCHEMA`, for `produce` and `consume` of all
+systems."""
 
 from __future__ import annotations
 
@@ -9,12 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.adapters.log.data_files import HEADERS_TYPE, RECORD_SCHEMA
 from headrace.core.hashing import partition_of
 from headrace.errors import OffsetOutOfRangeError, SerdeError
 from headrace.model.serde import Serde
-from headrace.ports import Chunk
 from headrace.record import Headers, Record
+
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp_us", pa.int64(), nullable=False),
+        pa.field("headers", HEADERS_TYPE),
+    ]
+)
 
 _DECODED_AT_ONCE = 10_000  # bounds the Python objects in memory while consuming
 _SERDE_HINTS = {str: "String()", int: "Long()", float: "Double()", dict: "Json()", list: "Json()"}
@@ -93,15 +102,14 @@ def split(
 
 
 def records_of(
-    batch: pa.RecordBatch, chunk: Chunk, first_offset: int, key: Serde | None, value: Serde | None
+    batch: pa.RecordBatch, stream: str, partition: int, offsets: Sequence[int], key: Serde | None, value: Serde | None
 ) -> Iterator[Record]:
-    """The rows of `batch`, whose first has `first_offset`, as records.
+    """The rows of `batch`, which have these `offsets` in one partition, as records.
 
     `SerdeError` naming the first record that does not decode; those before it have been given by then.
     """
     for start in range(0, batch.num_rows, _DECODED_AT_ONCE):
         part = batch.slice(start, _DECODED_AT_ONCE)
-        offset = first_offset + start
         keys, key_failures = _decoded(part.column(0), key)
         values, value_failures = _decoded(part.column(1), value)
         failures = [(index, error, "key") for index, error in key_failures]
@@ -112,10 +120,10 @@ def records_of(
         for index, (k, v, time, headers) in enumerate(rows):
             if index == good:
                 break
-            yield Record(k, v, time, headers, chunk.partition, offset + index, chunk.stream)
+            yield Record(k, v, time, headers, partition, offsets[start + index], stream)
         if bad is not None:
             raise SerdeError(
-                f"the {bad[2]} of offset {offset + bad[0]} of {chunk.stream!r} partition {chunk.partition} "
+                f"the {bad[2]} of offset {offsets[start + bad[0]]} of {stream!r} partition {partition} "
                 f"does not decode: {bad[1]}",
                 f"was it written with another serde? read it as bytes, without {bad[2]}=",
             ) from bad[1]

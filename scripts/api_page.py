@@ -1,0 +1,164 @@
+"""Fills the tables of the API page from signatures and docstrings: `api_page.py docs/api.md`. The text is written there.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import headrace as hr
+from headrace.adapters.log.system import LogSystem
+from headrace.cli.commands import application
+from headrace.runtime.job import Job
+from headrace.runtime.operators.process import Metrics, ProcessorContext
+from headrace.runtime.operators.stores import KeyValueStoreView, WindowStoreView
+from headrace.testing.driver import Driver
+from headrace.testing.stores import StoredView
+from headrace.wiring.previews import Preview
+from headrace.wiring.states import StateView
+
+_TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PROCESSOR_METHODS = ("init", "process", "process_batch", "on_timer", "close")
+_SYSTEM_METHODS = (
+    "create_stream",
+    "streams",
+    "describe_stream",
+    "delete_stream",
+    "produce",
+    "consume",
+    "beginning_offsets",
+    "end_offsets",
+    "offsets_for_time",
+    "purge",
+    "applications",
+)
+_NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
+    [(hr.App, "wiring"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
+    + [(StateView, name) for name in ("form", "entries", "write_parquet")]
+)  # what the framework itself calls
+
+
+def page(text: str) -> str:
+    """`text` with all of its tables made anew."""
+    return _TABLE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+
+
+def _members_of(*classes: type, only: Iterable[str] = ()) -> Callable[[], str]:
+    def table() -> str:
+        rows = [
+            (_signature(name, member), _sentence(member))
+            for cls in classes
+            for name, member in vars(cls).items()
+            if (name in only if only else _is_for_users(cls, name))
+            if inspect.isfunction(member) or isinstance(member, property)
+        ]
+        return _table(("call", "what it does"), rows)
+
+    return table
+
+
+def _is_for_users(cls: type, name: str) -> bool:
+    return not name.startswith("_") and (cls, name) not in _NOT_FOR_USERS
+
+
+def _names(*names: str) -> Callable[[], str]:
+    def table() -> str:
+        found = [(name, getattr(hr, name)) for name in names]
+        return _table(("call", "what it is"), [(_signature(f"hr.{name}", each), _sentence(each)) for name, each in found])
+
+    return table
+
+
+def _signature(name: str, member: Any) -> str:
+    """`name(a, b=1, *, c=None)`, without types; the name alone of a property."""
+    if isinstance(member, property):
+        return name
+    parts, marked = [], False
+    for parameter in inspect.signature(member).parameters.values():
+        if parameter.name == "self" or parameter.name.startswith("_"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not marked:
+            parts.append("*")
+            marked = True
+        parts.append(_parameter(parameter))
+        marked |= parameter.kind is parameter.VAR_POSITIONAL
+    return f"{name}({', '.join(parts)})"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    if parameter.default is parameter.empty:
+        return stars + parameter.name
+    shown = repr(parameter.default)
+    return f"{parameter.name}={'…' if shown.startswith('<') else shown.replace(chr(39), chr(34))}"
+
+
+def _sentence(member: Any) -> str:
+    """The first paragraph of what it says about itself, on one line."""
+    text = inspect.getdoc(member.fget if isinstance(member, property) else member)
+    assert text, f"{member} has no docstring"
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    lines += [f"| `{call.replace('|', chr(92) + '|')}` | {text.replace('|', chr(92) + '|')} |" for call, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _commands() -> str:
+    root = typer.main.get_command(application)
+    return _table(("command", "what it does"), list(_commands_in(root, "headrace")))
+
+
+def _commands_in(group: Any, before: str) -> Iterable[tuple[str, str]]:
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
+            yield from _commands_in(command, f"{before} {name}")
+            continue
+        arguments = [
+            (each.metavar or each.name) if each.required else f"[{each.metavar or each.name}]"
+            for each in command.params
+            if each.param_type_name == "argument"
+        ]
+        options = [max(each.opts, key=len) for each in command.params if each.param_type_name == "option"]
+        text = " ".join(command.help.partition("\n\n")[0].split())
+        yield " ".join([before, name, *arguments]), f"{text} Options: {', '.join(f'`{option}`' for option in options)}."
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "App": _members_of(hr.App),
+    "KStream": _members_of(hr.KStream),
+    "KGrouped": _members_of(hr.KGrouped),
+    "KTable": _members_of(hr.KTable),
+    "serdes": _names("Bytes", "String", "Long", "Int", "Double", "Json", "Windowed"),
+    "windows": _names("Tumbling", "Hopping", "WindowedKey"),
+    "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
+    "declarations": _names("App", "Repartitioned", "KeyValueStore", "WindowStore", "batch"),
+    "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),
+    "context": _members_of(ProcessorContext, Metrics),
+    "KeyValueStore": _members_of(KeyValueStoreView),
+    "WindowStore": _members_of(WindowStoreView),
+    "Driver": _members_of(Driver),
+    "StoredView": _members_of(StoredView),
+    "Job": _members_of(Job),
+    "state": _members_of(StateView),
+    "preview": _members_of(Preview),
+    "system": _members_of(LogSystem, only=_SYSTEM_METHODS),
+    "commands": _commands,
+}
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(page(target.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"wrote {sys.argv[1]}")

@@ -1,0 +1,218 @@
+"""Owns asking a broker: topics, offsets, settings; with a bound on every wait, and errors that say what was waited for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from headrace.adapters.kafka.connection import Connection
+from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError
+
+LOG = logging.getLogger("headrace.kafka")
+SAY_S = 5.0  # how often a wait says what it waits for
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+_RIGHTS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    partitions: int
+    id: str
+
+
+class Admin:
+    """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        settings = {**quiet(connection.client), "socket.timeout.ms": 10_000}
+        self._client = AdminClient(settings, logger=LOG)
+
+    def asked(self, what: str, ask: Callable[[], Any]) -> Any:
+        """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
+        began_s = said_s = time.monotonic()
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                cause = error.args[0]
+                now_s = time.monotonic()
+                if cause.code() in _RIGHTS:
+                    raise StorageError(
+                        f"cannot {what}: {cause.str()}", "this user has not the right to; see the list in docs/ARCHITECTURE.md"
+                    ) from None
+                if not (cause.retriable() or cause.code() in _WAIT) or now_s - began_s > self.connection.wait_s:
+                    raise self.failed(what, cause, now_s - began_s) from None
+                if now_s - said_s > SAY_S:
+                    said_s = now_s
+                    LOG.warning("waiting to %s: %s", what, self.connection.secrets.cleaned(cause.str()))
+                time.sleep(0.2)
+
+    def failed(self, what: str, cause: KafkaError, after_s: float = 0.0) -> StorageError:
+        text = self.connection.secrets.cleaned(f"{cause.name()}: {cause.str()}")
+        waited = f" after {after_s:.0f} s" if after_s >= 1 else ""
+        return StorageError(
+            f"cannot {what}{waited}: {text}",
+            f"is the broker at {self.connection.servers} up, and are its address and the kafka.security settings right?",
+        )
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def names(self) -> set[str]:
+        """All topics but Kafka's own."""
+        found = self.asked("list the topics", lambda: self._client.list_topics(timeout=5))
+        return {name for name in found.topics if not name.startswith("__")}
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of `names` that exist."""
+        if not names:
+            return {}
+        futures = self.asked(
+            "describe topics",
+            lambda: {name: future.exception() or future.result() for name, future in self._described(names).items()},
+        )
+        found = {}
+        for name, answer in futures.items():
+            if isinstance(answer, KafkaException):
+                if answer.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                    continue
+                raise self.failed(f"describe topic {name!r}", answer.args[0])
+            found[name] = Topic(name, len(answer.partitions), str(answer.topic_id))
+        return found
+
+    def _described(self, names: Collection[str]) -> Any:
+        return self._client.describe_topics(TopicCollection(sorted(names)), request_timeout=5)
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
+        """Create a topic and wait until all its partitions have a leader."""
+        factor = self.connection.replication_factor or min(3, self._brokers())
+        new = NewTopic(name, partitions, factor, config={**settings, **self.connection.topic_settings})
+
+        def ask() -> None:
+            try:
+                self._client.create_topics([new], operation_timeout=10, request_timeout=15)[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise StreamExistsError(f"topic {name!r} exists already", "choose another name, or use that one") from None
+                if code in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION):
+                    raise ConfigError(f"topic {name!r} cannot be made: {error.args[0].str()}") from None
+                raise
+
+        self.asked(f"create topic {name!r}", ask)
+        return self._led(name, partitions)
+
+    def _led(self, name: str, partitions: int) -> Topic:
+        deadline_s = time.monotonic() + self.connection.wait_s
+        while True:
+            topic = self.topics([name]).get(name)
+            if topic is not None and topic.partitions == partitions:
+                seen = self.asked("list the topics", lambda: self._client.list_topics(name, timeout=5)).topics[name]
+                if len(seen.partitions) == partitions and all(p.leader >= 0 for p in seen.partitions.values()):
+                    return topic
+            if time.monotonic() > deadline_s:
+                raise StorageError(f"topic {name!r} was made, and has no leaders after {self.connection.wait_s:.0f} s")
+            time.sleep(0.05)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and wait until it is gone."""
+
+        def ask() -> None:
+            self._client.delete_topics([name], operation_timeout=15)[name].result()
+
+        self.asked(f"delete topic {name!r}", ask)
+        deadline_s = time.monotonic() + self.connection.wait_s
+        while name in self.names():
+            if time.monotonic() > deadline_s:
+                raise StorageError(f"topic {name!r} was deleted, and is still there after {self.connection.wait_s:.0f} s")
+            time.sleep(0.05)
+
+    def _brokers(self) -> int:
+        return len(self.asked("list the brokers", lambda: self._client.list_topics(timeout=5)).brokers)
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def offsets(self, topic: Topic, spec: Any, isolation: Any = COMMITTED) -> dict[int, int]:
+        """Per partition the offset that `spec` asks for; -1 where there is none."""
+        wanted = {TopicPartition(topic.name, partition): spec for partition in range(topic.partitions)}
+
+        def ask() -> dict[int, int]:
+            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=5)
+            return {place.partition: future.result().offset for place, future in futures.items()}
+
+        found: dict[int, int] = self.asked(f"ask for the offsets of topic {topic.name!r}", ask)
+        return dict(sorted(found.items()))
+
+    def beginnings(self, topic: Topic) -> dict[int, int]:
+        return self.offsets(topic, EARLIEST)
+
+    def ends(self, topic: Topic, isolation: Any = COMMITTED) -> dict[int, int]:
+        return self.offsets(topic, LATEST, isolation)
+
+    def purge(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Delete the records before `offsets`; `OffsetOutOfRangeError` for one beyond the end."""
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+
+        def ask() -> None:
+            for place, future in self._client.delete_records(wanted, request_timeout=10).items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE:
+                        raise OffsetOutOfRangeError(
+                            f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
+                        ) from None
+                    raise
+
+        self.asked(f"purge topic {topic!r}", ask)
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def broker_setting(self, name: str) -> str | None:
+        """A setting of one of the brokers; None where it may not be asked for."""
+        try:
+            broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=5)).brokers)
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+
+            def ask() -> Any:
+                return self._client.describe_configs([resource], request_timeout=5)[resource].result()
+
+            found = self.asked("ask for a broker's settings", ask)
+        except StorageError as error:
+            LOG.warning("a broker's setting %s is not known: %s", name, error)
+            return None
+        return found[name].value if name in found else None
+
+
+# Not retriable by librdkafka's word, but gone when the broker is there.
+_WAIT = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+def quiet(client: Mapping[str, Any]) -> dict[str, Any]:
+    """`client` with librdkafka's log at what a user can act on: it repeats each refused connection at every try."""
+    return {"log.connection.close": False, "log_level": 2, **client}

@@ -1,0 +1,105 @@
+"""Owns reading a compacted topic of one partition: the newest value of every key, as one read after the other finds it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from headrace.errors import StorageError
+
+READ_S = 60.0  # within this an open transaction must end, or its timeout ends it
+
+
+class CompactedTopic:
+    """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
+
+    It holds all of the topic in memory, and each `refresh` reads only what was written since the last.
+    """
+
+    def __init__(self, client: Mapping[str, Any], topic: str) -> None:
+        self.topic = topic
+        self._client = dict(client)
+        self._lock = threading.Lock()
+        self._values: dict[bytes, bytes] = {}
+        self._consumer: Consumer | None = None
+        self._latest: Consumer | None = None
+        self._next = 0  # the offset up to which committed records were read
+
+    def refresh(self, *, wait: bool = True) -> dict[bytes, bytes]:
+        """What stands in the topic now, by key.
+
+        With `wait` up to all that is written now, open transactions included: they are waited for, `StorageError` after
+        `READ_S`. Without, up to where committed records can be read.
+        """
+        with self._lock:
+            try:
+                self._read_to(self._end(committed_only=not wait))
+            except KafkaException as error:
+                raise StorageError(
+                    f"topic {self.topic!r} cannot be read: {error.args[0].str()}", "is the broker up, and may we read it?"
+                ) from None
+            return dict(self._values)
+
+    def close(self) -> None:
+        with self._lock:
+            for consumer in (self._consumer, self._latest):
+                if consumer is not None:
+                    consumer.close()
+            self._consumer = self._latest = None
+
+    def _end(self, committed_only: bool) -> int:
+        if self._consumer is None:
+            self._consumer = self._made("read_committed")
+            self._consumer.assign([TopicPartition(self.topic, 0, self._next)])
+        if committed_only:
+            asked = self._consumer
+        else:
+            self._latest = asked = self._latest or self._made("read_uncommitted")
+        return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=READ_S)[1])
+
+    def _made(self, isolation: str) -> Consumer:
+        return Consumer(
+            {
+                **self._client,
+                "group.id": f"{self.topic}-readers",  # librdkafka wants one; it is never joined, and commits nothing
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+            }
+        )
+
+    def _read_to(self, end: int) -> None:
+        assert self._consumer is not None
+        deadline_s = time.monotonic() + READ_S
+        while self._next < end:
+            for message in self._consumer.consume(1000, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    self._take(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # Past markers of transactions and holes of compaction, where no record tells that we are.
+                    self._next = max(self._next, int(message.offset() or 0))
+                else:
+                    raise KafkaException(error)
+            if time.monotonic() > deadline_s:
+                raise StorageError(
+                    f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
+                    f"{READ_S:.0f} s",
+                    "a transaction is open there; it ends at its timeout",
+                )
+
+    def _take(self, message: Any) -> None:
+        self._next = message.offset() + 1
+        key, value = message.key(), message.value()
+        if key is None:
+            return
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value

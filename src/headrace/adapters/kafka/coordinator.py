@@ -1,0 +1,94 @@
+"""Owns the coordinator's transactions: the one producer that writes an application's plan (protocol.md 6).
+
+Its id is the application's alone: a new driver's `init` fences the one before it, whose next transaction then fails.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from headrace.adapters.kafka.lanes import consumer_of, new_producer, retried
+from headrace.adapters.kafka.names import coordinator_id
+from headrace.errors import FencedError, StorageError
+
+TIMEOUT_MS = 15_000
+ANSWER_S = 30.0
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+
+
+class Coordinator:
+    """Transactions under the coordinator's id. Threads may share it.
+
+    `still_ours` is asked after a transaction whose outcome is not known, before the id is taken once more: it raises
+    `FencedError` where another driver has it by now.
+    """
+
+    def __init__(self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None]) -> None:
+        self._client, self._application, self._still_ours = client, application, still_ours
+        self._lock = threading.RLock()
+        self._producer: Producer | None = None
+        self._fenced = False
+
+    def take(self) -> None:
+        """Fence whoever had the id before."""
+        with self._lock:
+            self._producer = new_producer(self._client, coordinator_id(self._application), TIMEOUT_MS)
+            self._guarded(self._producer.init_transactions, ANSWER_S)
+
+    def transact(
+        self,
+        records: Iterable[tuple[str, bytes, bytes | None]],
+        positions: Mapping[str, Sequence[TopicPartition]] | None = None,
+    ) -> None:
+        """Write `records` (topic, key, value) to partition 0, and per group its positions, all or nothing.
+
+        `FencedError` if another driver took over; `StorageError` where it cannot be known to have been written.
+        """
+        with self._lock:
+            if self._fenced:
+                raise self._taken_over()
+            if self._producer is None:
+                self._still_ours()
+                self.take()
+            producer = self._producer
+            assert producer is not None
+            failed: list[KafkaError] = []
+            self._guarded(producer.begin_transaction)
+            for topic, key, value in records:
+                producer.produce(
+                    topic, key=key, value=value, partition=0, on_delivery=lambda e, m: failed.append(e) if e else None
+                )
+                producer.poll(0)
+            for group, offsets in (positions or {}).items():
+                consumer = consumer_of(self._client, group)
+                self._guarded(producer.send_offsets_to_transaction, list(offsets), consumer.consumer_group_metadata(), ANSWER_S)
+            self._guarded(producer.commit_transaction, ANSWER_S)
+            if failed:
+                self._producer = None
+
+    def _guarded(self, function: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            retried(function, *arguments, bound_s=ANSWER_S)
+        except KafkaException as error:
+            self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
+            cause = error.args[0]
+            if cause.code() in _FENCED:
+                self._fenced = True
+                raise self._taken_over() from None
+            raise StorageError(
+                f"application {self._application!r}: the coordinator's transaction failed: {cause.name()}: {cause.str()}",
+                "nothing of it counts unless it was committed after all; it is read again before anything is built on it",
+            ) from None
+
+    def _taken_over(self) -> FencedError:
+        return FencedError(
+            f"another driver has taken over application {self._application!r}", "this one ends; it has changed nothing since"
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            self._producer = None

@@ -1,0 +1,412 @@
+"""Owns Kafka's `JobStore`: who drives an application, its plan, and the checkpoints that its containers commit.
+
+protocol.md 6 to 12. The plan is in `<application>-metadata`, written by the coordinator alone; checkpoints are in
+`<application>-checkpoints`, the record; the groups hold the same positions, for a worker's quick look and for lag tools.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaException, TopicPartition
+
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.coordinator import Coordinator
+from headrace.adapters.kafka.entries import entries_of, entry_key
+from headrace.adapters.kafka.lanes import (
+    Position,
+    PositionNote,
+    committed_positions,
+    encode_note,
+    new_producer,
+    retried,
+)
+from headrace.adapters.kafka.names import (
+    checkpoint_topic,
+    coordinator_group,
+    group_of,
+    metadata_topic,
+    transactional_id,
+)
+from headrace.errors import FencedError, StorageError
+from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import JobModel
+from headrace.model.tasks import TaskName
+from headrace.ports import Holder, RoundCommit, Terms
+from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
+
+Reached = Callable[[str, int], None]
+FENCE_S = 30.0
+STATUS_S = 1.0  # each status that is written is a transaction
+JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
+
+
+class _Held(msgspec.Struct, frozen=True):
+    holder: Holder
+    since_us: int
+
+
+def no_steps(protocol: str, step: int) -> None:
+    """What `reached` is where no test kills at numbered steps."""
+
+
+class KafkaJobStore:
+    """See `headrace.ports.JobStore`. `system` is the `KafkaSystem` of the application's broker.
+
+    `timeout_ms` bounds a container's transaction.
+    """
+
+    def __init__(self, system: Any, application: str, reached: Reached = no_steps, timeout_ms: int = 60_000) -> None:
+        self.application = application
+        self._system, self._client = system, system.client
+        self._reached, self._timeout_ms = reached, timeout_ms
+        self._metadata = CompactedTopic(self._client, metadata_topic(application))
+        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application))
+        self._coordinator = Coordinator(self._client, application, self._still_ours)
+        self._epoch = 0
+        self._held: _Held | None = None
+        self._model: JobModel | None = None
+        self._lock = threading.Lock()
+        self._producer_of: dict[tuple[str, int], str] = {}  # the process that made a lane's last commit
+        self._committed_us: dict[tuple[str, int], int] = {}
+        self._renew_us: int | None = None
+        self._status: dict[str, bytes] = {}  # not written yet
+        self._status_s = 0.0
+
+    # --- who drives -------------------------------------------------------------------------------------------------
+
+    def acquire(self, holder: Holder, now_us: int) -> int:
+        self._reached("start", 1)
+        self._system.ensure_job_topics(self.application)
+        stands = entries_of(self._metadata.refresh(wait=False), JOB)  # a dead coordinator's transaction may be open
+        since_us = self._checked_free(stands, holder, now_us)
+        self._reached("start", 2)
+        self._coordinator.take()
+        stands = entries_of(self._metadata.refresh(), JOB)
+        since_us = self._checked_free(stands, holder, now_us)  # somebody may have been quicker, before our init
+        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place])
+        self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
+        self._held = _Held(holder, since_us)
+        self._reached("start", 3)
+        self._transact(
+            [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))]
+        )
+        self._reached("start", 4)
+        self._read_back_epoch()
+        self._reached("start", 5)
+        self._fence(self._lanes())
+        return self._epoch
+
+    @property
+    def _coordinator_group(self) -> str:
+        return coordinator_group(self.application)
+
+    @property
+    def _epoch_place(self) -> tuple[str, int]:
+        return (metadata_topic(self.application), 0)
+
+    def _checked_free(self, stands: Mapping[str, bytes], holder: Holder, now_us: int) -> int:
+        """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
+        if not stands.get("holder"):
+            return now_us
+        held = msgspec.json.decode(stands["holder"], type=_Held)
+        if held.holder.run_id == holder.run_id:
+            return held.since_us
+        if now_us - held.holder.heartbeat_us <= HEARTBEAT_STALE_US and not is_known_dead(held.holder):
+            raise held_error(self.application, held.holder, held.since_us, now_us)
+        return now_us
+
+    def _read_back_epoch(self) -> None:
+        stands = entries_of(self._metadata.refresh(), JOB)
+        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place])
+        if int(stands.get("epoch", b"0")) != self._epoch or found.get(self._epoch_place, (0, None))[0] != self._epoch:
+            raise FencedError(
+                f"application {self.application!r}: epoch {self._epoch} was written, and another one was read back",
+                "another driver took over; look at `headrace status`",
+            )
+
+    def _lanes(self) -> dict[str, int]:
+        """Sub-topology to the number of lanes that it ever used."""
+        return {name: int(count) for name, count in entries_of(self._metadata.refresh(), LANES).items()}
+
+    def _fence(self, lanes: Mapping[str, int]) -> None:
+        """End what any container of these lanes has open, and shut out whoever took the lane before."""
+        ids = [transactional_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
+        with ThreadPoolExecutor(max_workers=min(8, max(1, len(ids)))) as pool:
+            list(pool.map(self._fence_one, ids))
+        with self._lock:
+            self._producer_of = {key: token for key, token in self._producer_of.items() if key[0] not in lanes}
+
+    def _fence_one(self, id_: str) -> None:
+        try:
+            retried(new_producer(self._client, id_, self._timeout_ms).init_transactions, FENCE_S)
+        except KafkaException as error:
+            raise StorageError(
+                f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
+                "is the broker up, and may this user write under that transactional id?",
+            ) from None
+
+    def heartbeat(self, epoch: int, now_us: int) -> None:
+        self._check_own(epoch)
+        assert self._held is not None
+        holder = _beaten(self._held.holder, now_us)
+        self._held = _Held(holder, self._held.since_us)
+        self._transact([(JOB, "holder", msgspec.json.encode(self._held)), *self._pending_status()])
+
+    def check_epoch(self, epoch: int) -> None:
+        self._check_own(epoch)
+        assert self._held is not None
+        self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
+
+    def release(self, epoch: int) -> None:
+        if self._held is None or epoch != self._epoch:
+            return
+        try:
+            self._transact([(JOB, "holder", None), *self._pending_status()])
+        except FencedError:
+            pass
+        finally:
+            self._held = None
+            self._coordinator.close()
+
+    def holder(self) -> Holder | None:
+        found = self._read(JOB).get("holder")
+        return msgspec.json.decode(found, type=_Held).holder if found else None
+
+    def _check_own(self, epoch: int) -> None:
+        if self._held is None or epoch != self._epoch:
+            raise FencedError(
+                f"application {self.application!r}: this driver's epoch is {epoch}, it holds "
+                f"{self._epoch if self._held is not None else 'none'}",
+                "another driver took over; look at `headrace status`",
+            )
+
+    def _still_ours(self) -> None:
+        """`FencedError` where the epoch in force is not ours: asked before the coordinator's id is taken once more."""
+        stands = entries_of(self._metadata.refresh(wait=False), JOB)
+        if self._held is not None and int(stands.get("epoch", b"0")) > self._epoch:
+            raise FencedError(
+                f"another driver has taken over application {self.application!r}", "this one ends; it has changed nothing since"
+            )
+
+    def _transact(
+        self,
+        entries: Sequence[tuple[str, str, bytes | None]],
+        records: Sequence[tuple[str, bytes, bytes | None]] = (),
+        positions: Mapping[str, Sequence[TopicPartition]] | None = None,
+    ) -> None:
+        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires."""
+        topic = metadata_topic(self.application)
+        epoch = {self._coordinator_group: [TopicPartition(*self._epoch_place, self._epoch)]}
+        self._coordinator.transact(
+            [*((topic, entry_key(space, key), value) for space, key, value in entries), *records], epoch | dict(positions or {})
+        )
+
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
+    def job_model(self) -> JobModel | None:
+        found = self._read(MODELS).get("current")
+        return None if found is None else decode_job_model(found, f"job model of application {self.application!r}")
+
+    def commit_job_model(self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]) -> None:
+        assert model.application == self.application, f"a model of {model.application!r}"
+        self._check_own(epoch)
+        self._reached("start", 9)
+        before = self._read(MODELS).get("current")
+        encoded = encode_job_model(model)
+        entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
+        if before is not None and before != encoded:
+            entries.append((MODELS, "previous", before))
+        used = self._lanes()
+        for sub in model.sub_topologies:
+            title = sub.name or "source"
+            count = max(container.lane + 1 for container in sub.containers)
+            if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
+                entries.append((LANES, title, str(count).encode()))
+        topic = checkpoint_topic(self.application)
+        records: list[tuple[str, bytes, bytes | None]] = [
+            (topic, str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints
+        ]
+        planned = {str(checkpoint.task).encode() for checkpoint in checkpoints}
+        records += [(topic, key, None) for key in self._checkpoints.refresh() if key not in planned]
+        self._transact(entries, records, _offsets(positions_of(self.application, model, checkpoints)))
+        self._reached("start", 10)
+        self._model = model
+        stands = self._checkpoints.refresh()
+        if self._read(MODELS).get("current") != encoded or set(stands) != planned:
+            raise StorageError(
+                f"application {self.application!r}: the job model was committed, and something else was read back",
+                "another driver took over, or somebody writes to the application's topics",
+            )
+
+    def checkpoints(self) -> dict[TaskName, Checkpoint]:
+        model = self._model or self.job_model()
+        if model is None:
+            return {}
+        found = self._stored_checkpoints(model)
+        missing = [task.name for task in model.tasks if task.name not in found]
+        if missing:
+            raise StorageError(
+                f"application {self.application!r}: task {missing[0]} has committed, and its checkpoint is not in topic "
+                f"{checkpoint_topic(self.application)!r}",
+                "somebody removed records from it; bring the topic back, or begin anew under another name",
+            )
+        return {task: found[task] for task in sorted(found)}
+
+    def _stored_checkpoints(self, model: JobModel) -> dict[TaskName, Checkpoint]:
+        """Those of `model`'s tasks that were committed under it: a position of another version is not a position."""
+        tasks = {task.name for task in model.tasks}
+        stands = self._checkpoints.refresh()
+        where = f"of application {self.application!r}"
+        found = [decode_checkpoint(value, f"checkpoint of task {key.decode()!r} {where}") for key, value in stands.items()]
+        return {c.task: c for c in found if c.task in tasks and c.job_model_version == model.version}
+
+    # --- rounds: workers commit -------------------------------------------------------------------------------------
+
+    def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
+        """Those that have not committed for a quarter of the broker's retention of positions (protocol.md 9)."""
+        if self._renew_us is None:
+            self._renew_us = self._system.offsets_retention_s() * 1_000_000 // 4
+        assert self._model is not None
+        title = sub_topology or "source"
+        lanes = [container.lane for container in self._model.sub_topology(sub_topology).containers]
+        return [
+            lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us
+        ]
+
+    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+        title = round_id.sub_topology or "source"
+        assert self._model is not None
+        return {
+            "client": dict(self._client),
+            "timeout_ms": self._timeout_ms,
+            "producer_of": self._producer_of.get((title, lane)),
+            "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
+        }
+
+    def commit_round(self, commit: RoundCommit) -> None:
+        title, now_us = commit.round_id.sub_topology or "source", time.time_ns() // 1000
+        with self._lock:
+            for container in commit.containers:
+                self._committed_us[(title, container.lane)] = now_us
+                if container.receipt is None:
+                    self._producer_of.pop((title, container.lane), None)
+                else:
+                    self._producer_of[(title, container.lane)] = container.receipt
+
+    def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
+        self.check_epoch(epoch)
+        assert self._model is not None
+        title = sub_topology or "source"
+        self._fence({title: self._lanes().get(title, 0)})
+        mine = [checkpoint for checkpoint in self.checkpoints().values() if checkpoint.task.sub_topology == sub_topology]
+        wanted = positions_of(self.application, self._model, mine)
+        by_group: dict[str, list[Position]] = {}
+        for position in wanted:
+            by_group.setdefault(position.group, []).append(position)
+        lost: list[Position] = []
+        for group, positions in by_group.items():
+            found = committed_positions(self._client, group, [(p.topic, p.partition) for p in positions])
+            lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
+        if lost:  # expired, or set by somebody else: the topic is the record
+            self._transact([], (), _offsets(lost))
+        return {checkpoint.task: checkpoint for checkpoint in mine}
+
+    # --- what goes with it ------------------------------------------------------------------------------------------
+
+    def write_metadata(
+        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
+    ) -> None:
+        self._check_own(epoch)
+        entries = [(namespace, key, value) for key, value in values.items()]
+        self._transact([*entries, *((f"{namespace}/requests", id_, None) for id_ in done)])
+
+    def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
+        self._check_own(epoch)
+        self._system.purge(stream, offsets)
+
+    def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
+        """Written with the next heartbeat, or at once where the last is a second old."""
+        with self._lock:
+            self._status[sub_topology or "source"] = msgspec.json.encode(dict(status))
+        if self._held is not None and time.monotonic() - self._status_s >= STATUS_S:
+            self._transact(self._pending_status())
+
+    def _pending_status(self) -> list[tuple[str, str, bytes | None]]:
+        with self._lock:
+            pending, self._status = self._status, {}
+            self._status_s = time.monotonic()
+        return [(STATUS, name, value) for name, value in sorted(pending.items())]
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        return {name: msgspec.json.decode(value) for name, value in sorted(self._read(STATUS).items())}
+
+    def _read(self, namespace: str) -> dict[str, bytes]:
+        """A namespace as it stands; empty where the application never ran."""
+        if not self._system.has_topic(metadata_topic(self.application)):
+            return {}
+        return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
+
+    def close(self) -> None:
+        for topic in (self._metadata, self._checkpoints):
+            topic.close()
+
+
+def _beaten(holder: Holder, now_us: int) -> Holder:
+    return Holder(holder.run_id, holder.host, holder.pid, holder.process_started, holder.boot_id, now_us)
+
+
+def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
+    """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
+    readers: dict[tuple[str, int], int] = {}
+    for task in model.sub_topology(sub_topology).tasks:
+        for ssp in task.ssps:
+            place = (ssp.stream, ssp.partition)
+            readers[place] = readers.get(place, 0) + 1
+    return {place for place, count in readers.items() if count > 1}
+
+
+def positions_of(application: str, model: JobModel, checkpoints: Sequence[Checkpoint]) -> list[Position]:
+    """Checkpoints as positions of the application's groups."""
+    shared = {sub.name: shared_ssps(model, sub.name) for sub in model.sub_topologies}
+    return [
+        position
+        for checkpoint in checkpoints
+        for position in task_positions(application, checkpoint, shared[checkpoint.task.sub_topology])
+    ]
+
+
+def task_positions(application: str, checkpoint: Checkpoint, shared: Collection[tuple[str, int]]) -> list[Position]:
+    """One task's checkpoint as positions of its groups."""
+    title, head = checkpoint.task.sub_topology or "source", checkpoint.head
+    note = PositionNote(
+        str(checkpoint.round_id),
+        checkpoint.job_model_version,
+        "" if head is None else f"{head.version}-{head.files[-1].checksum}",
+        checkpoint.spent_startpoints,
+    )
+    return [
+        Position(
+            group_of(application, title, str(checkpoint.task) if (ssp.stream, ssp.partition) in shared else None),
+            ssp.stream,
+            ssp.partition,
+            offset,
+            note,
+        )
+        for ssp, offset in sorted(checkpoint.positions.items())
+    ]
+
+
+def _offsets(positions: Sequence[Position]) -> dict[str, list[TopicPartition]]:
+    by_group: dict[str, list[TopicPartition]] = {}
+    for p in positions:
+        by_group.setdefault(p.group, []).append(
+            TopicPartition(p.topic, p.partition, p.offset, metadata=encode_note(p.note))
+        )
+    return by_group

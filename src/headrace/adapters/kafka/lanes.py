@@ -1,0 +1,343 @@
+"""Owns a container's transaction: outputs, positions and checkpoint records of one round, all or nothing.
+
+protocol.md 8 and 9. The transactional id has no epoch in it: whoever takes the lane later fences whoever had it before,
+and only THEN reads the epoch and the positions. So an attempt that slept through its successor finds another epoch or
+other positions, and one that had read them before cannot commit any more.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
+from headrace.errors import RoundFailedError
+
+POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
+ANSWER_S = 30.0
+Reached = Callable[[str, int], None]
+_tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one of its own
+
+
+def process_token() -> str:
+    """Names this process, and no other that ever was."""
+    pid = os.getpid()
+    if pid not in _tokens:
+        _tokens[pid] = f"{socket.gethostname()}:{pid}:{uuid.uuid4().hex}"
+    return _tokens[pid]
+
+
+class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stands beside a position in the group: which round committed it, under which plan, with which state."""
+
+    r: str  # round id
+    v: int  # job model version
+    h: str = ""  # version and checksum of the state's head
+    s: tuple[str, ...] = ()  # ids of startpoints that it spent
+
+
+_NOTE = msgspec.json.Decoder(PositionNote)
+
+
+def encode_note(note: PositionNote) -> str:
+    text = msgspec.json.encode(note).decode()
+    if len(text) > POSITION_METADATA_BYTES_MAX:
+        raise RoundFailedError(
+            f"what stands beside a position takes {len(text)} bytes, more than the {POSITION_METADATA_BYTES_MAX} that a "
+            "broker keeps",
+            "delete startpoints that are not needed any more",
+        )
+    return text
+
+
+def decode_note(text: str | None) -> PositionNote | None:
+    """None for a position that somebody else wrote."""
+    try:
+        return _NOTE.decode(text or "")
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of a group: `group`, topic and partition, the offset, and its note."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    note: PositionNote
+
+
+class Verdict(Enum):
+    WORK = "work"
+    DONE = "this round has committed before"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane of one sub-topology in one round. `client` are librdkafka's settings; `producer_of` the token of the
+    process that made the lane's last commit, whose producer is used again; `timeout_ms` bounds a transaction."""
+
+    application: str
+    sub_topology: str
+    lane: int
+    epoch: int
+    round_id: str
+    client: Mapping[str, Any]
+    timeout_ms: int
+    producer_of: str | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        return transactional_id(self.application, self.sub_topology, self.lane)
+
+
+_producers: dict[str, Producer] = {}
+_consumers: dict[str, Consumer] = {}
+_lock = threading.Lock()
+
+
+class LaneTransaction:
+    """The transaction of one lane in one round. Not for several threads. Any error ends its producer for good."""
+
+    def __init__(self, lane: Lane, reached: Reached) -> None:
+        self._lane, self._reached = lane, reached
+        self._producer: Producer | None = None
+        self._errors: list[KafkaError] = []
+        self._open = False
+
+    def check(self, base: Sequence[Position]) -> Verdict:
+        """Take the lane, then see whether the round may still be worked: `RoundFailedError` if not.
+
+        `base` is what the round builds on. In this order: a successor that has taken the lane by now fences us; one that
+        takes it later makes our commit fail.
+        """
+        lane = self._lane
+        self._reached("kafka", 1)
+        key = f"{process_token()}/{lane.client.get('bootstrap.servers')}/{lane.transactional_id}"
+        with _lock:
+            kept = _producers.pop(key, None)
+        if kept is not None and lane.producer_of == process_token():
+            self._producer = kept
+        else:
+            self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
+            self._call(self._producer.init_transactions, ANSWER_S)
+        self._reached("kafka", 2)
+        epoch = self._epoch()
+        if epoch != lane.epoch:
+            self.give_up()
+            raise RoundFailedError(
+                f"round {lane.round_id}: application {lane.application!r} is in epoch {epoch}, the round is of {lane.epoch}",
+                "another driver took over",
+            )
+        return self._verdict(base)
+
+    def _epoch(self) -> int:
+        lane = self._lane
+        found = _committed(lane.client, coordinator_group(lane.application), [(metadata_topic(lane.application), 0)])
+        return found[0].offset
+
+    def _verdict(self, base: Sequence[Position]) -> Verdict:
+        by_group: dict[str, list[Position]] = {}
+        for position in base:
+            by_group.setdefault(position.group, []).append(position)
+        rounds: set[str] = set()
+        for group, positions in by_group.items():
+            found = _committed(self._lane.client, group, [(p.topic, p.partition) for p in positions])
+            for position, now in zip(positions, found, strict=True):
+                note = decode_note(now.metadata)
+                rounds.add(note.r if note is not None else "")
+                if note is not None and note.r == self._lane.round_id:
+                    continue
+                if now.offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
+                    self.give_up()
+                    stands = f"{now.offset} of {note}" if now.offset >= 0 else "nowhere"
+                    raise RoundFailedError(
+                        f"round {self._lane.round_id}: it builds on {position.topic}-{position.partition} at "
+                        f"{position.offset} of round {position.note.r}, but group {group!r} stands {stands}",
+                        "it is planned again from what is committed",
+                    )
+        if rounds == {self._lane.round_id}:
+            return Verdict.DONE
+        return Verdict.WORK
+
+    def begin(self) -> None:
+        assert self._producer is not None
+        self._reached("kafka", 3)
+        self._call(self._producer.begin_transaction)
+        self._open = True
+
+    def produce(self, topic: str, partition: int, messages: Iterable[dict[str, Any]]) -> None:
+        """Send records; each message has `key`, `value`, `timestamp` (ms) and may have `headers`."""
+        assert self._producer is not None
+        produce_all(self._producer, topic, partition, messages, self._errors, self._lane.timeout_ms / 1000)
+
+    def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
+        """Positions and checkpoint records join the outputs, and all of it is committed."""
+        producer = self._producer
+        assert producer is not None
+        self._reached("kafka", 7)
+        self.produce(topic, 0, [{"key": key, "value": value} for key, value in checkpoints])
+        by_group: dict[str, list[TopicPartition]] = {}
+        for p in positions:
+            by_group.setdefault(p.group, []).append(
+                TopicPartition(p.topic, p.partition, p.offset, metadata=encode_note(p.note))
+            )
+        for group, offsets in by_group.items():
+            consumer = consumer_of(self._lane.client, group)
+            self._call(producer.send_offsets_to_transaction, offsets, consumer.consumer_group_metadata(), ANSWER_S)
+        self._reached("kafka", 8)
+        self._call(producer.commit_transaction, self._lane.timeout_ms / 1000)
+        self._open = False
+        self._reached("kafka", 9)
+        if self._errors:  # protocol.md 11: what was seen on the way ends the producer, whatever the commit said
+            self._producer = None
+            return
+        key = f"{process_token()}/{self._lane.client.get('bootstrap.servers')}/{self._lane.transactional_id}"
+        with _lock:
+            _producers[key] = producer
+        self._producer = None
+
+    def give_up(self) -> None:
+        """Abort what is open. The lane's next owner would do so too: an error here is no matter."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if self._open:
+            self._open = False
+            try:
+                producer.purge(in_queue=True, in_flight=False)
+                producer.abort_transaction(5.0)
+            except KafkaException:
+                pass
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return retried(function, *arguments)
+        except KafkaException as error:
+            self._open = False
+            self._producer = None
+            raise RoundFailedError(
+                f"round {self._lane.round_id}, lane {self._lane.transactional_id!r}: {_text(error)}",
+                "it is planned again from what is committed",
+            ) from None
+
+
+def new_producer(
+    client: Mapping[str, Any], transactional: str | None, timeout_ms: int, errors: list[KafkaError] | None = None
+) -> Producer:
+    """A producer that keeps the order of what it sends. `errors` gathers what librdkafka reports on the way."""
+    settings: dict[str, Any] = {
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 512 * 1024,
+        "retry.backoff.ms": 20,
+        "retry.backoff.max.ms": 200,
+        "compression.type": "lz4",
+        **client,
+        "enable.idempotence": True,
+        "acks": "all",
+    }
+    if transactional is not None:
+        settings |= {"transactional.id": transactional, "transaction.timeout.ms": timeout_ms}
+    if errors is not None:
+        settings["error_cb"] = lambda error: errors.append(error) if error.fatal() else None
+    return Producer(settings)
+
+
+def produce_all(
+    producer: Producer,
+    topic: str,
+    partition: int,
+    messages: Iterable[dict[str, Any]],
+    errors: list[KafkaError],
+    bound_s: float,
+) -> None:
+    """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`."""
+
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            errors.append(error)
+
+    deadline_s = time.monotonic() + bound_s
+    for message in messages:
+        while True:
+            try:
+                producer.produce(topic, partition=partition, on_delivery=delivered, **message)
+                break
+            except BufferError:
+                if time.monotonic() > deadline_s:
+                    raise RoundFailedError(
+                        f"topic {topic!r} took no more records for {bound_s:.0f} s", "is the broker up?"
+                    ) from None
+                producer.poll(0.05)
+    producer.poll(0)
+
+
+def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:
+    """Call a transactional function, again where librdkafka says that this may help."""
+    deadline_s = time.monotonic() + bound_s
+    while True:
+        try:
+            return function(*arguments)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
+    """This process's consumer of a group: it never joins it, it only knows its name and asks for its positions."""
+    key = f"{process_token()}/{client.get('bootstrap.servers')}/{group}"
+    with _lock:
+        if key not in _consumers:
+            _consumers[key] = Consumer(
+                {
+                    **client,
+                    "group.id": group,
+                    "isolation.level": "read_committed",  # and so positions are asked for with require_stable
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                }
+            )
+        return _consumers[key]
+
+
+def _committed(client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]]) -> list[TopicPartition]:
+    """The committed positions of a group, in the order asked for; waits while a transaction holds them back."""
+    consumer = consumer_of(client, group)
+    wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+    try:
+        found = retried(lambda: consumer.committed(wanted, timeout=ANSWER_S))
+    except KafkaException as error:
+        raise RoundFailedError(f"the positions of group {group!r} cannot be read: {_text(error)}") from None
+    by_partition = {(one.topic, one.partition): one for one in found}
+    return [by_partition[pair] for pair in partitions]
+
+
+def committed_positions(
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
+    """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
+    return {
+        (one.topic, one.partition): (one.offset, decode_note(one.metadata))
+        for one in _committed(client, group, partitions)
+        if one.offset >= 0
+    }
+
+
+def _text(error: KafkaException) -> str:
+    cause = error.args[0]
+    return f"{cause.name()}: {cause.str()}"

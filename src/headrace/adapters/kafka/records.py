@@ -1,0 +1,159 @@
+"""Owns `produce` and `consume` of a topic: records in transactions to the broker, and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.adapters.kafka.fetching import fetched
+from headrace.adapters.kafka.lanes import new_producer, produce_all, retried
+from headrace.adapters.kafka.messages import messages_of
+from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from headrace.model.serde import Serde
+from headrace.ports import RECORD_BYTES_MAX
+from headrace.record import Record
+from headrace.record_coding import batch_of, partitions_of, records_of, split
+
+COMMIT_RECORDS = 100_000  # one transaction, all or nothing
+_STEP_RECORDS = 10_000
+TIMEOUT_MS = 60_000
+ANSWER_S = 30.0
+_END = object()
+
+
+class TransactionalWriter:
+    """Writes in transactions under an id of its own; after an error it begins anew. Not for several threads."""
+
+    def __init__(self, client: Mapping[str, Any], id_: str) -> None:
+        self._client, self._id = {"message.max.bytes": RECORD_BYTES_MAX + 1_000_000, **client}, id_
+        self._producer: Producer | None = None
+        self._errors: list[KafkaError] = []
+
+    def begin(self) -> None:
+        if self._producer is None:
+            self._errors.clear()
+            self._producer = new_producer(self._client, self._id, TIMEOUT_MS)
+            self._call(self._producer.init_transactions, ANSWER_S)
+        self._call(self._producer.begin_transaction)
+
+    def write(self, topic: str, partition: int, messages: Iterable[dict[str, Any]]) -> None:
+        assert self._producer is not None
+        try:
+            produce_all(self._producer, topic, partition, messages, self._errors, ANSWER_S)
+        except KafkaException as error:
+            raise self._failed(topic, error.args[0]) from None
+
+    def commit(self, topic: str) -> None:
+        assert self._producer is not None
+        self._producer.flush(ANSWER_S)
+        if self._errors:
+            raise self._failed(topic, self._errors[0])
+        self._call(self._producer.commit_transaction, ANSWER_S)
+
+    def abort(self) -> None:
+        """Take back what was written since `begin`."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.purge(in_queue=True, in_flight=False)
+                producer.abort_transaction(5.0)
+            except KafkaException:
+                pass  # its timeout ends it
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        try:
+            retried(function, *arguments, bound_s=ANSWER_S)
+        except KafkaException as error:
+            raise StorageError(
+                f"the records could not be written: {error.args[0].name()}: {error.args[0].str()}", "is the broker up?"
+            ) from None
+
+    @staticmethod
+    def _failed(topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RecordTooLargeError(
+                f"topic {topic!r} refuses a record as too large: {error.str()}", "raise max.message.bytes of the topic"
+            )
+        return StorageError(
+            f"topic {topic!r}: a record could not be written: {error.name()}: {error.str()}", "is the broker up?"
+        )
+
+
+def produce(
+    writer: TransactionalWriter, topic: str, partitions: int, records: Iterable[Any], key: Serde | None, value: Serde | None
+) -> int:
+    """Append `records`; the number written. When a transaction fails, those before it stay."""
+    written, rest = 0, iter(records)
+    known: dict[bytes, int] = {}
+    round_robin = time.time_ns() % partitions
+    while (first := next(rest, _END)) is not _END:
+        some = chain([first], islice(rest, COMMIT_RECORDS - 1))
+        count = 0
+        began = False
+        try:
+            while step := list(islice(some, _STEP_RECORDS)):
+                batch, asked = batch_of(step, key, value, written + count, time.time_ns() // 1000)
+                _check_sizes(topic, batch, written + count)
+                chosen = partitions_of(batch.column(0), asked, partitions, round_robin, known)
+                round_robin += batch.column(0).null_count
+                if not began:
+                    began = True
+                    writer.begin()
+                for partition, part in split(batch, chosen):
+                    writer.write(topic, partition, messages_of(part))
+                count += len(step)
+            writer.commit(topic)
+        except BaseException:
+            if began:
+                writer.abort()
+            raise
+        written += count
+    return written
+
+
+def _check_sizes(topic: str, batch: Any, first: int) -> None:
+    for index, row in enumerate(zip(batch.column(0), batch.column(1), strict=True)) if batch.nbytes > RECORD_BYTES_MAX else ():
+        size = sum(len(part.as_py() or b"") for part in row)
+        if size > RECORD_BYTES_MAX:
+            raise RecordTooLargeError(
+                f"record {first + index} for {topic!r} has {size} bytes, at most {RECORD_BYTES_MAX} are allowed"
+            )
+
+
+def ranges_to_consume(
+    topic: str, begins: Mapping[int, int], ends: Mapping[int, int], partitions: Sequence[int] | None, start: Any
+) -> list[tuple[int, int, int]]:
+    """(partition, start, end) of what is to be read; `OffsetOutOfRangeError` for what is not there."""
+    ranges = []
+    for partition in sorted(ends) if partitions is None else partitions:
+        if partition not in ends:
+            raise OffsetOutOfRangeError(
+                f"stream {topic!r} has no partition {partition!r}: it has 0 to {max(ends)}", "ask for one of those"
+            )
+        asked = start.get(partition, begins[partition]) if isinstance(start, Mapping) else start
+        first = begins[partition] if asked is None else asked
+        if not isinstance(first, int) or isinstance(first, bool):
+            raise OffsetOutOfRangeError(f"start {first!r}: expected an offset, a mapping partition to offset, or None")
+        if not begins[partition] <= first <= ends[partition]:
+            raise OffsetOutOfRangeError(
+                f"stream {topic!r} partition {partition}: offset {first} is not there; it holds "
+                f"{begins[partition]} to {ends[partition]}"
+            )
+        ranges.append((partition, first, ends[partition]))
+    return ranges
+
+
+def consume(
+    client: Mapping[str, Any], topic: str, ranges: Sequence[tuple[int, int, int]], key: Serde | None, value: Serde | None
+) -> Iterator[Record]:
+    """The committed records of `ranges`, partition after partition."""
+    for partition, start, end in ranges:
+        if start < end:
+            for offsets, batch in fetched(client, topic, partition, start, end):
+                columns = [batch.column(name) for name in ("key", "value", "timestamp_us", "headers")]
+                rows = type(batch).from_arrays(columns, names=["key", "value", "timestamp_us", "headers"])
+                yield from records_of(rows, topic, partition, offsets.tolist(), key, value)

@@ -1,0 +1,280 @@
+"""Owns `KafkaSystem`: a Kafka cluster as one system; a stream is a topic."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.adapters.kafka import records
+from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic, quiet
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.connection import connection_of
+from headrace.adapters.kafka.entries import entries_of, entry_key
+from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
+from headrace.adapters.kafka.lanes import new_producer
+from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
+from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.core.planning import OffsetRange
+from headrace.errors import ConfigError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.model.names import checked_name
+from headrace.ports import StreamDescription, Terms
+from headrace.record import Record
+
+INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
+_COMPACTED = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+_REPARTITION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # purged by the job, not by age
+_MINUTE_S = 60
+
+
+def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
+    """Open the cluster that `url` names, such as `kafka://localhost:9092`; `settings` are the `kafka.*` ones.
+
+    Nothing is asked before the first use. Close it, or use it as a context manager.
+    """
+    return KafkaSystem(url, settings or {})
+
+
+class KafkaSystem:
+    """See `headrace.ports.System`. `client` are librdkafka's settings. Threads may share it."""
+
+    name = "kafka"
+
+    def __init__(self, url: str, settings: Mapping[str, str]) -> None:
+        self.connection = connection_of(url, settings)
+        self.client: dict[str, Any] = quiet(self.connection.client)
+        self._admin = Admin(self.connection)
+        self._known: dict[str, Topic] = {}
+        self._metadata: dict[str, CompactedTopic] = {}
+        self._producer: Any = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"KafkaSystem({self.connection.servers})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for topic in self._metadata.values():
+                topic.close()
+            self._metadata.clear()
+            self._producer = None
+
+    # --- applications -----------------------------------------------------------------------------------------------
+
+    def job_store(self, application: str, reached: Any = no_steps) -> KafkaJobStore:
+        """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
+        application = checked_name("application", application)
+        return KafkaJobStore(self, application, reached, self.connection.transaction_timeout_ms)
+
+    def metadata_store(self, application: str) -> KafkaMetadataStore:
+        """The `MetadataStore` of one application."""
+        return KafkaMetadataStore(self, checked_name("application", application))
+
+    def applications(self) -> list[str]:
+        """The applications that ever had a plan here, sorted."""
+        names = self._admin.names()
+        suffix = metadata_topic("")
+        owners = sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+        return [owner for owner in owners if checkpoint_topic(owner) in names]
+
+    def ensure_job_topics(self, application: str) -> None:
+        """Make an application's own topics, where they are not there yet."""
+        for name in (metadata_topic(application), checkpoint_topic(application)):
+            if not self.has_topic(name):
+                try:
+                    self._admin.create(name, 1, _COMPACTED)
+                except StreamExistsError:
+                    continue  # another driver was quicker
+
+    def has_topic(self, name: str) -> bool:
+        return name in self._known or self._topic(name) is not None
+
+    def metadata_of(self, application: str) -> CompactedTopic:
+        """The reader of an application's metadata, shared by all who ask this system."""
+        with self._lock:
+            if application not in self._metadata:
+                self._metadata[application] = CompactedTopic(self.client, metadata_topic(application))
+            return self._metadata[application]
+
+    def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
+        """Write one metadata record outside of the coordinator: not in a transaction, durable when this returns."""
+        failed: list[Any] = []
+        producer = new_producer(self.client, None, 0)
+        producer.produce(
+            metadata_topic(application),
+            key=entry_key(namespace, name),
+            value=value,
+            partition=0,
+            on_delivery=lambda error, message: failed.append(error) if error else None,
+        )
+        if producer.flush(self.connection.wait_s) or failed:
+            raise StorageError(
+                f"application {application!r}: {namespace} {name!r} could not be written: "
+                f"{failed[0].str() if failed else 'no answer'}",
+                f"is the broker at {self.connection.servers} up, and may this user write there?",
+            )
+
+    def offsets_retention_s(self) -> int:
+        """How long the broker keeps a position that nobody commits again."""
+        return int(self._admin.broker_setting("offsets.retention.minutes") or 10_080) * _MINUTE_S
+
+    # --- streams ----------------------------------------------------------------------------------------------------
+
+    def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
+        """Make a topic; `StreamExistsError` if there is one of that name. `internal_of` is for repartition topics."""
+        name = checked_name("stream", name)
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+            raise ConfigError(f"stream {name!r}: {partitions!r} partitions: expected a number of at least 1")
+        found = self._topic(name)
+        if found is not None:
+            raise StreamExistsError(
+                f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
+            )
+        if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
+            self.ensure_job_topics(internal_of)
+            self.write_entry(internal_of, INTERNAL, name, b"%d" % partitions)
+        topic = self._admin.create(name, partitions, {} if internal_of is None else _REPARTITION)
+        self._known[name] = topic
+        return StreamDescription(name, topic.partitions, topic.id, internal_of)
+
+    def streams(self) -> list[StreamDescription]:
+        """All topics but Kafka's own, and applications' bookkeeping, sorted by name."""
+        names = self._admin.names()
+        owners = self._owners(names)
+        hidden = {topic(owner) for owner in self.applications_in(names) for topic in (metadata_topic, checkpoint_topic)}
+        self._known = self._admin.topics(names - hidden)
+        return [
+            StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
+            for topic in sorted(self._known.values(), key=lambda topic: topic.name)
+        ]
+
+    @staticmethod
+    def applications_in(names: Iterable[str]) -> list[str]:
+        """Whose metadata is among these topics."""
+        suffix = metadata_topic("")
+        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix)
+
+    def _owners(self, names: Iterable[str]) -> dict[str, str]:
+        """Repartition topics to the application that has them on its record."""
+        owners = {}
+        for application in self.applications_in(names):
+            for topic in entries_of(self.metadata_of(application).refresh(wait=False), INTERNAL):
+                owners[topic] = application
+        return owners
+
+    def describe_stream(self, name: str) -> StreamDescription:
+        """Its number of partitions, its id, and the application it belongs to if it is a repartition topic."""
+        topic = self._found(name)
+        return StreamDescription(name, topic.partitions, topic.id, self._owners(self._admin.names()).get(name))
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a topic and its records; `StreamNotFoundError` if there is none."""
+        self._found(name)
+        self._admin.delete(name)
+        self._known.pop(name, None)
+
+    def _topic(self, name: str) -> Topic | None:
+        if not isinstance(name, str) or not name:
+            return None
+        found = self._admin.topics([name]).get(name)
+        if found is not None:
+            self._known[name] = found
+        else:
+            self._known.pop(name, None)
+        return found
+
+    def _found(self, name: str, *, known: bool = False) -> Topic:
+        """The topic as it is now; with `known` as it was when last asked for: partitions do not go away."""
+        topic = self._known.get(name) if known else None
+        topic = topic or self._topic(name)
+        if topic is None:
+            near = difflib.get_close_matches(str(name), sorted(self._admin.names()), 3)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "create it first"
+            raise StreamNotFoundError(f"stream {name!r} does not exist", hint)
+        return topic
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def produce(self, stream: str, records_: Iterable[Any], key: Any = None, value: Any = None) -> int:
+        """Append records; see `headrace.ports.Streams`. Each 100,000 are one transaction.
+
+        Kafka keeps milliseconds: what a timestamp has below is lost.
+        """
+        topic = self._found(stream)
+        with self._lock:
+            if self._producer is None:
+                self._producer = records.TransactionalWriter(self.client, f"headrace-produce/{uuid.uuid4().hex}")
+            return records.produce(self._producer, topic.name, topic.partitions, records_, key, value)
+
+    def consume(
+        self,
+        stream: str,
+        key: Any = None,
+        value: Any = None,
+        partitions: Sequence[int] | None = None,
+        start: Any = None,
+    ) -> Iterator[Record]:
+        """The committed records from `start` to the end as it is at this call; see `headrace.ports.Streams`."""
+        topic = self._found(stream)
+        ends = self._admin.ends(topic)
+        ranges = records.ranges_to_consume(stream, self._admin.beginnings(topic), ends, partitions, start)
+        return records.consume(self.client, stream, ranges, key, value)
+
+    def beginning_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition the first offset that can be read."""
+        return self._admin.beginnings(self._found(stream))
+
+    def end_offsets(self, stream: str) -> dict[int, int]:
+        """Per partition the last stable offset: up to there, nothing is in doubt."""
+        return self._admin.ends(self._found(stream, known=True))
+
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        return self._admin.ends(self._found(stream), UNCOMMITTED)
+
+    def held_back_by(self, stream: str) -> dict[int, str]:
+        stable, written = self.end_offsets(stream), self.high_watermarks(stream)
+        return {
+            partition: "an open transaction (`kafka-transactions.sh find-hanging` names it)"
+            for partition, offset in stable.items()
+            if offset < written[partition]
+        }
+
+    def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
+        topic = self._found(stream)
+        millis = -(-timestamp_us // 1000)  # the first ms that is not before it
+        found = self._admin.offsets(topic, OffsetSpec.for_timestamp(max(0, millis)))
+        ends = self._admin.ends(topic)
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def range_terms(self, piece: OffsetRange) -> Terms:
+        """A worker needs to know nothing more: it fetches the offsets."""
+        return True
+
+    # --- room -------------------------------------------------------------------------------------------------------
+
+    def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
+        """Delete what lies before `offsets` (partition to offset)."""
+        begins = self.beginning_offsets(stream)
+        wanted = {partition: offset for partition, offset in offsets.items() if offset > begins[partition]}
+        if wanted:
+            self._admin.purge(stream, wanted)
+
+    def collect_garbage(self) -> tuple[str, ...]:
+        """Nothing: the broker deletes what was purged."""
+        return ()
+
+
+__all__ = ["INTERNAL", "REQUESTS", "KafkaSystem", "open_system"]

@@ -1,0 +1,305 @@
+"""Owns a Kafka cluster on this machine: its folder, its ports, and its brokers as one."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headrace.adapters.kafka_server.certificates import make_certificates
+from headrace.adapters.kafka_server.ports import free_ports, is_free
+from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess
+from headrace.adapters.kafka_server.readiness import brokers_known_to
+from headrace.adapters.kafka_server.settings import (
+    HOST,
+    BrokerPorts,
+    ClusterPlan,
+    Security,
+    TlsFiles,
+    as_text,
+    librdkafka_settings,
+    scram_arguments,
+    server_properties,
+)
+from headrace.errors import ConfigError, SetupError
+from headrace.setup_check import checked_folder, checked_java
+
+START_S_MAX = 120.0  # 5 s on an idle machine
+FORMAT_S_MAX = 60.0
+_POLL_S = 0.1
+_ANSWER_S_MAX = 2.0
+_PORT_TRIES = 3
+BROKERS_MAX = 9
+# The heap is small as the data of a test is; the log's lines go to standard error, warnings and worse.
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:MaxMetaspaceSize=192m",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+
+
+class Cluster:
+    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only.
+
+    `jars` gives the server's jars, and is asked at `start`. `port` is the first broker's (then counted up), any free
+    one if None. `folder` keeps the data for another cluster to go on with; without it they go when this one stops.
+    `properties` win over `server.properties` of ours. `users` are names to passwords, for `security="sasl_ssl"`;
+    with `security="ssl"` a client shows a certificate.
+    """
+
+    def __init__(
+        self,
+        jars: Callable[[], Sequence[Path]],
+        *,
+        brokers: int = 1,
+        port: int | None = None,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        security: Security = "plaintext",
+        users: Mapping[str, str] | None = None,
+        heap_mb: int = 320,
+    ) -> None:
+        if not 1 <= brokers <= BROKERS_MAX:
+            raise ConfigError(f"a Kafka server of {brokers} brokers: expected 1 to {BROKERS_MAX}")
+        if security not in ("plaintext", "sasl_ssl", "ssl"):
+            raise ConfigError(f"security {security!r} of the Kafka server: expected 'plaintext', 'sasl_ssl' or 'ssl'")
+        self._jars, self._count, self._port, self._kept_folder = jars, brokers, port, folder
+        self._properties = {name: str(value) for name, value in (properties or {}).items()}
+        self._security, self._heap_mb = security, heap_mb
+        self._users = dict(users or {"alice": f"pw-{secrets.token_hex(8)}"})
+        self._processes: dict[int, BrokerProcess] = {}
+        self._plan: ClusterPlan | None = None
+        self._folder: Path | None = None
+        self._removal: weakref.finalize[..., Cluster] | None = None
+
+    # --- what clients need ---
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, as `bootstrap.servers` takes them."""
+        return ",".join(f"{HOST}:{ports.client}" for _, ports in sorted(self._started_plan().ports.items()))
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """Names and passwords of the users of a SASL listener."""
+        return dict(self._users)
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The files of a TLS listener."""
+        tls = self._started_plan().tls
+        assert tls is not None, "this cluster was made without TLS"
+        return tls
+
+    def client_settings(self, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
+        """All that a client of librdkafka is told to reach the cluster; `mechanism` of SASL."""
+        return librdkafka_settings(self._started_plan(), self.bootstrap, mechanism)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process id of each broker that runs, by node id."""
+        return {node: process.pid for node, process in self._processes.items() if process.pid is not None}
+
+    # --- its life ---
+
+    def start(self) -> Self:
+        """Start all brokers and wait until they answer. `SetupError` with the end of the log if they do not."""
+        assert not self._processes, "it was started before"
+        java = checked_java(os.environ).path
+        jars = self._jars()
+        self._make_folder()
+        try:
+            self._start_first_time(java, jars)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all brokers; without a folder of the user's, the data go with them. Again, it does nothing."""
+        processes = list(self._processes.values())
+        if self._kept_folder is None:
+            for process in processes:
+                process.signal(signal.SIGKILL)  # what it would still write is deleted at once
+        else:
+            for process in processes:
+                process.terminate()
+        end = time.monotonic() + STOP_S_MAX
+        for process in processes:
+            process.wait(max(0.1, end - time.monotonic()))
+        self._processes = {}
+        if self._removal is not None:
+            self._removal()
+
+    # --- faults ---
+
+    def kill(self, broker: int | None = None) -> None:
+        """SIGKILL one broker, all if None; it is gone when this returns."""
+        for process in self._chosen(broker).values():
+            process.kill()
+
+    def pause(self, broker: int | None = None) -> None:
+        """SIGSTOP: it keeps its connections, and answers nothing."""
+        for process in self._chosen(broker).values():
+            process.signal(signal.SIGSTOP)
+
+    def resume(self, broker: int | None = None) -> None:
+        """SIGCONT."""
+        for process in self._chosen(broker).values():
+            process.signal(signal.SIGCONT)
+
+    def restart(self, broker: int | None = None) -> None:
+        """Start one broker again, all if None, with its data and ports; one that still runs is stopped before.
+
+        It answers when this returns.
+        """
+        chosen = self._chosen(broker)
+        for process in chosen.values():
+            process.terminate()
+        for process in chosen.values():
+            process.wait(STOP_S_MAX)
+            process.start()
+        self._wait_until_ready(chosen)
+
+    def last_lines(self) -> str:
+        """The end of the log of each broker, for people."""
+        return "\n".join(
+            f"  broker {node}: {line}" for node, process in sorted(self._processes.items()) for line in process.last_lines()
+        )
+
+    # --- how ---
+
+    def _started_plan(self) -> ClusterPlan:
+        assert self._plan is not None, "the Kafka server was not started: use `with`, or start()"
+        return self._plan
+
+    def _chosen(self, broker: int | None) -> dict[int, BrokerProcess]:
+        if broker is None:
+            return dict(self._processes)
+        if broker not in self._processes:
+            raise ConfigError(f"broker {broker} of the Kafka server: expected one of {sorted(self._processes)}")
+        return {broker: self._processes[broker]}
+
+    def _make_folder(self) -> None:
+        if self._kept_folder is not None:
+            self._folder = checked_folder(self._kept_folder, "Kafka's data")
+        else:
+            self._folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
+            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _start_first_time(self, java: Path, jars: Sequence[Path]) -> None:
+        """Another process may take a port between our look and the broker's: then with other ports."""
+        assert self._folder is not None
+        tls = None
+        if self._security != "plaintext":
+            tls = make_certificates(self._folder / f"tls-{uuid.uuid4().hex[:8]}", java, secrets.token_hex(12))
+        for left in reversed(range(_PORT_TRIES)):
+            ports = self._free_ports()
+            self._plan = ClusterPlan(ports, self._security, self._users, tls, self._properties)
+            self._make_processes(java, jars)
+            for process in self._processes.values():
+                process.start()
+            try:
+                self._wait_until_ready(self._processes)
+            except SetupError:
+                if not left or "Address already in use" not in self.last_lines():
+                    raise
+                for process in self._processes.values():
+                    process.kill()
+            else:
+                return
+
+    def _free_ports(self) -> dict[int, BrokerPorts]:
+        free: Iterator[int] = free_ports(HOST)
+        found = {}
+        for index in range(self._count):
+            client = next(free) if self._port is None else self._port + index
+            if not is_free(HOST, client):
+                raise SetupError(
+                    f"port {client} of {HOST} is taken: a Kafka broker was to listen there",
+                    "choose another port, or end what listens there",
+                )
+            found[index + 1] = BrokerPorts(client, next(free), next(free))
+        return found
+
+    def _make_processes(self, java: Path, jars: Sequence[Path]) -> None:
+        assert self._folder is not None
+        plan = self._started_plan()
+        class_path = os.pathsep.join(map(str, jars))
+        program = [str(java), f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JAVA_OPTIONS, "-cp", class_path]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        going = self._folder if self._kept_folder is None else None
+        formats = {}
+        for node in plan.ports:
+            home = self._folder / f"broker-{node}"
+            home.mkdir(exist_ok=True)
+            file = home / "server.properties"
+            file.touch(mode=0o600)
+            file.write_text(as_text(server_properties(plan, node, home / "data")), encoding="utf-8")
+            self._processes[node] = BrokerProcess(
+                [*program, "kafka.Kafka", str(file)], home / "broker.log", environ, going
+            )
+            if not (home / "data" / "meta.properties").exists():
+                formats[node] = file
+        self._format(program, formats)
+
+    def _format(self, program: Sequence[str], files: Mapping[int, Path]) -> None:
+        """Make the storage of brokers that have none, at the same time: each takes a JVM."""
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        scram = scram_arguments(self._users) if self._security == "sasl_ssl" else ()
+        running = {}
+        for node, file in files.items():
+            arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(file), *scram]
+            with self._processes[node].log.open("ab") as log:
+                running[node] = subprocess.Popen(
+                    [*program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
+        end = time.monotonic() + FORMAT_S_MAX
+        try:
+            codes = {node: process.wait(max(0.1, end - time.monotonic())) for node, process in running.items()}
+        except subprocess.TimeoutExpired:
+            raise SetupError(f"Kafka's storage was not made in {FORMAT_S_MAX:.0f} seconds\n{self.last_lines()}") from None
+        finally:
+            for process in running.values():
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        if any(codes.values()):
+            raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
+
+    def _wait_until_ready(self, waited_for: Mapping[int, BrokerProcess]) -> None:
+        """Until each of them, and every other one that runs, is known to each of them."""
+        plan, end = self._started_plan(), time.monotonic() + START_S_MAX
+        left = sorted(waited_for)
+        while left:
+            gone = [node for node in waited_for if waited_for[node].pid is None]
+            if gone or time.monotonic() > end:
+                what = f"broker {gone[0]} ended" if gone else f"no answer in {START_S_MAX:.0f} seconds"
+                raise SetupError(
+                    f"the Kafka server did not start: {what}. The end of its log:\n{self.last_lines()}",
+                    "the lines above are Kafka's own; a property given to it, a taken port or too little memory are usual",
+                )
+            needed = set(waited_for)
+            left = [n for n in left if not needed <= brokers_known_to(HOST, plan.ports[n].internal, _ANSWER_S_MAX)]
+            if left:
+                time.sleep(_POLL_S)

@@ -1,0 +1,52 @@
+"""Owns the question whether a broker answers: a real Metadata request over a socket, without a Kafka client.
+
+Only a broker that the controller has let in is in the answer; a port that is open says less.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+_METADATA, _VERSION = 3, 1
+_ANSWER_BYTES_MAX = 1 << 20
+_CLIENT_ID = b"headrace"
+
+
+def brokers_known_to(host: str, port: int, timeout_s: float) -> frozenset[int]:
+    """The ids of the brokers that the one at `host`:`port` knows to be up; empty if it gives no answer in time."""
+    body = struct.pack(">hhih", _METADATA, _VERSION, 1, len(_CLIENT_ID)) + _CLIENT_ID
+    body += struct.pack(">i", 0)  # of no topic
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            (length,) = struct.unpack(">i", _exactly(connection, 4))
+            if not 8 <= length <= _ANSWER_BYTES_MAX:
+                return frozenset()
+            return _broker_ids(_exactly(connection, length))
+    except (OSError, struct.error):
+        return frozenset()
+
+
+def _broker_ids(answer: bytes) -> frozenset[int]:
+    """Of `correlation id, count, then (node id, host, port, rack) each`; a text has its length first, -1 is none."""
+    (count,) = struct.unpack_from(">i", answer, 4)
+    at, found = 8, []
+    for _ in range(count):
+        node_id, length = struct.unpack_from(">ih", answer, at)
+        at += 6 + length + 4
+        (rack_length,) = struct.unpack_from(">h", answer, at)
+        at += 2 + max(0, rack_length)
+        found.append(node_id)
+    return frozenset(found)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0:
+        part = connection.recv(count)
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,38 @@
+"""Owns what the kernel says of SQLite's write lock: which process has it. Only for messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.holders import stat_fields
+
+_WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    pid: int
+    stopped: bool
+
+
+def write_lock_owner(catalog: Path) -> LockOwner | None:
+    """Who holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages.
+
+    Read from /proc/locks: opening the file itself and closing it again would drop this process's own locks on it.
+    """
+    try:
+        inode = catalog.with_name(catalog.name + "-shm").stat().st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:  # such as "1: POSIX  ADVISORY  WRITE 4021 08:01:1311 120 120"
+        words = line.split()
+        if len(words) != 8 or words[1] != "POSIX" or words[3] != "WRITE" or words[5].rpartition(":")[2] != str(inode):
+            continue
+        end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
+        if int(words[6]) <= _WAL_WRITE_LOCK <= end:
+            pid = int(words[4])
+            fields = stat_fields(pid)
+            return LockOwner(pid, stopped=fields is not None and fields[0] in ("T", "t"))
+    return None

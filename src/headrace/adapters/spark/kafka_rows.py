@@ -1,0 +1,92 @@
+"""Owns reading exact ranges of Kafka topics with Spark's own reader, as rows that a container or a prefix takes.
+
+One load per Spark task of ours: its partitions (one per SSP) are put one after the other by `coalesce(1)`, so a
+container gets its SSPs without a shuffle, each in the order of its offsets. The union of several loads keeps them
+apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from headrace.ports import InputSlice
+
+RAW = -1  # the endpoint number of rows that no expression has seen
+ROW_COLUMNS = (
+    "endpoint int, ssp int, offset bigint, timestamp_us bigint, headers array<struct<name:string,value:binary>>, "
+    "key binary, value binary"
+)
+DEFAULTS: Mapping[str, str] = {
+    "kafka.isolation.level": "read_committed",
+    # A reader that comes back to a partition's end waits for the answer to the fetch that it left open there.
+    "kafka.fetch.max.wait.ms": "20",
+    "fetchOffset.numRetries": "3",
+    "fetchOffset.retryIntervalMs": "100",
+    "includeHeaders": "true",
+    "failOnDataLoss": "true",
+}
+
+
+def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlice]) -> Any:
+    """A DataFrame with one partition: `ROW_COLUMNS` of `slices`, which are at least one and not empty, one by one."""
+    read = session.read.format("kafka").options(**{**DEFAULTS, **options})
+    read = read.option("assign", json.dumps(_by_topic(slices, None)))
+    read = read.option("startingOffsets", json.dumps(_by_topic(slices, "start")))
+    read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
+    headers = F.expr(
+        "CASE WHEN size(headers) > 0 THEN transform(headers, h -> named_struct('name', h.key, 'value', h.value)) END"
+    )
+    return read.load().coalesce(1).select(
+        F.lit(RAW).alias("endpoint"),
+        _number(slices).alias("ssp"),
+        "offset",
+        F.unix_micros("timestamp").alias("timestamp_us"),
+        headers.alias("headers"),
+        "key",
+        "value",
+    )
+
+
+def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequence[InputSlice]]) -> Any:
+    """Partition i of the DataFrame holds what group i reads; a group that reads nothing has an empty one."""
+    parts = []
+    for group in groups:
+        wanted = [piece for piece in group if piece.end > piece.start]  # Spark's reader drops empty ranges
+        parts.append(rows_of(session, options, wanted) if wanted else _no_rows(session))
+    return reduce(lambda united, part: united.union(part), parts)
+
+
+def _no_rows(session: Any) -> Any:
+    columns = [column.split(" ", 1) for column in ROW_COLUMNS.split(", ")]
+    return session.range(0, 0, 1, 1).select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))
+
+
+def _by_topic(slices: Sequence[InputSlice], field: str | None) -> dict[str, Any]:
+    topics: dict[str, Any] = {}
+    for piece in slices:
+        if field is None:
+            topics.setdefault(piece.stream, []).append(piece.partition)
+        else:
+            topics.setdefault(piece.stream, {})[str(piece.partition)] = getattr(piece, field)
+    return topics
+
+
+def _number(slices: Sequence[InputSlice]) -> Any:
+    """The number of a row's SSP: per topic a constant that is added to the partition, where the numbers allow it."""
+    bases: dict[str, set[int]] = {}
+    for piece in slices:
+        bases.setdefault(piece.stream, set()).add(piece.ssp - piece.partition)
+    if all(len(found) == 1 for found in bases.values()):
+        columns = [(stream, F.col("partition") + F.lit(min(found))) for stream, found in sorted(bases.items())]
+        if len(columns) == 1:
+            return columns[0][1].cast("int")
+        start = F.when(F.col("topic") == columns[0][0], columns[0][1])
+        return reduce(lambda case, one: case.when(F.col("topic") == one[0], one[1]), columns[1:], start).cast("int")
+    cases = [((F.col("topic") == piece.stream) & (F.col("partition") == piece.partition), piece.ssp) for piece in slices]
+    start = F.when(cases[0][0], F.lit(cases[0][1]))
+    return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), cases[1:], start).cast("int")

@@ -1,0 +1,243 @@
+"""Owns `headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and what Spark is to be told.
+
+No JVM is started but for `java -version`; nothing is fetched by `doctor`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headrace import setup_check
+from headrace.adapters.artifacts import cache, connector, pins
+from headrace.adapters.spark.needed import NEEDED, SESSION_SETTINGS, START_SETTINGS
+from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
+from headrace.cli.targets import JsonOption, SetOption
+from headrace.config import Config, load_config
+from headrace.errors import SetupError
+
+DOCTOR_EXAMPLES = """Examples:
+
+\b
+  headrace doctor
+  headrace doctor --json
+"""
+SUBMIT_ARGS_EXAMPLES = """Examples:
+
+\b
+  headrace submit-args
+  spark-submit $(headrace submit-args) flights.py
+  headrace submit-args --kafka --json
+"""
+# Name, oldest that works, first that does not, and how to put it right.
+_PACKAGES = (
+    ("pyspark", (4, 2), (4, 3)),
+    ("pandas", (2, 2), (3,)),
+    ("pyarrow", (18,), None),
+    ("lmdb", (3,), None),
+    ("confluent-kafka", (2, 16), None),
+)
+
+State = Literal["ok", "note", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: `note` is worth knowing, `wrong` has to be put right, as `advice` says."""
+
+    what: str
+    state: State
+    found: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of Spark: what is needed, what Headrace's own session has, and what a session has that is started
+    with `spark-defaults.conf` (Spark's default where that does not say)."""
+
+    name: str
+    needed: str
+    own_session: str
+    other_session: str
+    at_start: bool
+    without_it: str
+    state: State
+
+
+def doctor(set_: SetOption = None, json: JsonOption = False) -> None:
+    """Look at the machine: Python, Java, PySpark, the jars for Kafka, and the settings of Spark.
+
+    Ends with 1 only if something that is needed is wrong. Settings of Spark that differ cost something, and are said;
+    in a session of your own (`hr.App(..., spark=session)`, `spark-submit`) only you can set those of its start:
+    `headrace submit-args` prints them.
+    """
+    config = load_config(Path.cwd(), os.environ, {}, set_ or ())
+    findings = list(findings_of(config, os.environ))
+    settings = settings_of(config, os.environ)
+    # what a session of the user's has is told, but it is not known here whether there is one
+    is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
+    if json:
+        print_json(
+            {
+                "ok": not is_wrong,
+                "findings": [dataclasses.asdict(one) for one in findings],
+                "settings": [dataclasses.asdict(one) for one in settings],
+            }
+        )
+    else:
+        _show(findings, settings)
+    if is_wrong:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def submit_args(
+    kafka: Annotated[
+        bool | None, typer.Option("--kafka/--no-kafka", help="With the jars for Kafka; default: if `system` is a Kafka.")
+    ] = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what spark-submit is to be told, as `--conf NAME=VALUE`, on one line.
+
+    Jars for Kafka that are missing are fetched. What `spark.*` of the configuration says wins.
+    """
+    config = load_config(Path.cwd(), os.environ, {}, set_ or ())
+    chosen = _full_names(config)
+    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **chosen}
+    if config.system.startswith("kafka:") if kafka is None else kafka:
+        arguments = connector.with_connector(arguments, config.artifact_dir, say)
+    if json:
+        print_json(arguments)
+    else:
+        print(" ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in arguments.items()))
+
+
+def findings_of(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What is installed, and whether it will do."""
+    yield _checked("Python", lambda: f"{_dotted(setup_check.checked_python())} ({sys.executable})")
+
+    def java() -> str:
+        found = setup_check.checked_java(environ)
+        return f"{found.version} ({found.path})"
+
+    yield _checked("Java", java)
+    for name, least, below in _PACKAGES:
+        yield _package(name, least, below)
+    folder = cache.folder_of(config.artifact_dir, environ)
+    try:
+        own = connector.own_connector(_full_names(config))
+    except SetupError:
+        own = None  # PySpark is missing, which was said above
+    if own is not None:
+        yield Finding("Kafka connector", "ok", f"your own, by {own}")
+    else:
+        yield _jars("Kafka connector", pins.connector(), folder)
+    yield _jars("Kafka server", pins.kafka_server(), folder)
+
+
+def settings_of(config: Config, environ: Mapping[str, str]) -> list[Setting]:
+    """The settings that Headrace needs, in its own session and in one that others start."""
+    chosen, defaults = _full_names(config), spark_defaults(environ)
+    found = []
+    for one in NEEDED:
+        own = chosen.get(one.name, one.value)
+        # what can be set on any session Headrace sets itself
+        other = defaults.get(one.name, one.default) if one.at_start else one.value
+        state: State = "ok"
+        if not _same(own, one.value):
+            state = "wrong" if one.is_refused else "note"
+        elif not _same(other, one.value):
+            state = "note"
+        found.append(Setting(one.name, one.value, own, other, one.at_start, one.without_it, state))
+    return found
+
+
+def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """What `spark-defaults.conf` says, in Spark's own places for it; empty without one."""
+    folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if (home := environ.get("SPARK_HOME")) else "")
+    if not folder:
+        return {}
+    try:
+        lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = [re.split(r"\s*[\s=]\s*", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def _checked(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, "ok", look())
+    except SetupError as error:
+        return Finding(what, "wrong", error.message, error.hint)
+
+
+def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:
+    wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+    advice = f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "wrong", "not installed", advice)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < least or (below is not None and numbers >= below):
+        return Finding(name, "wrong", f"{version}: expected {wanted}", advice)
+    return Finding(name, "ok", version)
+
+
+def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
+    states = cache.states_of(artifacts, folder)
+    damaged = [state for state in states if state.found is not None and not state.is_right]
+    there = sum(state.is_right for state in states)
+    if damaged:
+        one = damaged[0]
+        return Finding(
+            f"{what} jars",
+            "wrong",
+            f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}",
+            "delete the file; it is fetched again when it is needed",
+        )
+    if there < len(states):
+        found = f"{there} of {len(states)} in {folder}"
+        return Finding(f"{what} jars", "note", found, "the others are fetched when they are first needed")
+    return Finding(f"{what} jars", "ok", f"all {len(states)} in {folder}, checksums as pinned")
+
+
+def _show(findings: list[Finding], settings: list[Setting]) -> None:
+    print_table(("what", "state", "found"), [(one.what, one.state, one.found) for one in findings])
+    for one in findings:
+        if one.advice:
+            print(f"  {one.what}: {one.advice}")
+    print()
+    print_table(
+        ("setting of Spark", "needed", "Headrace's session", "a session of yours"),
+        [(one.name, one.needed, one.own_session, one.other_session) for one in settings],
+    )
+    differing = [one for one in settings if one.state != "ok"]
+    if differing:
+        print("\nWhat it costs where they differ (`headrace submit-args` prints what spark-submit is to be told):")
+        for setting in differing:
+            print(f"  {setting.name}: {setting.without_it}")
+
+
+def _full_names(config: Config) -> dict[str, str]:
+    return {f"spark.{name}": value for name, value in config.spark.items()}
+
+
+def _same(one: str, other: str) -> bool:
+    return one.strip().lower() == other.lower()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,67 @@
+"""Owns `headrace kafka start`: a Kafka broker in the foreground, to try things without Docker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.output import fail, print_json, say
+from headrace.cli.targets import JsonOption
+from headrace.wiring.kafka_server import KafkaServer
+
+START_EXAMPLES = """Examples:
+
+\b
+  headrace kafka start
+  headrace kafka start --port 9093 --dir kafka-data
+"""
+_LOOK_S = 0.5
+_HEAP_MB = 512
+
+
+def start(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="The port on 127.0.0.1 that clients use.")] = 9092,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Where the data go and stay; without it they go when the broker stops.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Start a real Kafka broker on this machine, and keep it until Ctrl-C.
+
+    For trials: one broker, no password, reached from this machine only. Needs Java; fetches Kafka (43 MB) once. With
+    --dir a later start goes on with the same topics.
+    """
+    try:
+        with KafkaServer(port=port, folder=folder, heap_mb=_HEAP_MB, tell=say) as kafka:
+            _announce(kafka, folder, json)
+            while kafka.pids:
+                time.sleep(_LOOK_S)
+            fail(f"the Kafka broker ended. The end of its log:\n{kafka.last_lines()}")
+    except KeyboardInterrupt:  # SIGTERM too: both are how it is meant to end
+        say("Kafka is stopped" if folder is None else f"Kafka is stopped; its data stay in {folder}")
+
+
+def _announce(kafka: KafkaServer, folder: Path | None, json: bool) -> None:
+    system = f"kafka://{kafka.bootstrap}"
+    if json:
+        print_json(
+            {
+                "bootstrap": kafka.bootstrap,
+                "system": system,
+                "dir": None if folder is None else str(folder.absolute()),
+                "pid": next(iter(kafka.pids.values())),
+            }
+        )
+    else:
+        print(f"Kafka is at {kafka.bootstrap}; Ctrl-C stops it")
+        print("its data go when it stops (--dir DIR keeps them)" if folder is None else f"its data are in {folder}")
+        print("In another terminal:")
+        print(f"  headrace stream create words --partitions 4 --system {system}")
+        print(f"  headrace stream list --system {system}")
+        print(f'and in an application: hr.App("words", system="{system}")')
+    # whoever reads a pipe waits for these lines, and the command goes on
+    sys.stdout.flush()

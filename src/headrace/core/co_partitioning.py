@@ -1,0 +1,61 @@
+"""Owns whether what meets in an operator with state meets in one task: a key's records of all the streams it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.core.sub_topologies import SubTopology, is_stateful
+from headrace.errors import TopologyError
+from headrace.model.job_model import TaskModel
+from headrace.model.tasks import TaskName
+
+
+def check_co_partitioned(sub: SubTopology, counts: Mapping[str, int], tasks: Iterable[TaskModel]) -> None:
+    """`TopologyError` for an operator with state whose streams do not bring a key to one task.
+
+    A key is in the partition with the number hash(key) mod count of every stream that is keyed alike. So the counts must
+    be equal, and partitions of one number in one task. A broadcast stream goes to all tasks, and is left out.
+    """
+    owners: dict[str, dict[int, set[TaskName]]] = {}
+    for task in tasks:
+        for ssp in task.ssps:
+            owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name)
+    for operator, streams in _meetings(sub):
+        everywhere = {frozenset(names) for stream in streams for names in owners[stream].values()}
+        if len(everywhere) == 1:  # one task, or the same ones, for all of it
+            continue
+        first = streams[0]
+        for other in streams[1:]:
+            if counts[first] != counts[other]:
+                raise TopologyError(
+                    f"{operator!r} keeps state by key and takes records of the streams {first!r} ({_partitions(counts[first])})"
+                    f" and {other!r} ({_partitions(counts[other])}): a key's records would come to different tasks",
+                    "put a repartition() between them and that operator, or give both streams as many partitions",
+                )
+            apart = next((p for p in range(counts[first]) if owners[first][p] != owners[other][p]), None)
+            if apart is not None:
+                raise TopologyError(
+                    f"{operator!r} keeps state by key and takes records of the streams {first!r} and {other!r}, but their "
+                    f"partitions {apart} are in different tasks: {_names(owners[first][apart])} and "
+                    f"{_names(owners[other][apart])}",
+                    "leave ssp_grouper unset, or put a repartition() between them and that operator",
+                )
+
+
+def _meetings(sub: SubTopology) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """The operators with state that take records of several streams, and those streams, sorted."""
+    feeding: dict[str, set[str]] = {source.name: set() for source in sub.sources}
+    feeding |= {source.name: {source.stream} for source in sub.sources if not source.broadcast}
+    for node in sub.nodes:
+        if node.name not in feeding:
+            feeding[node.name] = set().union(*(feeding.get(parent, set()) for parent in node.parents))
+        if is_stateful(node) and len(feeding[node.name]) > 1:
+            yield node.name, tuple(sorted(feeding[node.name]))
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _names(tasks: Iterable[TaskName]) -> str:
+    return ", ".join(map(str, sorted(tasks)))

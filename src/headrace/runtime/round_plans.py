@@ -1,0 +1,258 @@
+"""Owns planning a round: which offsets, which containers, and the payload that tells each of them its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headrace.core.planning import OffsetRange, lags_of, ranges_of, spark_tasks_of
+from headrace.core.sub_topologies import SubTopology
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.ports import ContainerWork, InputSlice, JobStore, System
+from headrace.runtime.plan import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
+from headrace.runtime.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where workers find things, and how long a container may work. Folders are absolute."""
+
+    run_id: str
+    boot_id: str
+    local_store_dir: str
+    state_uri: str
+    staging: Path
+    max_round_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTerms:
+    """What is the same for all rounds of a sub-topology under one plan."""
+
+    epoch: int
+    model_version: int
+    max_records: int
+    slots: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """One attempt: what it reads, what each of its tasks builds on, and the work of its containers, packed into Spark
+    tasks."""
+
+    id: RoundId
+    ranges: tuple[OffsetRange, ...]
+    bases: Mapping[TaskName, RoundId]
+    works: tuple[tuple[ContainerWork, ...], ...]
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        return frozenset(work.lane for group in self.works for work in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known of the world when a round is planned: up to where streams can be read, and how far event time is.
+
+    `limit`: where to end, for SSPs that have one. `now_us` is what wall-clock timers go by.
+    """
+
+    ends: Mapping[SSP, int]
+    upstream_watermark: int | None
+    idle: frozenset[SSP]
+    now_us: int
+    limit: Mapping[SSP, int] | None = None
+
+
+class RoundPlans:
+    """Plans the rounds of one sub-topology, and numbers them."""
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        model: SubTopologyModel,
+        standing: Standing,
+        terms: RoundTerms,
+        system: System,
+        store: JobStore,
+        engine_reads: bool,
+    ) -> None:
+        self._engine_reads = engine_reads
+        self._sub, self._model, self._standing = sub, model, standing
+        self._terms, self._system, self._store = terms, system, store
+        self._containers = {container.lane: container for container in model.containers}
+        self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
+        self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
+        self._number = 0
+
+    def next(self, outlook: Outlook, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
+        """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
+
+        `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
+        """
+        ranges = self._ranges(outlook)
+        marks = self._standing.watermarks(outlook.ends, outlook.upstream_watermark, set(outlook.idle))
+        records = self._lanes(ranges, marks, outlook.now_us)
+        if not records:
+            return None
+        self._number += 1
+        round_id = RoundId(self._terms.epoch, self._sub.name, self._number)
+        common = self._common(round_id, outlook, self.staging_of(round_id))
+        payloads = {
+            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures)) for lane in records
+        }
+        works = tuple(
+            tuple(self._work(self._containers[lane], payloads[lane], records[lane], ranges) for lane in group)
+            for group in spark_tasks_of(list(records.items()), self._terms.slots)
+        )
+        bases = {
+            task.name: self._standing.checkpoints[task.name].round_id
+            for lane in records
+            for task in self._containers[lane].tasks
+        }
+        return PlannedRound(round_id, tuple(ranges.values()), bases, works)
+
+    def probe_work(
+        self, planned: PlannedRound, piece: OffsetRange, known_failures: list[tuple[SSP, int, str, str]]
+    ) -> ContainerWork:
+        """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
+
+        It has a folder of its own: the round is given up, and the flag in its folder says so to whoever still reads.
+        """
+        staging = self.staging_of(planned.id) / "probes"
+        staging.mkdir(parents=True, exist_ok=True)
+        owner = next(
+            container
+            for container in self._model.containers
+            if any(ssp.whole == piece.ssp for task in container.tasks for ssp in task.ssps)
+        )
+        if owner.lane not in planned.lanes:
+            owner = self._containers[min(planned.lanes)]
+        ranges = {piece.ssp: piece}
+        outlook = Outlook({}, None, frozenset(), 0)
+        common = self._common(planned.id, outlook, staging)
+        marks = dict.fromkeys((task.name for task in owner.tasks), None)
+        payload = encoded(self._filled(common, owner, ranges, marks, known_failures))
+        return self._work(owner, payload, piece.records, ranges)
+
+    def staging_of(self, round_id: RoundId) -> Path:
+        """The folder of an attempt: its stop flag, and what its Spark tasks leave for each other."""
+        name = f"{round_id.epoch}-{round_id.sub_topology or 'source'}-{round_id.number}"
+        return self._terms.place.staging / name
+
+    # --- what is read, and by whom ----------------------------------------------------------------------------------
+
+    def _ranges(self, outlook: Outlook) -> dict[SSP, OffsetRange]:
+        positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
+        lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
+        if limit is not None:
+            ends = {ssp: max(positions.get(ssp, 0), min(end, limit.get(ssp, end))) for ssp, end in ends.items()}
+        return {piece.ssp: piece for piece in ranges_of(positions, ends, self._terms.max_records)}
+
+    def _lanes(
+        self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
+    ) -> dict[int, int]:
+        """The lanes that have something to do, and how many records."""
+        renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
+        lanes = {}
+        for container in self._model.containers:
+            wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
+            due = any(_is_due(self._standing.checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
+            if wanted or due or container.lane in renewed:
+                lanes[container.lane] = wanted
+        return lanes
+
+    # --- payloads ---------------------------------------------------------------------------------------------------
+
+    def _common(self, round_id: RoundId, outlook: Outlook, staging: Path) -> ContainerPlan:
+        """What the plans of all containers of the round have in common."""
+        place = self._terms.place
+        return ContainerPlan(
+            round_id=str(round_id),
+            epoch=round_id.epoch,
+            lane=0,
+            ssps=[(ssp.system, ssp.stream, ssp.partition) for ssp in self._ssps],
+            tasks=[],
+            ranges=[],
+            now_us=outlook.now_us,
+            deadline_s=place.max_round_s,
+            run_id=place.run_id,
+            boot_id=place.boot_id,
+            local_store_dir=place.local_store_dir,
+            state_uri=place.state_uri,
+            stop_flag=str(staging / "stopped"),
+            system=self._system.name,
+            job_model_version=self._terms.model_version,
+            ends={
+                self._numbers[ssp]: end
+                for ssp, end in outlook.ends.items()
+                if ssp in self._numbers and self._standing.is_repartition(ssp)
+            },
+            upstream_watermark_us=outlook.upstream_watermark,
+        )
+
+    def _filled(
+        self,
+        common: ContainerPlan,
+        container: ContainerModel,
+        ranges: Mapping[SSP, OffsetRange],
+        marks: Mapping[TaskName, int | None],
+        known_failures: list[tuple[SSP, int, str, str]],
+    ) -> ContainerPlan:
+        mine = _ssps_of(container, ranges)
+        round_id = RoundId(common.epoch, self._sub.name, int(common.round_id.rpartition(":")[2]))
+        return msgspec.structs.replace(
+            common,
+            lane=container.lane,
+            tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
+            ranges=[self._input_range(ranges[ssp]) for ssp in mine],
+            terms=self._store.container_terms(round_id, container.lane),
+            known_failures=[
+                KnownFailure(self._numbers[ssp], offset, kind, message)
+                for ssp, offset, kind, message in known_failures
+                if ssp in mine
+            ],
+        )
+
+    def _input_range(self, piece: OffsetRange) -> InputRange:
+        terms = None if self._engine_reads else self._system.range_terms(piece)
+        return InputRange(self._numbers[piece.ssp], piece.start, piece.end, terms)
+
+    def _task_plan(self, task: TaskModel, watermark_us: int | None) -> TaskPlan:
+        base = self._standing.checkpoints[task.name]
+        return TaskPlan(
+            str(task.name),
+            {self._numbers[ssp.whole]: base.positions[ssp] for ssp in task.ssps},
+            None if base.head is None else msgspec.to_builtins(base.head),
+            watermark_us,
+            base.event_timer_us,
+            base.wall_timer_us,
+            str(base.round_id),
+            {self._numbers[ssp.whole]: time_us for ssp, time_us in base.watermarks.items() if ssp.whole in self._numbers},
+        )
+
+    def _work(
+        self, container: ContainerModel, payload: bytes, records: int, ranges: Mapping[SSP, OffsetRange]
+    ) -> ContainerWork:
+        inputs = tuple(
+            InputSlice(self._numbers[ssp], ssp.stream, ssp.partition, ranges[ssp].start, ranges[ssp].end)
+            for ssp in _ssps_of(container, ranges)
+        )
+        return ContainerWork(container.lane, payload, container.location_id, records, inputs)
+
+
+def _ssps_of(container: ContainerModel, ranges: Mapping[SSP, OffsetRange]) -> list[SSP]:
+    """Of the partitions that a round reads, those of the container's tasks."""
+    return sorted({ssp.whole for task in container.tasks for ssp in task.ssps if ssp.whole in ranges})
+
+
+def _is_due(checkpoint: Checkpoint, watermark_us: int | None, now_us: int) -> bool:
+    event, wall = checkpoint.event_timer_us, checkpoint.wall_timer_us
+    return (event is not None and watermark_us is not None and event <= watermark_us) or (wall is not None and wall <= now_us)

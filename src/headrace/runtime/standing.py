@@ -1,0 +1,98 @@
+"""Owns where a sub-topology stands: its tasks' checkpoints as committed, and what follows from them for the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.core.planning import lags_of
+from headrace.core.purging import lowest_positions
+from headrace.core.sub_topologies import SubTopology
+from headrace.core.watermarks import joined_reports, task_watermark
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import SourceKind
+from headrace.ports import System
+
+
+class Standing:
+    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read."""
+
+    def __init__(
+        self, sub: SubTopology, model: SubTopologyModel, checkpoints: Mapping[TaskName, Checkpoint], system: System
+    ) -> None:
+        self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
+        self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
+        self._reads = sub.reads
+        self._kinds = {source.stream: source.kind for source in sub.sources}
+        self._system = system
+        self._idle_since: dict[SSP, float] = {}
+
+    def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
+        """Stand where these, which are committed, say; by how many offsets the sub-topology came forward.
+
+        By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
+        """
+        before = self.positions()
+        self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
+        return sum(position - before[ssp] for ssp, position in self.positions().items())
+
+    def positions(self) -> dict[SSP, int]:
+        """Per whole partition the lowest position among the tasks that read it."""
+        return lowest_positions(self.checkpoints.values())
+
+    def ends(self) -> dict[SSP, int]:
+        """Per partition up to where it can be read now."""
+        return {
+            SSP(self._system.name, stream, partition): end
+            for stream in self._reads
+            for partition, end in self._system.end_offsets(stream).items()
+        }
+
+    def high_watermarks(self) -> dict[SSP, int]:
+        """Per partition the end of all that was written so far, readable or not yet."""
+        return {
+            SSP(self._system.name, stream, partition): end
+            for stream in self._reads
+            for partition, end in self._system.high_watermarks(stream).items()
+        }
+
+    def held_back_by(self) -> str:
+        """For messages: what keeps records from being readable, empty for nothing."""
+        found = [
+            f"{stream} partition {partition}: {reason}"
+            for stream in self._reads
+            for partition, reason in sorted(self._system.held_back_by(stream).items())
+        ]
+        return "; ".join(found)
+
+    def lag(self, ends: Mapping[SSP, int]) -> int:
+        """Offsets that can be read and were not; `OffsetOutOfRangeError` for a position behind the end."""
+        return sum(lags_of(self.positions(), ends).values())
+
+    # --- event time -------------------------------------------------------------------------------------------------
+
+    def is_repartition(self, ssp: SSP) -> bool:
+        return self._kinds[ssp.stream] is SourceKind.REPARTITION
+
+    def note_idle(self, ends: Mapping[SSP, int], now_s: float) -> None:
+        """Remember since when each SSP has been at its end."""
+        for ssp, position in self.positions().items():
+            if position >= ends.get(ssp, 0):
+                self._idle_since.setdefault(ssp, now_s)
+            else:
+                self._idle_since.pop(ssp, None)
+
+    def idle(self, now_s: float, timeout_s: float) -> set[SSP]:
+        return {ssp for ssp, since in self._idle_since.items() if now_s - since >= timeout_s}
+
+    def watermarks(
+        self, ends: Mapping[SSP, int], upstream: int | None, idle: set[SSP]
+    ) -> dict[TaskName, int | None]:
+        """The watermark of every task as it stands: what the next round judges by."""
+        known: dict[SSP, int | None] = dict(joined_reports(self.checkpoints.values()))
+        for ssp, position in self.positions().items():
+            if self.is_repartition(ssp) and position >= ends.get(ssp, 0):
+                known[ssp] = upstream if upstream is not None else known.get(ssp)
+        return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}

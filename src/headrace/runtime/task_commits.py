@@ -1,0 +1,61 @@
+"""Owns the checkpoint that a task's round comes to. The container makes it, for whoever commits: itself, or the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.model.checkpoint import Checkpoint, Head, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Source, SourceKind
+from headrace.runtime.plan import ContainerPlan, Program, TaskPlan
+
+
+def round_id_of(text: str) -> RoundId:
+    """The round id whose `str` is `text`.
+
+    >>> round_id_of("3:source:7"), round_id_of("3:by-carrier:7")
+    (RoundId(epoch=3, sub_topology=None, number=7), RoundId(epoch=3, sub_topology='by-carrier', number=7))
+    """
+    epoch, rest = text.split(":", 1)
+    name, number = rest.rsplit(":", 1)
+    return RoundId(int(epoch), None if name == "source" else name, int(number))
+
+
+def checkpoint_of(
+    plan: ContainerPlan,
+    program: Program,
+    task: TaskPlan,
+    positions: Mapping[int, int],
+    head: Any,
+    reports: Mapping[int, int],
+    timers: Mapping[str, int | None],
+) -> Checkpoint:
+    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head` (in wire form).
+
+    `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
+    stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended.
+    """
+    names = [SSP(*parts) for parts in plan.ssps]
+    kinds = {node.stream: node.kind for node in program.nodes if isinstance(node, Source)}
+    marks = dict(task.watermarks)
+    for number, position in positions.items():
+        if kinds[names[number].stream] is SourceKind.REPARTITION:
+            seen = plan.upstream_watermark_us if position >= plan.ends.get(number, 0) else None
+        else:
+            seen = reports.get(number)
+        if seen is not None:
+            marks[number] = max(seen, marks.get(number, seen))
+    return Checkpoint(
+        TaskName.parse(task.name),
+        round_id_of(plan.round_id),
+        plan.job_model_version,
+        {names[number]: position for number, position in positions.items()},
+        None if head is None else msgspec.convert(head, Head),
+        {names[number]: time_us for number, time_us in marks.items()},
+        timers["event"],
+        timers["wall"],
+    )

@@ -1,0 +1,128 @@
+"""Owns the worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
+
+Rows come prepared from Spark's reader; where the engine does not read (tests in one process), the worker reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.fetching import fetched, fetched_at
+from headrace.adapters.kafka.jobs import task_positions
+from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
+from headrace.adapters.kafka.messages import messages_of
+from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.errors import RoundFailedError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.operators.base import Reject
+from headrace.runtime.plan import ContainerPlan, Program, TaskPlan
+from headrace.runtime.steps import reached
+from headrace.runtime.task_commits import round_id_of
+from headrace.wire import decode_checkpoint, encode_checkpoint
+from headrace.wiring.worker_state import WorkerState
+
+
+class KafkaWorkerPorts(WorkerState):
+    """`runtime.worker_ports.WorkerPorts` on Kafka, where the container commits its own round."""
+
+    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
+        super().__init__(plan, program, rejects)
+        terms = plan.terms
+        self._client: dict[str, Any] = terms["client"]
+        self._shared = {(stream, partition) for stream, partition in terms["shared"]}
+        title = round_id_of(plan.round_id).sub_topology or "source"
+        self._transaction = LaneTransaction(
+            Lane(
+                program.application,
+                title,
+                plan.lane,
+                plan.epoch,
+                plan.round_id,
+                self._client,
+                terms["timeout_ms"],
+                terms["producer_of"],
+            ),
+            reached,
+        )
+
+    def begin(self) -> list[Checkpoint] | None:
+        """Take the lane, look whether the round may be worked, and open the transaction (steps 1 to 3)."""
+        verdict = self._transaction.check(self._base())
+        if verdict is Verdict.DONE:
+            return self._committed_before()
+        self._transaction.begin()
+        return None
+
+    def _base(self) -> list[Position]:
+        names = [SSP(*parts) for parts in self._plan.ssps]
+        return [
+            position
+            for task in self._plan.tasks
+            for position in task_positions(
+                self._program.application,
+                Checkpoint(
+                    TaskName.parse(task.name),
+                    round_id_of(task.round_id),
+                    self._plan.job_model_version,
+                    {names[number]: offset for number, offset in task.positions.items()},
+                ),
+                self._shared,
+            )
+        ]
+
+    def _committed_before(self) -> list[Checkpoint]:
+        """What an attempt of this very round has committed: the checkpoints are in their topic."""
+        topic = CompactedTopic(self._client, checkpoint_topic(self._program.application))
+        try:
+            stands = topic.refresh()
+        finally:
+            topic.close()
+        found = [decode_checkpoint(stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
+            raise RoundFailedError(
+                f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",
+                "it is planned again from what is committed",
+            )
+        return found
+
+    def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        piece = self._plan.ranges[number]
+        _, stream, partition = self._plan.ssps[piece.ssp]
+        return fetched(self._client, stream, partition, piece.start, piece.end)
+
+    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
+        _, stream, partition = self._plan.ssps[ssp]
+        return fetched_at(self._client, stream, partition, offsets)
+
+    def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> None:
+        for stream, partition, table in parts:
+            self._transaction.produce(stream, partition, messages_of(table))
+
+    def commit(self, checkpoints: list[Checkpoint]) -> Any:
+        """Which process has the lane's producer now."""
+        application = self._program.application
+        positions = [p for checkpoint in checkpoints for p in task_positions(application, checkpoint, self._shared)]
+        records = [(str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints]
+        self._transaction.commit(positions, records, checkpoint_topic(application))
+        return process_token()
+
+    def abandon(self) -> None:
+        self._transaction.give_up()
+
+    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
+        """Apply what was just committed; where that fails the next opening does it, from the same files."""
+        heads = {task.name: task.head for task in tasks}
+        for checkpoint in checkpoints:
+            task = str(checkpoint.task)
+            if checkpoint.head is not None and self._is_new(checkpoint, heads[task]):
+                self.apply(task, checkpoint.head)
+
+    @staticmethod
+    def _is_new(checkpoint: Checkpoint, before: Any) -> bool:
+        return before is None or before["version"] != checkpoint.head.version if checkpoint.head is not None else False

@@ -1,0 +1,136 @@
+"""`headrace doctor` and `headrace submit-args`: what is said, and when the exit code is 1."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.adapters.artifacts import cache, pins
+from headrace.adapters.spark.needed import NEEDED
+from headrace.cli import doctor
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def looked(fresh: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = fresh("doctor", "--json", *arguments)
+    return done.exit_code, json.loads(done.stdout)
+
+
+def finding(found: dict[str, Any], what: str) -> dict[str, Any]:
+    return next(one for one in found["findings"] if one["what"] == what)
+
+
+def test_a_machine_that_can_run_headrace_is_well(fresh: Any, tmp_path: Path) -> None:
+    code, found = looked(fresh, "--set", f"artifact_dir={tmp_path / 'none'}")
+    assert code == 0 and found["ok"] is True
+    assert finding(found, "Java")["state"] == "ok" and finding(found, "pyspark")["found"].startswith("4.2")
+    # jars that were never needed are no fault, and looking fetches nothing
+    missing = finding(found, "Kafka connector jars")
+    assert missing["state"] == "note" and missing["found"] == f"0 of 4 in {tmp_path / 'none'}"
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_differs_in_a_session_of_ones_own_is_said_with_its_cost(fresh: Any) -> None:
+    done = fresh("doctor")
+    assert done.exit_code == 0
+    assert "40 ms for a delayed acknowledgement" in done.stdout and "submit-args" in done.stdout
+
+
+def test_a_jar_of_other_bytes_is_wrong(fresh: Any, tmp_path: Path) -> None:
+    pin = pins.connector().pins[0]
+    (tmp_path / pin.file_name).write_bytes(b"tampered")
+    code, found = looked(fresh, "--set", f"artifact_dir={tmp_path}")
+    assert code == 1 and found["ok"] is False
+    wrong = finding(found, "Kafka connector jars")
+    assert wrong["state"] == "wrong" and pin.file_name in wrong["found"] and pin.sha256 in wrong["found"]
+
+
+def test_a_missing_java_is_wrong(fresh: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    code, found = looked(fresh)
+    assert code == 1 and finding(found, "Java")["state"] == "wrong" and "install Java" in finding(found, "Java")["advice"]
+
+
+def test_a_missing_or_unfit_package_is_wrong(fresh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "18.0.0", "lmdb": "3.0.0"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise doctor.importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    code, found = looked(fresh)
+    assert code == 1
+    states = {one["what"]: one["state"] for one in found["findings"]}
+    assert (states["pyspark"], states["pandas"], states["confluent-kafka"]) == ("wrong", "ok", "wrong")
+
+
+def test_a_connector_of_ones_own_is_said(fresh: Any) -> None:
+    _, found = looked(fresh, "--set", "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0")
+    assert finding(found, "Kafka connector")["found"] == "your own, by spark.jars.packages"
+
+
+def test_speculation_is_wrong_and_another_override_is_a_note(fresh: Any) -> None:
+    code, found = looked(fresh, "--set", "spark.locality.wait=5s")
+    assert code == 0
+    row = next(one for one in found["settings"] if one["name"] == "spark.locality.wait")
+    assert (row["own_session"], row["state"]) == ("5s", "note")
+    assert looked(fresh, "--set", "spark.speculation=true")[0] == 1
+
+
+def test_the_defaults_of_an_installed_spark_are_read(fresh: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("# ours\nspark.scheduler.mode   FAIR\nspark.locality.wait=500ms\n\nalone\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    rows = {one["name"]: one for one in looked(fresh)[1]["settings"]}
+    assert rows["spark.scheduler.mode"]["state"] == rows["spark.locality.wait"]["state"] == "ok"
+    assert rows["spark.shuffle.reduceLocality.enabled"]["other_session"] == "true"
+
+
+def test_submit_args_has_every_setting_that_is_needed(fresh: Any) -> None:
+    words = fresh("submit-args").stdout.split()
+    assert words[::2] == ["--conf"] * len(NEEDED)
+    assert set(words[1::2]) == {f"{one.name}={one.value}" for one in NEEDED}
+
+
+def test_submit_args_for_kafka_names_the_jars_and_what_the_user_sets_wins(fresh: Any) -> None:
+    done = fresh("submit-args", "--kafka", "--json", "--set", "spark.locality.wait=5s")
+    arguments = json.loads(done.stdout)
+    assert arguments["spark.locality.wait"] == "5s"
+    jars = [Path(jar) for jar in arguments["spark.jars"].split(",")]
+    assert [jar.name for jar in jars] == [pin.file_name for pin in pins.connector().pins] and all(map(Path.is_file, jars))
+
+
+def test_a_filled_cache_may_be_copied_to_a_machine_that_is_offline(
+    fresh: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = cache.jars_of(pins.connector(), cache.folder_of(None, {}), lambda line: None)
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    for jar in jars:
+        shutil.copy(jar, copied)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))  # so that nothing could be fetched
+    done = fresh("submit-args", "--kafka", "--json", "--set", f"artifact_dir={copied}")
+    assert done.exit_code == 0 and str(copied) in json.loads(done.stdout)["spark.jars"]
+
+
+def test_looking_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom headrace.cli import main\ntry: main(['doctor', '--json'])\nexcept SystemExit: pass\n"
+        "print(*[name for name in ('pyspark', 'pyarrow', 'numpy', 'confluent_kafka') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(done.stdout)["findings"] and done.stderr.split() == []

@@ -1,0 +1,178 @@
+"""Mistakes that are refused while the topology is written, naming the operator and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.errors import TopologyError
+
+VALUE = hr.Json("n int, s string, inner struct<a: int>, many array<int>")
+
+
+def stream(value: Any = VALUE) -> hr.KStream:
+    return hr.App("mistakes").stream("in", key=hr.String(), value=value)
+
+
+class Process(hr.Processor[str, Any, str, Any]):
+    def process(self, key: Any, value: Any) -> None: ...
+
+
+class Timer(hr.Processor[str, Any, str, Any]):
+    def process(self, record: Any) -> None: ...
+
+    def on_timer(self) -> None: ...
+
+
+@hr.batch
+def two_batches(left: Any, right: Any) -> Any: ...
+
+
+async def later(record: Any) -> Any: ...
+
+
+ARGUMENTS: dict[str, tuple[Callable[[hr.KStream], Any], str]] = {
+    "filter": (lambda s: s.filter(lambda: True), r"filter\(.*test_mistakes.py:\d+\)\): .*called with \(record\)"),
+    "map_values": (lambda s: s.map_values(lambda k, v: v), r"map_values.*missing a required argument: 'v'"),
+    "async": (lambda s: s.map_values(later), r"map_values\(later .* is an async function"),
+    "batch": (lambda s: s.map_values(two_batches), r"map_values\(two_batches .*\(batch\)"),
+    "select_key": (lambda s: s.select_key(lambda k, v: v), "select_key"),
+    "map": (lambda s: s.map(lambda k, v: (k, v)), r"map\("),
+    "flat_map": (lambda s: s.flat_map(lambda k, v: []), r"flat_map\("),
+    "flat_map_values": (lambda s: s.flat_map_values(lambda k, v: []), r"flat_map_values\("),
+    "peek": (lambda s: s.peek(lambda: None), r"peek\("),
+    "split": (lambda s: s.split(lambda k, v: True), r"split\("),
+    "transform": (lambda s: s.transform(lambda df, spark: df), r"transform\(.*\(df\)"),
+    "reduce": (lambda s: s.group_by_key().reduce(lambda r: r), r"(?s)reduce\(.*\(old, new\).*lambda old, new"),
+    "aggregate": (
+        lambda s: s.group_by_key().aggregate(initial=0, function=lambda r: 1, value=hr.Long()),
+        r"aggregate\(.*\(state, record\)",
+    ),
+    "initial": (
+        lambda s: s.group_by_key().aggregate(initial=lambda key: 0, function=lambda a, r: 1, value=hr.Long()),
+        r"aggregate\(initial=.*\(\)",
+    ),
+    "to": (lambda s: s.to(lambda k, v: "a"), r"to\("),
+    "headers": (lambda s: s.to("out", headers=lambda k, v: []), r"to\("),
+    "table": (lambda s: s.group_by_key().count().filter(lambda k, v: True), r"filter\("),
+    "process": (lambda s: s.process(Process, value=hr.Json()), r"process\(Process\): process: .*\(self, record\)"),
+    "on_timer": (lambda s: s.process(Timer, value=hr.Json()), r"process\(Timer\): on_timer: .*\(self, timer\)"),
+}
+
+
+@pytest.mark.parametrize("operator", sorted(ARGUMENTS))
+def test_a_function_with_other_arguments_is_refused(operator: str) -> None:
+    build, message = ARGUMENTS[operator]
+    with pytest.raises(TopologyError, match=message):
+        build(stream())
+
+
+def test_a_timestamp_function_has_one_argument() -> None:
+    with pytest.raises(TopologyError, match=r"timestamp\(.*\(record\)"):
+        hr.App("mistakes").stream("in", timestamp=lambda: 0)
+
+
+@pytest.mark.parametrize("function", [str, int, max, lambda *a: a, lambda r, extra=1: r], ids=repr)
+def test_functions_that_can_be_called_so_are_taken(function: Any) -> None:
+    stream().map_values(function, value=hr.Json()).to("out")
+
+
+# --- aggregates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "min", "max", "first", "last", "count_distinct"])
+@pytest.mark.parametrize(("field", "found"), [("value", "struct<"), ("value.inner", "struct<a"), ("value.many", "array<")])
+def test_what_is_no_plain_value_is_not_aggregated(kind: str, field: str, found: str) -> None:
+    with pytest.raises(TopologyError, match=rf"aggregate\(x=hr.{kind}\('{field}'\)\).*found {found}") as caught:
+        stream().group_by_key().aggregate(x=getattr(hr, kind)(field))
+    assert caught.value.hint
+
+
+def test_the_last_of_whole_values_is_a_reduce() -> None:
+    with pytest.raises(TopologyError, match=r"(?s)hint: reduce\(lambda old, new: new\)"):
+        stream().group_by_key().aggregate(x=hr.last("value"))
+
+
+def test_a_struct_can_be_counted_and_its_fields_aggregated() -> None:
+    stream().group_by_key().aggregate(n=hr.count("value"), a=hr.max("value.inner.a"), k=hr.last("key"))
+
+
+def test_a_key_of_text_has_no_sum() -> None:
+    with pytest.raises(TopologyError, match=r"hr.sum\('key'\).*numbers, found string"):
+        stream().group_by_key().aggregate(x=hr.sum("key"))
+
+
+# --- streams and stores ---------------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_feeds_itself_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"to\('in'\): this stream feeds itself \(in -> in\)"):
+        stream().filter(lambda r: True).to("in")
+
+
+def test_a_stream_that_feeds_itself_through_others_is_refused() -> None:
+    app = hr.App("mistakes")
+    first = app.stream("a", key=hr.String(), value=hr.Json())
+    second = app.stream("b", key=hr.String(), value=hr.Json())
+    first.to("b")
+    with pytest.raises(TopologyError, match=r"to\('a'\).*\(a -> b -> a\)"):
+        second.to("a")
+
+
+def test_a_stream_that_feeds_itself_through_a_repartition_and_a_store_is_refused() -> None:
+    records = stream().select_key(lambda r: r.value["s"], key=hr.String())
+    counts = records.group_by_key().count(store="counts").to_stream()
+    with pytest.raises(TopologyError, match=r"\(in -> mistakes-counts-repartition -> in\)"):
+        counts.to("in")
+
+
+def test_streams_that_only_meet_do_not_feed_themselves() -> None:
+    app = hr.App("mistakes")
+    first = app.stream("a", key=hr.String(), value=hr.Json())
+    second = app.stream("b", key=hr.String(), value=hr.Json())
+    first.merge(second).to("c")
+    first.to("b")
+    app.stream("c", key=hr.String(), value=hr.Json()).to("d")
+    assert len(app.topology().nodes) == 7
+
+
+def test_a_store_belongs_to_one_operator() -> None:
+    class Keeps(hr.Processor[str, Any, str, Any]):
+        stores = [hr.KeyValueStore("kept", value=hr.Json())]  # noqa: RUF012 - as users write it
+
+        def process(self, record: Any) -> None: ...
+
+    records = stream()
+    records.group_by_key().count(store="kept")
+    for build in (
+        lambda: records.process(Keeps, value=hr.Json()),
+        lambda: records.group_by_key().reduce(lambda a, b: b, store="kept", name="other"),
+        lambda: records.to_table(store="kept", name="another"),
+        lambda: records.app.table("users", store="kept"),
+    ):
+        with pytest.raises(TopologyError, match="kept"):
+            build()
+
+
+@pytest.mark.parametrize("first", ["to", "repartition"])
+def test_nothing_is_written_to_the_stream_of_a_repartition(first: str) -> None:
+    records = stream()
+    builds = [lambda: records.to("mistakes-by-n-repartition"), lambda: records.repartition(name="by-n")]
+    if first == "repartition":
+        builds.reverse()
+    builds[0]()
+    with pytest.raises(TopologyError, match="mistakes-by-n-repartition"):
+        builds[1]()
+
+
+# --- where it stands ------------------------------------------------------------------------------------------------
+
+
+def test_an_expression_knows_where_it_was_given() -> None:
+    records = stream()
+    records.filter("value.n > 1")
+    (node,) = [node for node in records.app.topology().nodes if node.name.endswith("filter")]
+    assert node.predicate.given_at.startswith("test_mistakes.py:")  # type: ignore[attr-defined]

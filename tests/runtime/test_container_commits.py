@@ -1,0 +1,220 @@
+"""The other way to commit a round: each container's worker by itself, as on Kafka, here on the embedded log.
+
+`OwnPorts` commits its container's share in a transaction of its own, after it has checked epoch and bases, and `OwnStore`
+only takes note; everything else is the runtime as it is. So what the ports promise is held apart from any broker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.system import LogSystem
+from headrace.errors import FencedError, RoundFailedError
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.tasks import TaskName
+from headrace.ports import ContainerCommit, ContainerWork, EngineFailure, Holder, RoundCommit
+from headrace.runtime import job as jobs
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.plan import TaskPlan, decoded_summary
+from headrace.runtime.reported_errors import error_of
+from headrace.runtime.task_commits import round_id_of
+from headrace.wire import decode_checkpoint
+from headrace.wiring import worker
+from headrace.wiring.log_worker import LogWorkerPorts
+
+LETTERS = "abcdefgh"
+
+
+class OwnStore(LogJobStore):
+    """The driver of a system whose workers commit."""
+
+    def commit_round(self, commit: RoundCommit) -> None:
+        self.check_epoch(commit.round_id.epoch)
+        stored = self.checkpoints()
+        assert all(stored[checkpoint.task] == checkpoint for checkpoint in commit.checkpoints), "not committed"
+        assert all(container.receipt == {"worker": os.getpid()} for container in commit.containers)
+
+
+class OwnPorts(LogWorkerPorts):
+    """A worker that commits."""
+
+    def begin(self) -> list[Checkpoint] | None:
+        with hr.open_system(f"log:{self._plan.terms}") as log:
+            store = log.job_store(self._program.application)
+            store.check_epoch(self._plan.epoch)
+            stored = store.checkpoints()
+        mine = [stored[TaskName.parse(task.name)] for task in self._plan.tasks]
+        if all(str(checkpoint.round_id) == self._plan.round_id for checkpoint in mine):
+            return mine
+        found = {str(checkpoint.task): str(checkpoint.round_id) for checkpoint in mine}
+        if found != {task.name: task.round_id for task in self._plan.tasks}:
+            raise RoundFailedError(f"round {self._plan.round_id}: its tasks are at {found}")
+        return None
+
+    def write_state(self, task: TaskPlan, state: Any) -> tuple[Any, list[str]]:
+        head, files = super().write_state(task, state)
+        self._files_written = [*getattr(self, "_files_written", []), *files]
+        return head, files
+
+    def commit(self, checkpoints: list[Checkpoint]) -> Any:
+        share = ContainerCommit(
+            self._plan.lane, tuple(checkpoints), super().commit(checkpoints), tuple(getattr(self, "_files_written", ()))
+        )
+        bases: dict[TaskName, RoundId | None] = {
+            TaskName.parse(task.name): round_id_of(task.round_id) for task in self._plan.tasks
+        }
+        with hr.open_system(f"log:{self._plan.terms}") as log:
+            store = log.job_store(self._program.application)
+            store.commit_round(RoundCommit(round_id_of(self._plan.round_id), (share,), bases))
+        return {"worker": os.getpid()}
+
+    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
+        for task, checkpoint in zip(tasks, checkpoints, strict=True):
+            if self._program.stateful:
+                self.apply(task.name, checkpoint.head)
+
+
+class FailingEngine(InlineEngine):
+    """Runs the containers of a round one after the other; `fails(round, container)` ends the round before one of them."""
+
+    def __init__(self, fails: Callable[[int, int], bool]) -> None:
+        super().__init__(worker.run_container)
+        self.slots = 3  # and so many containers per sub-topology
+        self.rounds = 0
+        self.failed = 0
+        self.ran: list[tuple[bytes, Any]] = []
+        self._fails = fails
+
+    def run(
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
+    ) -> list[bytes]:
+        self.rounds += 1
+        number, answers = self.rounds, []
+        for position, work in enumerate(work for group in works for work in group):
+            if self._fails(number, position):
+                self.failed += 1
+                raise EngineFailure("a container was lost")
+            self.ran.append((work.payload, program))
+            answers += super().run(sub_topology, round_id, [[work]], program)
+        return answers
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def own_store(self: LogSystem, application: str, reached: Any) -> OwnStore:
+        return OwnStore(self._catalog, application, reached)
+
+    monkeypatch.setattr(jobs, "FAILURES_MAX", 50)
+    original = LogSystem.job_store
+    monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *reached: own_store(s, a, *reached) if reached else original(s, a))
+    monkeypatch.setitem(worker.PORTS, "log", OwnPorts)
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        log.create_stream("in", 3)
+    return tmp_path
+
+
+def application(place: Path) -> hr.App:
+    app = hr.App(
+        "own",
+        system=f"log:{place / 'log'}",
+        local_store_dir=str(place / "stores"),
+        state_uri=str(place / "state"),
+        max_records_per_round=20,
+    )
+    stream = app.stream("in", key=hr.String(), value=hr.String())
+    stream.to("copy")
+    keyed = stream.select_key(lambda r: r.value[0], key=hr.String()).repartition(name="by-letter")
+    keyed.group_by_key().count(store="counts").to_stream().to("counts-out")
+    return app
+
+
+def produce(place: Path, count: int) -> list[str]:
+    values = [f"{LETTERS[number % len(LETTERS)]}{number}" for number in range(count)]
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        log.produce("in", [(value, value) for value in values], key=hr.String(), value=hr.String())
+    return values
+
+
+def judge(place: Path, values: list[str]) -> None:
+    """Every record came out once, in order; each letter was counted one by one."""
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        for partition in range(3):
+            read = [record.value for record in log.consume("in", partitions=[partition])]
+            assert read and [record.value for record in log.consume("copy", partitions=[partition])] == read
+        counts: dict[str, list[int]] = {}
+        for record in log.consume("counts-out", key=hr.String(), value=hr.Long()):
+            counts.setdefault(record.key, []).append(record.value)
+    for letter in LETTERS:
+        assert counts[letter] == sorted(set(counts[letter]))
+        assert counts[letter][-1] == sum(value[0] == letter for value in values)
+
+
+def run(place: Path, engine: FailingEngine) -> None:
+    job = wiring.start(application(place), "caught-up", engine=engine)
+    try:
+        job.wait(120)
+    finally:
+        job.stop()
+
+
+def test_rounds_whose_containers_commit_by_themselves(place: Path) -> None:
+    values = produce(place, 100)
+    engine = FailingEngine(lambda number, position: False)
+    run(place, engine)
+    judge(place, values)
+    assert engine.rounds < len(engine.ran), "no round had several containers"
+
+
+def test_where_some_containers_committed_and_others_not_each_task_goes_on_from_its_own(place: Path) -> None:
+    values = produce(place, 100)
+    engine = FailingEngine(lambda number, position: position > 0 and number % 2 == 1)
+    run(place, engine)
+    judge(place, values)
+    assert engine.failed > 3
+
+
+def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path) -> None:
+    values = produce(place, 60)
+    again: list[tuple[list[bytes], list[bytes]]] = []
+
+    class Twice(FailingEngine):
+        def run(self, *arguments: Any) -> list[bytes]:
+            first, second = super().run(*arguments), super().run(*arguments)
+            for answers in zip(first, second, strict=True):
+                one, other = (decoded_summary(answer) for answer in answers)
+                assert other.error is None
+                again.append(([bytes(c) for c in one.checkpoints], [bytes(c) for c in other.checkpoints]))
+            return first
+
+    run(place, Twice(lambda number, position: False))
+    judge(place, values)
+    assert again and all(decode(first) == decode(second) for first, second in again)
+
+
+def decode(checkpoints: list[bytes]) -> list[Checkpoint]:
+    return [decode_checkpoint(data) for data in checkpoints]
+
+
+def test_an_attempt_that_wakes_after_others_have_committed_changes_nothing(place: Path) -> None:
+    values = produce(place, 60)
+    engine = FailingEngine(lambda number, position: False)
+    run(place, engine)
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        before = log.job_store("own").checkpoints()
+    first = engine.ran[0]
+    # Its base is no more the current one, and its epoch is still in force.
+    assert isinstance(error_of(decoded_summary(worker.run_container(*first)).error or ""), RoundFailedError)
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        log.job_store("own").acquire(Holder("other", "host", 1, "1@1", "boot", 0), 1)
+        error = error_of(decoded_summary(worker.run_container(*first)).error or "")
+        assert isinstance(error, FencedError)
+        assert log.job_store("own").checkpoints() == before
+    judge(place, values)
