@@ -140,7 +140,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "KStream": _members_of(hr.KStream),
     "KGrouped": _members_of(hr.KGrouped),
     "KTable": _members_of(hr.KTable),
-    "serdes": _names("Bytes", "String", "Long", "Int", "Double", "Json", "Windowed"),
+    "serdes": _names(
+        "Bytes", "String", "Long", "Int", "Double", "Json", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed"
+    ),
     "windows": _names("Tumbling", "Hopping", "WindowedKey"),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
     "declarations": _names("App", "Repartitioned", "KeyValueStore", "WindowStore", "batch"),

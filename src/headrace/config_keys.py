@@ -86,8 +86,8 @@ class Config(Mapping[str, Any]):
     )
     on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
         "fail",
-        "What to do where a position lies outside what its stream still holds: stop with an error, or go on from the "
-        "first or after the last record.",
+        "What to do where records of an input are gone before they were read: stop with an error that names them, or go "
+        "on at the first record that is still there, or at the end; what was passed over is counted and noted.",
     )
     max_lag: int | None = _key(
         None,

@@ -121,8 +121,12 @@ class Streams(Protocol):
 class System(Streams, Protocol):
     """A system as a job's driver sees it."""
 
-    def job_store(self, application: str, reached: Any = ...) -> JobStore:
-        """The application's store; `reached(protocol, step)` is told the numbered steps of protocol.md as they come."""
+    def job_store(self, application: str, reached: Any = ..., exactly_once: bool = ...) -> JobStore:
+        """The application's store; `reached(protocol, step)` is told the numbered steps of protocol.md as they come.
+
+        Without `exactly_once` outputs may be written before their round counts, where that is cheaper: a round that fails
+        may then show twice in them, never too few times.
+        """
 
     def metadata_store(self, application: str) -> MetadataStore: ...
 
@@ -170,7 +174,12 @@ class JobStore(Protocol):
     6. `heartbeat` every 2 s from a thread of its own; `release` at the end.
 
     Every write names the epoch and is refused with `FencedError`, changing nothing, if a newer one exists.
+
+    `round_ms_max`: a container that worked for longer might not be able to commit any more (protocol.md 3); None is no
+    bound.
     """
+
+    round_ms_max: int | None
 
     # --- who drives -------------------------------------------------------------------------------------------------
 

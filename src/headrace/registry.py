@@ -6,6 +6,7 @@ Ids are for ever, so answers are kept. Passwords are in no text that is made her
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -131,7 +132,7 @@ class _Connection:
 
     def __init__(self, registry: SchemaRegistry) -> None:
         with of_extra("registry", "a schema registry"):
-            from confluent_kafka import schema_registry
+            import confluent_kafka.schema_registry as schema_registry
         self._library = schema_registry
         self._registry = registry
         settings = {
@@ -214,7 +215,10 @@ class _Connection:
 
     def _without_secrets(self, text: str) -> str:
         secrets = [str(each) for key, each in self._registry.options.items() if "location" not in key and key != "proxy"]
-        for secret in [*secrets, *(self._registry.auth or ())[1:]]:
+        if self._registry.auth is not None:
+            pair = ":".join(self._registry.auth)
+            secrets += [self._registry.auth[1], base64.b64encode(pair.encode()).decode()]  # as its header has it
+        for secret in secrets:
             if len(secret) > 1:
                 text = text.replace(secret, "***")
         return text[:500]

@@ -20,10 +20,13 @@ WAIT_S_MAX = 90.0
 
 
 class Children:
-    """A process that forks the runs of a test; a context manager that leaves nothing running behind."""
+    """A process that forks the runs of a test; a context manager that leaves nothing running behind.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `script` is that process; it speaks as `child.py` does.
+    """
+
+    def __init__(self, folder: Path, script: Path = CHILD) -> None:
+        self.folder, self._script = folder, script
         self.errors = folder / "child-errors.txt"
         self._runs = 0
         self._alive: set[int] = set()
@@ -32,7 +35,7 @@ class Children:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_TEST_")}
         with self.errors.open("wb") as errors:
             self._server = subprocess.Popen(
-                [sys.executable, str(CHILD), "serve"],
+                [sys.executable, str(self._script), "serve"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -49,11 +52,14 @@ class Children:
 
     def run_of(self, log: Path, name: str = "job", **options: Any) -> Run:
         """A run of its own report and steps log."""
-        self._runs += 1
-        names = {part: str(self.folder / f"{part}-{self._runs}") for part in ("report", "steps_log")}
-        return Run(name, str(log), options.pop("stores", str(self.folder / f"stores-{name}")), **names, **options)
+        return Run(name, str(log), options.pop("stores", str(self.folder / f"stores-{name}")), **self.files(), **options)
 
-    def start(self, run: Run) -> int:
+    def files(self) -> dict[str, str]:
+        """A report and a steps log of its own for a run."""
+        self._runs += 1
+        return {part: str(self.folder / f"{part}-{self._runs}") for part in ("report", "steps_log")}
+
+    def start(self, run: Any) -> int:
         pid: int = self._asked({"start": asdict(run)})["pid"]
         self._alive.add(pid)
         return pid
@@ -64,7 +70,7 @@ class Children:
         self._alive.discard(pid)
         return code
 
-    def finish(self, run: Run) -> int:
+    def finish(self, run: Any) -> int:
         return self.wait(self.start(run))
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -77,13 +83,13 @@ class Children:
         return answer
 
 
-def sprung(run: Run) -> list[str]:
+def sprung(run: Any) -> list[str]:
     """The traps that acted, such as `kill log 5`."""
     path = Path(run.steps_log)
     return [line.rpartition(" ")[0] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def report_of(run: Run) -> dict[str, Any]:
+def report_of(run: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(Path(run.report).read_text())
     return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,8 +16,13 @@ import pyarrow as pa
 
 def read_state(log_dir: Path, state_dir: Path, application: str, store: str) -> dict[tuple[bytes, bytes], bytes]:
     """(key, sub-key) to value over all tasks; a key that two tasks hold is an `AssertionError`."""
+    return state_of(checkpoints_of(log_dir, application), state_dir, store)
+
+
+def state_of(checkpoints: Mapping[str, dict], state_dir: Path, store: str) -> dict[tuple[bytes, bytes], bytes]:
+    """What `read_state` gives, of these checkpoints."""
     found: dict[tuple[bytes, bytes], bytes] = {}
-    for task, checkpoint in checkpoints_of(log_dir, application).items():
+    for task, checkpoint in checkpoints.items():
         entries: dict[bytes, bytes] = {}
         for file in (checkpoint["head"] or {"files": ()})["files"]:
             table = pa.ipc.open_file(state_dir / file["name"]).read_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +30,49 @@ WINDOW_US = 10_000_000
 
 def judge(log: Path, name: str, report: KillReport, *, calm: str | None = None) -> None:
     """Compare all that application `name` wrote with models, and with the undisturbed application `calm`."""
-    inputs = read_stream(log, "in")
-    mapped = read_stream(log, f"mapped-{name}")
+
+    def rows(part: str, of: str = name) -> list[Row]:
+        return read_stream(log, "in" if part == "in" else f"{part}-{of}")
+
+    def state(store: str) -> dict[tuple[bytes, bytes], bytes]:
+        return read_state(log, log.parent / ".headrace" / "state", name, store)
+
+    judge_job(rows, state, report, calm=None if calm is None else rows("mapped", calm))
+
+
+def judge_job(
+    rows: Callable[[str], list[Row]],
+    state: Callable[[str], dict[tuple[bytes, bytes], bytes]],
+    report: KillReport,
+    *,
+    calm: list[Row] | None = None,
+) -> None:
+    """Judge a job by what it read and wrote: `rows` of "in", "mapped", "counts", "windows", and its committed `state`.
+
+    `calm`: what "mapped" is of an undisturbed job.
+    """
+    inputs, mapped = rows("in"), rows("mapped")
     report.checked("mapped, by the model", same_records(mapped, [_doubled(row) for row in inputs], by="key"))
     report.checked("mapped, in order", order_kept_per_key(inputs, mapped, identity=_id))
     report.checked("mapped, in place", partitioned_by_murmur2(mapped, 3))
     if calm is not None:
-        undisturbed = read_stream(log, f"mapped-{calm}")
-        report.checked("mapped, as undisturbed", same_records(mapped, undisturbed, by="key"))
-        report.checked("mapped, per partition", _same_multisets(mapped, undisturbed))
+        report.checked("mapped, as undisturbed", same_records(mapped, calm, by="key"))
+        report.checked("mapped, per partition", _same_multisets(mapped, calm))
 
     counts = model_count([_by_group(row) for row in inputs if _value(row)["n"] % 5])
-    found = _updates(read_stream(log, f"counts-{name}"), lambda row: int.from_bytes(row["value"], "big", signed=True))
+    found = _updates(rows("counts"), lambda row: int.from_bytes(row["value"], "big", signed=True))
     report.checked("counts, updates", subsequence_ending_in_last(found, counts))
-    state = read_state(log, _state_of(log), name, "counts")
-    dump = {key: int.from_bytes(value, "little") for (key, _), value in state.items()}
+    dump = {key: int.from_bytes(value, "little") for (key, _), value in state("counts").items()}
     report.checked("counts, state", state_equals(last_of(counts), dump))
 
     windows = model_windowed(inputs, WINDOW_US, initial=(0, 0), fold=_totalled)
-    updates = _updates(read_stream(log, f"windows-{name}"), _totals, key=_window)
+    updates = _updates(rows("windows"), _totals, key=_window)
     report.checked("windows, updates", subsequence_ending_in_last(updates, windows))
-    state = read_state(log, _state_of(log), name, "windows")
     totals = {
         (key, int.from_bytes(sub, "big") - 2**63): tuple(msgspec.msgpack.decode(value))
-        for (key, sub), value in state.items()
+        for (key, sub), value in state("windows").items()
     }
     report.checked("windows, state", state_equals(last_of(windows), totals))
-
-
-def _state_of(log: Path) -> Path:
-    return log.parent / ".headrace" / "state"
 
 
 def _value(row: Row) -> Any:

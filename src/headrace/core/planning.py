@@ -48,8 +48,10 @@ def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int],
         if position < beginning:
             raise OffsetOutOfRangeError(
                 f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but it begins at "
-                f"{beginning}: {beginning - position} offsets that were not processed are gone",
-                "restore the stream, or set a startpoint for this partition to go on without them",
+                f"{beginning}: {beginning - position} offsets that were not processed are gone "
+                f"({position} to {beginning - 1})",
+                "nothing was consumed; to go on without them set on_lost_offsets=earliest (at the first record that is still "
+                "there) or latest (at the end), or restore the stream. Keep records longer: retention.ms of the topic",
             )
 
 

@@ -12,10 +12,10 @@ import msgspec
 
 from headrace.dsl.ddl import parse_type, to_arrow_type
 from headrace.dsl.json_serde import Json
+from headrace.dsl.scalars import Bytes, Double, Int, Long, String
 from headrace.dsl.schemas.avro import Avro
 from headrace.dsl.schemas.json_schema import JsonSchema
 from headrace.dsl.schemas.protobuf import Protobuf
-from headrace.dsl.scalars import Bytes, Double, Int, Long, String
 from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Serde

@@ -255,14 +255,16 @@ class _Container:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _rejects(self) -> list[Reject]:
-        return [reject for task_run in self.runs for reject in task_run.rejects.values()]
+        """In the order of their offsets: operators find them in orders of their own."""
+        found = [reject for task_run in self.runs for reject in task_run.rejects.values()]
+        return sorted(found, key=lambda reject: (reject.ssp, reject.offset))
 
     def failure(self) -> Failure | None:
         """The first record that failed, where there is no stream for such records: the round must not be committed."""
         rejects = self._rejects()
         if not rejects or self.program.dead_letter is not None:
             return None
-        return self._failure(min(rejects, key=lambda reject: (reject.ssp, reject.offset)))
+        return self._failure(rejects[0])
 
     def written(self, outputs: Outputs) -> tuple[list[Checkpoint], list[str]]:
         """Write state and outputs; the checkpoints of the tasks, and the state files that they need."""

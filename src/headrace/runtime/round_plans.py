@@ -8,8 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import OffsetRange, lags_of, ranges_of, spark_tasks_of
 from headrace.core.sub_topologies import SubTopology
+from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -17,6 +19,8 @@ from headrace.model.tasks import TaskName
 from headrace.ports import ContainerWork, InputSlice, JobStore, System
 from headrace.runtime.plan import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.runtime.standing import Standing
+
+BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +44,19 @@ class RoundTerms:
     max_records: int
     slots: int
     place: Place
+    on_lost: OnLostOffsets = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
     """One attempt: what it reads, what each of its tasks builds on, and the work of its containers, packed into Spark
-    tasks."""
+    tasks. `lost`: offsets that were gone before they were read, and that it passes over."""
 
     id: RoundId
     ranges: tuple[OffsetRange, ...]
     bases: Mapping[TaskName, RoundId]
     works: tuple[tuple[ContainerWork, ...], ...]
+    lost: tuple[OffsetRange, ...] = ()
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -91,13 +97,32 @@ class RoundPlans:
         self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._number = 0
+        self._beginnings_us: int | None = None  # when they were last asked for, by the outlook's clock
+
+    def look_again(self) -> None:
+        """A round has failed, perhaps because records are gone: the next plan asks for the streams' beginnings."""
+        self._beginnings_us = None
 
     def next(self, outlook: Outlook, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
         """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
 
         `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
         """
-        ranges = self._ranges(outlook)
+        is_known = self._knows_beginnings(outlook.now_us)
+        try:
+            return self._planned(outlook, () if is_known else self._lost(outlook), known_failures)
+        except OffsetOutOfRangeError:
+            if not is_known:
+                raise
+        return self._planned(outlook, self._lost(outlook), known_failures)
+
+    def _planned(
+        self,
+        outlook: Outlook,
+        lost: tuple[OffsetRange, ...],
+        known_failures: list[tuple[SSP, int, str, str]],
+    ) -> PlannedRound | None:
+        ranges = self._ranges(outlook, lost)
         marks = self._standing.watermarks(outlook.ends, outlook.upstream_watermark, set(outlook.idle))
         records = self._lanes(ranges, marks, outlook.now_us)
         if not records:
@@ -117,7 +142,7 @@ class RoundPlans:
             for lane in records
             for task in self._containers[lane].tasks
         }
-        return PlannedRound(round_id, tuple(ranges.values()), bases, works)
+        return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost)
 
     def probe_work(
         self, planned: PlannedRound, piece: OffsetRange, known_failures: list[tuple[SSP, int, str, str]]
@@ -149,12 +174,29 @@ class RoundPlans:
 
     # --- what is read, and by whom ----------------------------------------------------------------------------------
 
-    def _ranges(self, outlook: Outlook) -> dict[SSP, OffsetRange]:
+    def _knows_beginnings(self, now_us: int) -> bool:
+        return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
+
+    def _lost(self, outlook: Outlook) -> tuple[OffsetRange, ...]:
+        """What was gone before it was read, and is passed over; `OffsetOutOfRangeError` where that may not be."""
+        positions = self._standing.positions()
+        internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
+        lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
+        # while something is passed over it is asked again: what is known is of use only once that is committed
+        self._beginnings_us = None if lost else outlook.now_us
+        return lost
+
+    def _ranges(self, outlook: Outlook, lost: tuple[OffsetRange, ...]) -> dict[SSP, OffsetRange]:
         positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
+        passed = {piece.ssp: piece.end for piece in lost}
+        positions |= passed
         if limit is not None:
-            ends = {ssp: max(positions.get(ssp, 0), min(end, limit.get(ssp, end))) for ssp, end in ends.items()}
-        return {piece.ssp: piece for piece in ranges_of(positions, ends, self._terms.max_records)}
+            ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
+        ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
+        # Where nothing is left behind what is lost, an empty range still moves the position past it.
+        empty = {ssp: OffsetRange(ssp, end, end) for ssp, end in passed.items()}
+        return empty | {piece.ssp: piece for piece in ranges_of(positions, ends, self._terms.max_records)}
 
     def _lanes(
         self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
@@ -165,7 +207,8 @@ class RoundPlans:
         for container in self._model.containers:
             wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
             due = any(_is_due(self._standing.checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
-            if wanted or due or container.lane in renewed:
+            moved = any(ssp.whole in ranges for task in container.tasks for ssp in task.ssps)
+            if moved or due or container.lane in renewed:
                 lanes[container.lane] = wanted
         return lanes
 

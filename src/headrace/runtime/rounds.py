@@ -7,14 +7,16 @@ committed is the job store's, see `ports.JobStore`.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.core.lost_offsets import described
 from headrace.core.planning import OffsetRange
 from headrace.core.sub_topologies import SubTopology
-from headrace.errors import RoundFailedError
+from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import SubTopologyModel
 from headrace.model.streams import SSP
@@ -26,6 +28,8 @@ from headrace.runtime.round_plans import Outlook, PlannedRound, RoundPlans, Roun
 from headrace.runtime.standing import Standing
 from headrace.runtime.steps import reached
 from headrace.wire import decode_checkpoint
+
+LOG = logging.getLogger("headrace.job")
 
 
 @dataclass(slots=True)
@@ -52,6 +56,12 @@ class Progress:
             self.notes.extend(summary.notes)
         del self.notes[:-20]
         self.timings_ms = timings
+
+    def lose(self, offsets: int, note: str) -> None:
+        """Count what was gone before it was read."""
+        self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
+        self.notes.append(note)
+        LOG.warning("%s", note)
 
 
 class Rounds:
@@ -104,7 +114,7 @@ class Rounds:
             if summary.failure is not None:
                 raise record_error(summary.failure)
             if summary.error is not None:
-                raise error_of(summary.error)
+                raise _again_if_gone(error_of(summary.error), planned)
         lanes = {summary.lane for summary in summaries if not summary.stopped}
         if lanes != planned.lanes or len(summaries) != len(lanes):
             raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
@@ -124,15 +134,25 @@ class Rounds:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
+        for piece in planned.lost:
+            self.progress.lose(piece.records, described(piece, self._terms.on_lost))
 
     def read_again(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
+        self._plans.look_again()
         self._move_to(tuple(self._store.recover(self._terms.epoch, self.sub.name).values()))
 
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         self.progress.records += self.standing.move_to(checkpoints)
         positions = self.standing.positions()
         self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
+
+
+def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:
+    """`error`; what a worker found gone fails its round only: the next plan asks what is there, and decides."""
+    if not isinstance(error, OffsetOutOfRangeError):
+        return error
+    return RoundFailedError(f"round {planned.id}: {error.message}", error.hint)
 
 
 def _container_commit(summary: Summary) -> ContainerCommit:

@@ -50,6 +50,14 @@ class Standing:
             for partition, end in self._system.end_offsets(stream).items()
         }
 
+    def beginnings(self) -> dict[SSP, int]:
+        """Per partition the first offset that can be read now."""
+        return {
+            SSP(self._system.name, stream, partition): beginning
+            for stream in self._reads
+            for partition, beginning in self._system.beginning_offsets(stream).items()
+        }
+
     def high_watermarks(self) -> dict[SSP, int]:
         """Per partition the end of all that was written so far, readable or not yet."""
         return {

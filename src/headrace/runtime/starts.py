@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import check_positions
 from headrace.core.sub_topologies import SubTopology
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -50,11 +51,16 @@ def resolved_starts(
 
 
 def check_stored(
-    subs: tuple[SubTopology, ...], stored: Mapping[TaskName, Checkpoint], counts: Mapping[str, int], system: System
+    subs: tuple[SubTopology, ...],
+    stored: Mapping[TaskName, Checkpoint],
+    counts: Mapping[str, int],
+    system: System,
+    on_lost: OnLostOffsets,
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a stored position that its stream does not reach, or does not hold any more.
 
-    `counts`: of the streams that exist. Streams that are to be read from another place anyway are left out.
+    The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
+    that exist. Streams that are to be read from another place anyway are left out.
     """
     sources = {source.stream: source for sub in subs for source in sub.sources}
     positions = [
@@ -66,8 +72,10 @@ def check_stored(
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}
     ends = {SSP(system.name, s, p): offset for s in streams for p, offset in system.high_watermarks(s).items()}
+    internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
     for ssp, position in sorted(positions):  # of several tasks that read a partition, each
-        check_positions({ssp: position}, beginnings, ends)
+        check_positions({ssp: position}, {}, ends)
+        lost_offsets({ssp: position}, beginnings, ends, on_lost, internal)
 
 
 def _start_of(source: Source, ssp: SSP, system: System, known: dict[SSP, int]) -> int:

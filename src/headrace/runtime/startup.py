@@ -74,7 +74,8 @@ def planned(
     counts = _checked_counts(topology, subs, existing, previous)
     _check_repartition_streams(topology, existing)
     check_same_streams(previous, {name: existing[name].id if name in existing else None for name in counts})
-    check_stored(subs, stored, {name: count for name, count in counts.items() if name in existing}, system)
+    there = {name: count for name, count in counts.items() if name in existing}
+    check_stored(subs, stored, there, system, config.on_lost_offsets)
     models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.fetching import fetched, fetched_at
+from headrace.adapters.kafka.flushed import FlushedLane
 from headrace.adapters.kafka.jobs import task_positions
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
 from headrace.adapters.kafka.messages import messages_of
@@ -37,7 +38,7 @@ class KafkaWorkerPorts(WorkerState):
         self._client: dict[str, Any] = terms["client"]
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
         title = round_id_of(plan.round_id).sub_topology or "source"
-        self._transaction = LaneTransaction(
+        self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(
             Lane(
                 program.application,
                 title,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import holders
-from headrace.adapters.artifacts.connector import with_connector
+from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
 from headrace.core.resolution import has_open_types, resolved
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
@@ -98,7 +98,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
         run_id = uuid.uuid4().hex
-        store = system.job_store(app.name, reached)
+        store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
         epoch = store.acquire(holders.this_process(run_id, _now_us()), _now_us())
         closers.append(lambda: store.release(epoch))
         plan = planned(topology, sides, config, system, store, epoch, engine.slots, say)
@@ -121,7 +121,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             str(Path(config.local_store_dir).absolute()),
             state_uri,
             staging,
-            config.max_round_ms / 1000,
+            _max_round_ms(config, store, say) / 1000,
         )
         all_rounds = [_rounds_of(sub, plan, config, system, store, engine, place) for sub in plan.subs]
         left.append((place, plan))
@@ -152,6 +152,15 @@ def state_folder_of(system: Any, config: Config) -> Path:
     return folder / "state"
 
 
+def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int:
+    """How long a container may work: what is set, but no longer than leaves it time to commit."""
+    most = store.round_ms_max
+    if most is None or config.max_round_ms <= most:
+        return config.max_round_ms
+    say(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
+    return int(most)
+
+
 def _remove_staged_before(staging: Path, epoch: int) -> None:
     """Remove what rounds of drivers before us left. Of later ones nothing: we may have been stopped, and replaced."""
     for folder in staging.glob("*-*"):
@@ -169,7 +178,12 @@ def _rounds_of(
         plan.programs[sub.name],
         plan.checkpoints,
         RoundTerms(
-            plan.epoch, plan.model.version, config.max_records_per_round_of(sub.name), engine.slots, place
+            plan.epoch,
+            plan.model.version,
+            config.max_records_per_round_of(sub.name),
+            engine.slots,
+            place,
+            config.on_lost_offsets,
         ),
         system,
         store,
@@ -233,6 +247,8 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
         return held, False
     if app.spark_given is not None:
         made, ours = session.taken(app.spark_given), False
+        if is_kafka(config.system):
+            session.add_jars(made, connector_jars(session.settings_of(made), config.artifact_dir, LOG.info))
     else:
         folder = getattr(app, "folder", None)
         settings = {f"spark.{name}": value for name, value in config.spark.items()}

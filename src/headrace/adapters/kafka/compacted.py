@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.errors import StorageError
 
-READ_S = 60.0  # within this an open transaction must end, or its timeout ends it
+_BATCH = 1000
+READ_S = 120.0  # an open transaction ends at its timeout (60 s unless set otherwise), which brokers look for every 10 s
 
 
 class CompactedTopic:
@@ -52,9 +53,7 @@ class CompactedTopic:
             self._consumer = self._latest = None
 
     def _end(self, committed_only: bool) -> int:
-        if self._consumer is None:
-            self._consumer = self._made("read_committed")
-            self._consumer.assign([TopicPartition(self.topic, 0, self._next)])
+        self._consumer = self._consumer or self._made("read_committed")
         if committed_only:
             asked = self._consumer
         else:
@@ -70,15 +69,28 @@ class CompactedTopic:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 50,
+                "fetch.wait.max.ms": 5,  # it fetches while it is behind only: that it is at the end must be heard soon
             }
         )
 
     def _read_to(self, end: int) -> None:
-        assert self._consumer is not None
+        """Fetch until all that is committed before `end` was read; between two reads nothing is fetched."""
+        consumer = self._consumer
+        assert consumer is not None
+        if self._next >= end:
+            return
+        consumer.assign([TopicPartition(self.topic, 0, self._next)])
+        try:
+            self._fetch_to(consumer, end)
+        finally:
+            consumer.unassign()
+
+    def _fetch_to(self, consumer: Consumer, end: int) -> None:
         deadline_s = time.monotonic() + READ_S
         while self._next < end:
-            for message in self._consumer.consume(1000, timeout=0.2):
+            # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
+            first = consumer.consume(1, timeout=0.2)
+            for message in first + (consumer.consume(_BATCH, timeout=0) if first else []):
                 error = message.error()
                 if error is None:
                     self._take(message)

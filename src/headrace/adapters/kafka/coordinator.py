@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.lanes import consumer_of, new_producer, retried
+from headrace.adapters.kafka.lanes import consumer_of, new_producer, retried, take_id
 from headrace.adapters.kafka.names import coordinator_id
 from headrace.errors import FencedError, StorageError
 
@@ -23,8 +23,8 @@ _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, Kafk
 class Coordinator:
     """Transactions under the coordinator's id. Threads may share it.
 
-    `still_ours` is asked after a transaction whose outcome is not known, before the id is taken once more: it raises
-    `FencedError` where another driver has it by now.
+    `still_ours` is asked after a transaction whose outcome is not known, before and after the id is taken once more: it
+    raises `FencedError` where another driver has come in the meantime.
     """
 
     def __init__(self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Coordinator:
         """Fence whoever had the id before."""
         with self._lock:
             self._producer = new_producer(self._client, coordinator_id(self._application), TIMEOUT_MS)
-            self._guarded(self._producer.init_transactions, ANSWER_S)
+            self._guarded(take_id, self._producer, ANSWER_S)
 
     def transact(
         self,
@@ -52,8 +52,7 @@ class Coordinator:
             if self._fenced:
                 raise self._taken_over()
             if self._producer is None:
-                self._still_ours()
-                self.take()
+                self._take_again()
             producer = self._producer
             assert producer is not None
             failed: list[KafkaError] = []
@@ -69,6 +68,17 @@ class Coordinator:
             self._guarded(producer.commit_transaction, ANSWER_S)
             if failed:
                 self._producer = None
+
+    def _take_again(self) -> None:
+        """Asked before, so as not to fence a successor; and after, as one may have come in between: only from our init on
+        can nobody else write."""
+        self._still_ours()
+        self.take()
+        try:
+            self._still_ours()
+        except BaseException:
+            self._producer = None
+            raise
 
     def _guarded(self, function: Callable[..., Any], *arguments: Any) -> None:
         try:

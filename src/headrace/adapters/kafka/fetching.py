@@ -32,7 +32,7 @@ def fetched(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 20,
+            "fetch.wait.max.ms": 5,  # that it is at the end must be heard soon
         }
     )
     try:
@@ -40,7 +40,9 @@ def fetched(
         done, heard_s = start, time.monotonic()
         while done < end:
             rows = []
-            for message in consumer.consume(_BATCH, timeout=0.05):
+            # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
+            first = consumer.consume(1, timeout=0.2)
+            for message in first + (consumer.consume(_BATCH, timeout=0) if first else []):
                 error = message.error()
                 if error is None:
                     done = int(message.offset() or 0) + 1

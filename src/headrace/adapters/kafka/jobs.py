@@ -6,6 +6,7 @@ protocol.md 6 to 12. The plan is in `<application>-metadata`, written by the coo
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ from headrace.adapters.kafka.lanes import (
     encode_note,
     new_producer,
     retried,
+    take_id,
 )
 from headrace.adapters.kafka.names import (
     checkpoint_topic,
@@ -41,8 +43,10 @@ from headrace.model.tasks import TaskName
 from headrace.ports import Holder, RoundCommit, Terms
 from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
+LOG = logging.getLogger("headrace.kafka")
 Reached = Callable[[str, int], None]
 FENCE_S = 30.0
+ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
 JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
 
@@ -62,10 +66,18 @@ class KafkaJobStore:
     `timeout_ms` bounds a container's transaction.
     """
 
-    def __init__(self, system: Any, application: str, reached: Reached = no_steps, timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self,
+        system: Any,
+        application: str,
+        reached: Reached = no_steps,
+        timeout_ms: int = 60_000,
+        exactly_once: bool = True,
+    ) -> None:
         self.application = application
         self._system, self._client = system, system.client
-        self._reached, self._timeout_ms = reached, timeout_ms
+        self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
+        self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
         self._metadata = CompactedTopic(self._client, metadata_topic(application))
         self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application))
         self._coordinator = Coordinator(self._client, application, self._still_ours)
@@ -83,16 +95,25 @@ class KafkaJobStore:
 
     def acquire(self, holder: Holder, now_us: int) -> int:
         self._reached("start", 1)
+        self._system.check_transaction_timeout(self._timeout_ms)
         self._system.ensure_job_topics(self.application)
         stands = entries_of(self._metadata.refresh(wait=False), JOB)  # a dead coordinator's transaction may be open
         since_us = self._checked_free(stands, holder, now_us)
         self._reached("start", 2)
+        # Whoever came between that look and this has lost the coordinator's id to us, and ends: so we must go on.
         self._coordinator.take()
+        try:
+            return self._taken(holder, since_us, now_us)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _taken(self, holder: Holder, since_us: int, now_us: int) -> int:
+        """The new epoch, from the coordinator's init on: nobody else writes now."""
         stands = entries_of(self._metadata.refresh(), JOB)
-        since_us = self._checked_free(stands, holder, now_us)  # somebody may have been quicker, before our init
         found = committed_positions(self._client, self._coordinator_group, [self._epoch_place])
         self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
-        self._held = _Held(holder, since_us)
+        self._held = _Held(_beaten(holder, now_us), since_us)
         self._reached("start", 3)
         self._transact(
             [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))]
@@ -145,7 +166,7 @@ class KafkaJobStore:
 
     def _fence_one(self, id_: str) -> None:
         try:
-            retried(new_producer(self._client, id_, self._timeout_ms).init_transactions, FENCE_S)
+            retried(take_id, new_producer(self._client, id_, self._timeout_ms), FENCE_S)
         except KafkaException as error:
             raise StorageError(
                 f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
@@ -175,6 +196,16 @@ class KafkaJobStore:
             self._held = None
             self._coordinator.close()
 
+    def _give_back(self) -> None:
+        """After an `acquire` that failed: the next driver need not wait until the heartbeat is old."""
+        try:
+            self.release(self._epoch)
+        except StorageError as error:
+            LOG.warning("application %r could not be given back: %s", self.application, error)
+        finally:
+            self._held = None
+            self._coordinator.close()
+
     def holder(self) -> Holder | None:
         found = self._read(JOB).get("holder")
         return msgspec.json.decode(found, type=_Held).holder if found else None
@@ -182,8 +213,8 @@ class KafkaJobStore:
     def _check_own(self, epoch: int) -> None:
         if self._held is None or epoch != self._epoch:
             raise FencedError(
-                f"application {self.application!r}: this driver's epoch is {epoch}, it holds "
-                f"{self._epoch if self._held is not None else 'none'}",
+                f"application {self.application!r}: this driver's epoch is {epoch}, the current one is "
+                f"{self._epoch if self._held is not None else 'not held'}; nothing was changed",
                 "another driver took over; look at `headrace status`",
             )
 
@@ -238,6 +269,7 @@ class KafkaJobStore:
         self._transact(entries, records, _offsets(positions_of(self.application, model, checkpoints)))
         self._reached("start", 10)
         self._model = model
+        self._system.pin(model.stream_ids)
         stands = self._checkpoints.refresh()
         if self._read(MODELS).get("current") != encoded or set(stands) != planned:
             raise StorageError(
@@ -286,6 +318,7 @@ class KafkaJobStore:
         return {
             "client": dict(self._client),
             "timeout_ms": self._timeout_ms,
+            "exactly_once": self._exactly_once,
             "producer_of": self._producer_of.get((title, lane)),
             "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
         }
@@ -303,6 +336,20 @@ class KafkaJobStore:
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
         self.check_epoch(epoch)
         assert self._model is not None
+        mine, lost = self._fenced_and_read(sub_topology)
+        if lost:  # expired, or set by somebody else: the topic is the record
+            # A fence does not reach an attempt of this epoch that has not taken its lane yet: what seems lost may be what
+            # it committed between the two reads. After the next fence none can that builds on what was missing before.
+            missing = {(position.group, position.topic, position.partition) for position in lost}
+            mine, lost = self._fenced_and_read(sub_topology)
+            lost = [p for p in lost if (p.group, p.topic, p.partition) in missing]
+        if lost:
+            self._transact([], (), _offsets(lost))
+        return {checkpoint.task: checkpoint for checkpoint in mine}
+
+    def _fenced_and_read(self, sub_topology: str | None) -> tuple[list[Checkpoint], list[Position]]:
+        """Fence the lanes, read the checkpoints, and see which of their positions the groups do not have."""
+        assert self._model is not None
         title = sub_topology or "source"
         self._fence({title: self._lanes().get(title, 0)})
         mine = [checkpoint for checkpoint in self.checkpoints().values() if checkpoint.task.sub_topology == sub_topology]
@@ -314,9 +361,7 @@ class KafkaJobStore:
         for group, positions in by_group.items():
             found = committed_positions(self._client, group, [(p.topic, p.partition) for p in positions])
             lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
-        if lost:  # expired, or set by somebody else: the topic is the record
-            self._transact([], (), _offsets(lost))
-        return {checkpoint.task: checkpoint for checkpoint in mine}
+        return mine, lost
 
     # --- what goes with it ------------------------------------------------------------------------------------------
 
@@ -324,6 +369,9 @@ class KafkaJobStore:
         self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
     ) -> None:
         self._check_own(epoch)
+        for key, value in values.items():
+            if value is not None and not isinstance(value, bytes):
+                raise TypeError(f"{namespace} {key!r}: expected bytes or None, found {type(value).__name__}")
         entries = [(namespace, key, value) for key, value in values.items()]
         self._transact([*entries, *((f"{namespace}/requests", id_, None) for id_ in done)])
 

@@ -20,12 +20,14 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from headrace.adapters.kafka.messages import Message
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
 from headrace.errors import RoundFailedError
 
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 ANSWER_S = 30.0
 Reached = Callable[[str, int], None]
+_ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
 _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one of its own
 
 
@@ -132,16 +134,19 @@ class LaneTransaction:
             self._producer = kept
         else:
             self._producer = new_producer(lane.client, lane.transactional_id, lane.timeout_ms, self._errors)
-            self._call(self._producer.init_transactions, ANSWER_S)
+            self._call(take_id, self._producer, ANSWER_S)
         self._reached("kafka", 2)
-        epoch = self._epoch()
+        self._check_epoch()
+        return self._verdict(base)
+
+    def _check_epoch(self) -> None:
+        lane, epoch = self._lane, self._epoch()
         if epoch != lane.epoch:
             self.give_up()
             raise RoundFailedError(
                 f"round {lane.round_id}: application {lane.application!r} is in epoch {epoch}, the round is of {lane.epoch}",
                 "another driver took over",
             )
-        return self._verdict(base)
 
     def _epoch(self) -> int:
         lane = self._lane
@@ -178,8 +183,8 @@ class LaneTransaction:
         self._call(self._producer.begin_transaction)
         self._open = True
 
-    def produce(self, topic: str, partition: int, messages: Iterable[dict[str, Any]]) -> None:
-        """Send records; each message has `key`, `value`, `timestamp` (ms) and may have `headers`."""
+    def produce(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
+        """Send records."""
         assert self._producer is not None
         produce_all(self._producer, topic, partition, messages, self._errors, self._lane.timeout_ms / 1000)
 
@@ -188,7 +193,7 @@ class LaneTransaction:
         producer = self._producer
         assert producer is not None
         self._reached("kafka", 7)
-        self.produce(topic, 0, [{"key": key, "value": value} for key, value in checkpoints])
+        self.produce(topic, 0, [(value, key, 0) for key, value in checkpoints])
         by_group: dict[str, list[TopicPartition]] = {}
         for p in positions:
             by_group.setdefault(p.group, []).append(
@@ -246,9 +251,11 @@ def new_producer(
         "retry.backoff.ms": 20,
         "retry.backoff.max.ms": 200,
         "compression.type": "lz4",
+        "allow.auto.create.topics": False,
         **client,
         "enable.idempotence": True,
         "acks": "all",
+        "delivery.report.only.error": True,
     }
     if transactional is not None:
         settings |= {"transactional.id": transactional, "transaction.timeout.ms": timeout_ms}
@@ -257,25 +264,47 @@ def new_producer(
     return Producer(settings)
 
 
+def take_id(producer: Producer, bound_s: float) -> None:
+    """Take the producer's transactional id: whoever had it before is fenced when this returns.
+
+    librdkafka drops its first connection as soon as it knows the broker by its number, and asks for the coordinator again
+    only after 500 ms if it does so just then. Whoever has asked twice for something else has a connection that stays.
+    """
+    try:
+        for _ in range(2):
+            producer.list_topics(_ASKED_FOR, timeout=min(bound_s, 5.0))
+    except KafkaException:
+        pass  # what is wrong is said by what follows
+    producer.init_transactions(bound_s)
+
+
 def produce_all(
     producer: Producer,
     topic: str,
     partition: int,
-    messages: Iterable[dict[str, Any]],
+    messages: Iterable[Message],
     errors: list[KafkaError],
     bound_s: float,
 ) -> None:
-    """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`."""
+    """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`. Timestamp 0 is now.
+
+    Arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them, and
+    both together take more than half off what one costs.
+    """
 
     def delivered(error: KafkaError | None, message: Any) -> None:
         if error is not None:
             errors.append(error)
 
     deadline_s = time.monotonic() + bound_s
-    for message in messages:
+    produce = producer.produce
+    for value, key, time_ms, *headers in messages:
         while True:
             try:
-                producer.produce(topic, partition=partition, on_delivery=delivered, **message)
+                if headers:
+                    produce(topic, value, key, partition, delivered, timestamp=time_ms, headers=headers[0])
+                else:
+                    produce(topic, value, key, partition, delivered, timestamp=time_ms)
                 break
             except BufferError:
                 if time.monotonic() > deadline_s:

@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.record_coding import HEADERS_TYPE
 
+# Value, key and timestamp (ms), in some also headers: plain tuples, as a round may write a million of them.
+Message = tuple[bytes | None, bytes | None, int] | tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
-def messages_of(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows of a table as the arguments of `Producer.produce`."""
+
+def messages_of(table: pa.Table) -> Iterator[Message]:
+    """The rows of a table as what `lanes.produce_all` takes."""
     keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
-    times = [max(0, time_us // 1000) for time_us in table.column("timestamp_us").to_pylist()]
+    times_us = table.column("timestamp_us").to_numpy()
+    times_ms = np.maximum(times_us // 1000, 0).tolist()
     headers = table.column("headers")
     if headers.null_count == len(headers):
-        for key, value, time_ms in zip(keys, values, times, strict=True):
-            yield {"key": key, "value": value, "timestamp": time_ms}
-        return
-    for key, value, time_ms, items in zip(keys, values, times, headers.to_pylist(), strict=True):
-        pairs = [(item["name"], item["value"]) for item in items or ()]
-        yield {"key": key, "value": value, "timestamp": time_ms, **({"headers": pairs} if pairs else {})}
+        return zip(values, keys, times_ms, strict=True)
+    pairs = [[(item["name"], item["value"]) for item in items or ()] for items in headers.to_pylist()]
+    return zip(values, keys, times_ms, pairs, strict=True)
 
 
 def batch_of(messages: Sequence[Any]) -> pa.RecordBatch:

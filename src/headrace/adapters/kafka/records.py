@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.fetching import fetched
-from headrace.adapters.kafka.lanes import new_producer, produce_all, retried
-from headrace.adapters.kafka.messages import messages_of
+from headrace.adapters.kafka.lanes import new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.messages import Message, messages_of
+from headrace.adapters.kafka.secrets import Secrets
 from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from headrace.model.serde import Serde
 from headrace.ports import RECORD_BYTES_MAX
@@ -23,13 +24,20 @@ _STEP_RECORDS = 10_000
 TIMEOUT_MS = 60_000
 ANSWER_S = 30.0
 _END = object()
+_HINTS = {
+    KafkaError.INVALID_TIMESTAMP: "the broker takes no timestamps that are far ahead of its clock; raise "
+    "message.timestamp.after.max.ms of the topic",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "this user may not write there",
+}
 
 
 class TransactionalWriter:
     """Writes in transactions under an id of its own; after an error it begins anew. Not for several threads."""
 
-    def __init__(self, client: Mapping[str, Any], id_: str) -> None:
+    def __init__(self, client: Mapping[str, Any], id_: str, secrets: Secrets) -> None:
         self._client, self._id = {"message.max.bytes": RECORD_BYTES_MAX + 1_000_000, **client}, id_
+        self._secrets = secrets
+        self.turns: dict[str, int] = {}  # per topic the partition for the next null key, before it is reduced
         self._producer: Producer | None = None
         self._errors: list[KafkaError] = []
 
@@ -37,10 +45,10 @@ class TransactionalWriter:
         if self._producer is None:
             self._errors.clear()
             self._producer = new_producer(self._client, self._id, TIMEOUT_MS)
-            self._call(self._producer.init_transactions, ANSWER_S)
+            self._call(take_id, self._producer, ANSWER_S)
         self._call(self._producer.begin_transaction)
 
-    def write(self, topic: str, partition: int, messages: Iterable[dict[str, Any]]) -> None:
+    def write(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
         assert self._producer is not None
         try:
             produce_all(self._producer, topic, partition, messages, self._errors, ANSWER_S)
@@ -68,28 +76,41 @@ class TransactionalWriter:
         try:
             retried(function, *arguments, bound_s=ANSWER_S)
         except KafkaException as error:
-            raise StorageError(
-                f"the records could not be written: {error.args[0].name()}: {error.args[0].str()}", "is the broker up?"
-            ) from None
+            text = self._secrets.cleaned(f"{error.args[0].name()}: {error.args[0].str()}")
+            raise StorageError(f"the records could not be written: {text}", "is the broker up?") from None
 
-    @staticmethod
-    def _failed(topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:
+    def _failed(self, topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:
+        text = self._secrets.cleaned(f"{error.name()}: {error.str()}")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RecordTooLargeError(
-                f"topic {topic!r} refuses a record as too large: {error.str()}", "raise max.message.bytes of the topic"
+                f"topic {topic!r} refuses a record as too large: {text}", "raise max.message.bytes of the topic"
             )
-        return StorageError(
-            f"topic {topic!r}: a record could not be written: {error.name()}: {error.str()}", "is the broker up?"
-        )
+        hint = _HINTS.get(error.code(), "is the broker up?")
+        return StorageError(f"topic {topic!r}: a record could not be written: {text}", hint)
+
+
+def write_one(client: Mapping[str, Any], topic: str, key: bytes, value: bytes, wait_s: float) -> str | None:
+    """Write one record to partition 0, in no transaction; why it failed, or None when it is durable.
+
+    Without an idempotent producer's number, which it would wait for longer than for the rest.
+    """
+    failed: list[str] = []
+    producer = Producer({**client, "acks": "all", "linger.ms": 0, "message.timeout.ms": int(wait_s * 1000)})
+    producer.produce(
+        topic, key=key, value=value, partition=0, on_delivery=lambda error, _: failed.append(error.str()) if error else None
+    )
+    unanswered = producer.flush(wait_s + 1)
+    return failed[0] if failed else "no answer" if unanswered else None
 
 
 def produce(
     writer: TransactionalWriter, topic: str, partitions: int, records: Iterable[Any], key: Serde | None, value: Serde | None
-) -> int:
-    """Append `records`; the number written. When a transaction fails, those before it stay."""
+) -> dict[int, int]:
+    """Append `records`; partition to the number written. When a transaction fails, those before it stay."""
     written, rest = 0, iter(records)
+    counts: dict[int, int] = {}
     known: dict[bytes, int] = {}
-    round_robin = time.time_ns() % partitions
+    round_robin = writer.turns.get(topic, time.time_ns() % partitions)
     while (first := next(rest, _END)) is not _END:
         some = chain([first], islice(rest, COMMIT_RECORDS - 1))
         count = 0
@@ -105,6 +126,7 @@ def produce(
                     writer.begin()
                 for partition, part in split(batch, chosen):
                     writer.write(topic, partition, messages_of(part))
+                    counts[partition] = counts.get(partition, 0) + part.num_rows
                 count += len(step)
             writer.commit(topic)
         except BaseException:
@@ -112,7 +134,8 @@ def produce(
                 writer.abort()
             raise
         written += count
-    return written
+        writer.turns[topic] = round_robin
+    return counts
 
 
 def _check_sizes(topic: str, batch: Any, first: int) -> None:
@@ -120,7 +143,7 @@ def _check_sizes(topic: str, batch: Any, first: int) -> None:
         size = sum(len(part.as_py() or b"") for part in row)
         if size > RECORD_BYTES_MAX:
             raise RecordTooLargeError(
-                f"record {first + index} for {topic!r} has {size} bytes, at most {RECORD_BYTES_MAX} are allowed"
+                f"record {first + index} for {topic!r} has {size:,} bytes, at most {RECORD_BYTES_MAX:,} are allowed"
             )
 
 

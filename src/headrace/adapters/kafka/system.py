@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import difflib
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.kafka import records
-from headrace.adapters.kafka.admin import UNCOMMITTED, Admin, Topic, quiet
+from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
-from headrace.adapters.kafka.lanes import new_producer
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.core.planning import OffsetRange
-from headrace.errors import ConfigError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.errors import ConfigError, IncompatibleChangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
+from headrace.model.serde import of_stream
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 
@@ -30,6 +31,8 @@ INTERNAL = "internal-topics"  # namespace of an application's metadata: the repa
 _COMPACTED = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _REPARTITION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # purged by the job, not by age
 _MINUTE_S = 60
+READABLE_S = 10.0  # for this long `produce` waits until its records can be read
+GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
 def open_system(url: str, settings: Mapping[str, str] | None = None) -> KafkaSystem:
@@ -52,7 +55,9 @@ class KafkaSystem:
         self._known: dict[str, Topic] = {}
         self._metadata: dict[str, CompactedTopic] = {}
         self._producer: Any = None
-        self._lock = threading.Lock()
+        self._pinned: dict[str, str] = {}
+        self._lock = threading.Lock()  # of what is known and open
+        self._writing = threading.RLock()  # of the producer
 
     def __repr__(self) -> str:
         return f"KafkaSystem({self.connection.servers})"
@@ -70,14 +75,15 @@ class KafkaSystem:
             for topic in self._metadata.values():
                 topic.close()
             self._metadata.clear()
+        with self._writing:
             self._producer = None
 
     # --- applications -----------------------------------------------------------------------------------------------
 
-    def job_store(self, application: str, reached: Any = no_steps) -> KafkaJobStore:
-        """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
+    def job_store(self, application: str, reached: Any = no_steps, exactly_once: bool = True) -> KafkaJobStore:
+        """The `JobStore` of one application; see `ports.System`."""
         application = checked_name("application", application)
-        return KafkaJobStore(self, application, reached, self.connection.transaction_timeout_ms)
+        return KafkaJobStore(self, application, reached, self.connection.transaction_timeout_ms, exactly_once)
 
     def metadata_store(self, application: str) -> KafkaMetadataStore:
         """The `MetadataStore` of one application."""
@@ -111,20 +117,23 @@ class KafkaSystem:
 
     def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
         """Write one metadata record outside of the coordinator: not in a transaction, durable when this returns."""
-        failed: list[Any] = []
-        producer = new_producer(self.client, None, 0)
-        producer.produce(
-            metadata_topic(application),
-            key=entry_key(namespace, name),
-            value=value,
-            partition=0,
-            on_delivery=lambda error, message: failed.append(error) if error else None,
+        failure = records.write_one(
+            self.client, metadata_topic(application), entry_key(namespace, name), value, self.connection.wait_s
         )
-        if producer.flush(self.connection.wait_s) or failed:
+        if failure is not None:
             raise StorageError(
                 f"application {application!r}: {namespace} {name!r} could not be written: "
-                f"{failed[0].str() if failed else 'no answer'}",
+                f"{self.connection.secrets.cleaned(failure)}",
                 f"is the broker at {self.connection.servers} up, and may this user write there?",
+            )
+
+    def check_transaction_timeout(self, timeout_ms: int) -> None:
+        """`ConfigError` where the broker does not allow transactions that long."""
+        most = self._admin.broker_setting("transaction.max.timeout.ms")
+        if most is not None and timeout_ms > int(most):
+            raise ConfigError(
+                f"kafka.transaction.timeout.ms = {timeout_ms}: the broker at {self.connection.servers} allows at most {most}",
+                "set it lower, or raise transaction.max.timeout.ms of the broker",
             )
 
     def offsets_retention_s(self) -> int:
@@ -186,6 +195,22 @@ class KafkaSystem:
         self._admin.delete(name)
         self._known.pop(name, None)
 
+    def pin(self, ids: Mapping[str, str]) -> None:
+        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them."""
+        self._pinned = dict(ids)
+
+    def _check_pinned(self, name: str) -> None:
+        deadline_s = time.monotonic() + GONE_S
+        while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        if topic is None or topic.id != self._pinned[name]:
+            happened = "was deleted" if topic is None else "was deleted and made anew"
+            raise IncompatibleChangeError(
+                f"stream {name!r} {happened} while the application runs: its positions and state are of the stream that is "
+                "gone",
+                "run the application under another name, to begin with the streams as they are",
+            )
+
     def _topic(self, name: str) -> Topic | None:
         if not isinstance(name, str) or not name:
             return None
@@ -211,13 +236,40 @@ class KafkaSystem:
     def produce(self, stream: str, records_: Iterable[Any], key: Any = None, value: Any = None) -> int:
         """Append records; see `headrace.ports.Streams`. Each 100,000 are one transaction.
 
-        Kafka keeps milliseconds: what a timestamp has below is lost.
+        They can be read when this returns, unless somebody else's open transaction holds them back. Kafka keeps
+        milliseconds from 1970 on: what a timestamp has below is lost, and one before is 1970.
         """
         topic = self._found(stream)
-        with self._lock:
+        with self._writing:
             if self._producer is None:
-                self._producer = records.TransactionalWriter(self.client, f"headrace-produce/{uuid.uuid4().hex}")
-            return records.produce(self._producer, topic.name, topic.partitions, records_, key, value)
+                id_ = f"headrace-produce/{uuid.uuid4().hex}"
+                self._producer = records.TransactionalWriter(self.client, id_, self.connection.secrets)
+            keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
+            written = records.produce(self._producer, topic.name, topic.partitions, records_, keys, values)
+        self._await_readable(topic, written)
+        return sum(written.values())
+
+    def _await_readable(self, topic: Topic, partitions: Collection[int]) -> None:
+        """A commit returns before its records can be read. For a bounded time: more cannot be done about it here."""
+        if not partitions:
+            return
+        written = self._admin.ends(topic, UNCOMMITTED)
+        deadline_s = time.monotonic() + READABLE_S
+        while True:
+            ends = self._admin.ends(topic)
+            behind = [partition for partition in partitions if ends[partition] < written[partition]]
+            if not behind:
+                return
+            if time.monotonic() > deadline_s:
+                LOG.warning(
+                    "stream %r: the records are written, but those of partition %d cannot be read yet after %.0f s: "
+                    "an open transaction holds them back",
+                    topic.name,
+                    behind[0],
+                    READABLE_S,
+                )
+                return
+            time.sleep(0.005)
 
     def consume(
         self,
@@ -238,8 +290,14 @@ class KafkaSystem:
         return self._admin.beginnings(self._found(stream))
 
     def end_offsets(self, stream: str) -> dict[int, int]:
-        """Per partition the last stable offset: up to there, nothing is in doubt."""
-        return self._admin.ends(self._found(stream, known=True))
+        """Per partition the last stable offset: up to there, nothing is in doubt.
+
+        `IncompatibleChangeError` for a stream that was pinned, and is gone or made anew.
+        """
+        ends = self._admin.ends(self._found(stream, known=True))
+        if stream in self._pinned:
+            self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
+        return ends
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         return self._admin.ends(self._found(stream), UNCOMMITTED)

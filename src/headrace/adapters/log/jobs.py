@@ -40,6 +40,8 @@ def no_steps(protocol: str, step: int) -> None:
 class LogJobStore:
     """See `headrace.ports.JobStore`. `reached` is told the numbered steps of protocol.md as they come."""
 
+    round_ms_max: int | None = None
+
     def __init__(self, catalog: Catalog, application: str, reached: Reached = no_steps) -> None:
         self.application = application
         self._catalog = catalog

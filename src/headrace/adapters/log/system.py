@@ -15,6 +15,7 @@ from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.core.planning import OffsetRange
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
+from headrace.model.serde import of_stream
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 
@@ -61,8 +62,8 @@ class LogSystem:
     def close(self) -> None:
         self._catalog.close()
 
-    def job_store(self, application: str, reached: Reached = no_steps) -> LogJobStore:
-        """The `JobStore` of one application; `reached` is told the numbered steps of protocol.md."""
+    def job_store(self, application: str, reached: Reached = no_steps, exactly_once: bool = True) -> LogJobStore:
+        """The `JobStore` of one application; see `ports.System`. Less than exactly once would be no cheaper here."""
         return LogJobStore(self._catalog, checked_name("application", application), reached)
 
     def metadata_store(self, application: str) -> LogMetadataStore:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.failures import failure_of
-from headrace.adapters.spark.session import slots_of
+from headrace.adapters.spark.session import see_added_jars, slots_of
 from headrace.model.topology import Node, Source
 from headrace.ports import ContainerWork, EngineFailure
 
@@ -158,6 +158,7 @@ class SparkEngine:
     def _kafka_rows(self, program: Any, works: Sequence[Sequence[ContainerWork]], endpoints: Sequence[int]) -> Any:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
         assert self._kafka is not None
+        see_added_jars(self._session)
         streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
         slices = [[p for work in group for p in work.inputs if p.stream in streams] for group in works]
         return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)

@@ -9,6 +9,11 @@ from headrace.ports import EngineFailure
 
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
 _CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
+# Of Spark's reader: the records are gone, or the broker does not answer. No expression is at fault.
+_READING = re.compile(
+    r"\[(KAFKA_DATA_LOSS[^\]]*)\][^\n]*|Cannot fetch (?:record for )?offset[^\n]*"
+    r"|org\.apache\.kafka\.(?:common|clients)\.[\w.]*(?:Exception|Error)\b[^\n]*"
+)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 
 
@@ -18,6 +23,9 @@ def failure_of(error: BaseException) -> EngineFailure:
     if _CANCELLED.search(text):
         return EngineFailure("the Spark job was cancelled", cancelled=True)
     condition = _CONDITION.search(text)
+    reading = _READING.search(text)
+    if reading is not None:
+        return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
     if any(word in text for word in _WORKER_DIED):
         return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class="PythonWorkerDied")
     if condition is not None and "Traceback" not in text:

@@ -29,6 +29,7 @@ DEFAULTS: Mapping[str, str] = {
     "fetchOffset.retryIntervalMs": "100",
     "includeHeaders": "true",
     "failOnDataLoss": "true",
+    "kafkaConsumer.pollTimeoutMs": "30000",  # of a broker that does not answer; each Spark task tries again
 }
 
 

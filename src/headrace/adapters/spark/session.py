@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,26 @@ def taken(given: Any) -> Any:
             "spark.speculation is on: it runs Spark tasks twice at the same time", "start Spark with spark.speculation=false"
         )
     return _configured(given.newSession())
+
+
+def settings_of(session: Any) -> dict[str, str]:
+    """What the session's Spark application was started with."""
+    return dict(session.sparkContext.getConf().getAll())
+
+
+def add_jars(session: Any, jars: Sequence[Path]) -> None:
+    """Give jars to a Spark that runs already; a thread that uses them calls `see_added_jars` first."""
+    known = {str(row[0]).rpartition("/")[2] for row in session.sql("LIST JARS").collect()}
+    for jar in jars:
+        if jar.name not in known:
+            quoted = str(jar).replace("'", "\\'")
+            session.sql(f"ADD JAR '{quoted}'").collect()
+
+
+def see_added_jars(session: Any) -> None:
+    """Let this thread's calls find what is in added jars: the JVM asks the thread's own class loader for it."""
+    thread = session._jvm.java.lang.Thread.currentThread()
+    thread.setContextClassLoader(session._jsparkSession.sharedState().jarClassLoader())
 
 
 def _configured(session: Any) -> Any:

@@ -1,7 +1,7 @@
 """Owns the model checker of the commit protocols: every schedule of a small world, and what must hold in each state.
 
-`explore` searches; `log_model` is the embedded log's commit, `kafka_model` Kafka's. It serves protocol.md, "Three tests that catch most
-mistakes", number 1. Nothing that runs a job imports it.
+`explore` searches; `log_model` is the embedded log's commit, `kafka_model` Kafka's. It serves protocol.md, "Three tests
+that catch most mistakes", number 1. Nothing that runs a job imports it.
 """
 
 from headrace.core.commit_model.explore import Counterexample, Exploration, Model, explore
@@ -10,4 +10,15 @@ from headrace.core.commit_model.kafka_values import KafkaBounds, KafkaSafeguards
 from headrace.core.commit_model.log_model import LogModel
 from headrace.core.commit_model.log_values import Bounds, Safeguards
 
-__all__ = ["Bounds", "Counterexample", "Exploration", "KafkaBounds", "KafkaModel", "KafkaSafeguards", "LogModel", "Model", "Safeguards", "explore"]
+__all__ = [
+    "Bounds",
+    "Counterexample",
+    "Exploration",
+    "KafkaBounds",
+    "KafkaModel",
+    "KafkaSafeguards",
+    "LogModel",
+    "Model",
+    "Safeguards",
+    "explore",
+]

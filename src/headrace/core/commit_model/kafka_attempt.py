@@ -102,6 +102,8 @@ def _positions_read(state: State, safeguards: KafkaSafeguards, index: int, attem
         yield f"[kafka 2] {who} finds that its round has committed", _answered_done(state, safeguards, index, attempt)
     elif safeguards.base_check and not _is_base(safeguards, found, round_.base):
         yield f"[kafka 2] {who} finds {_text(found)}, not its base, and fails", _ended(state, index, attempt)
+    elif safeguards.fenced_never_inits and attempt.producer not in (NOBODY, broker.lanes[round_.lane].owner):
+        yield f"[kafka 2] {who} finds its base, is fenced and fails", _ended(state, index, attempt)
     else:
         then = attempt._replace(at=_after(safeguards, "positions"))
         yield f"[kafka 2] {who} finds its base, {_text(found)}", state.with_attempt(index, then)

@@ -166,7 +166,7 @@ def _planned(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, ind
     lane, key = _own_lane(bounds, index), (driver.epoch, driver.rounds + 1)
     round_ = Round(index, key, lane, driver.base, end, driver.producer_of)
     waiting = driver._replace(at="waiting", round=round_, attempts=1, rounds=driver.rounds + 1)
-    for process in (0, 1) if bounds.reuses else (None,):
+    for process in _processes(state, bounds):
         attempt = Attempt(round_, process, first_step(safeguards))
         after = state.with_driver(index, waiting)._replace(attempts=(*state.attempts, attempt))
         first = f"starts attempt {len(after.attempts)}{_in(process)}"
@@ -176,11 +176,18 @@ def _planned(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, ind
 def _retried(state: State, safeguards: KafkaSafeguards, bounds: KafkaBounds, index: int, who: str) -> Steps:
     driver = state.drivers[index]
     assert driver.round is not None
-    for process in (0, 1) if bounds.reuses else (None,):
+    for process in _processes(state, bounds):
         attempt = Attempt(driver.round, process, first_step(safeguards))
         again = state.with_driver(index, driver._replace(attempts=driver.attempts + 1))
         after = again._replace(attempts=(*state.attempts, attempt))
         yield f"Spark starts attempt {len(after.attempts)} of {who}'s round{_in(process)}", after
+
+
+def _processes(state: State, bounds: KafkaBounds) -> tuple[int | None, ...]:
+    """Where the next attempt may run. The two are alike: the first attempt of all runs in the one that is called 0."""
+    if not bounds.reuses:
+        return (None,)
+    return (0, 1) if state.attempts else (0,)
 
 
 def _in(process: int | None) -> str:

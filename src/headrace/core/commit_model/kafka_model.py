@@ -16,10 +16,11 @@ How the labels of steps map to the numbered steps of protocol.md, "Steps", Kafka
 **Pauses and crashes need no steps**, as in the embedded log's model: a process that is never scheduled again is a crashed
 one, and a driver may give up a round at any time. A transaction that its timeout ends is one that a fence ends.
 
-**What is left out, and why that is honest.** A fenced attempt is dropped at once: the broker refuses all it sends, and
-its answer is as good as none. What it does to the local store before (open it, build it anew) is in the embedded log's
-model, as are files that go missing and torn reads; here a store is opened and read in one step. Producer epochs are who
-inited last: nothing else of them is ever compared. One task, on one lane of two: lanes meet only where a task moves.
+**What is left out, and why that is honest.** A fenced attempt that has looked is dropped at once: the broker refuses all
+it sends, and its answer is as good as none. What it does to the local store before (open it, build it anew) is in the
+embedded log's model, as are files that go missing and torn reads; here a store is opened and read in one step.
+Producer epochs are who inited last: nothing else of them is ever compared. One task, on one lane of two: lanes meet only
+where a task moves.
 
 **Redundant at this size.** `stable_positions` and `read_back_epoch` cover for each other: who fences waits for markers,
 so only the epoch's own transaction can be in doubt when a worker looks. `version_stamp`: a version comes with an epoch,
@@ -61,6 +62,7 @@ class KafkaModel:
         self.bounds = bounds
         self.safeguards = safeguards or KafkaSafeguards()
         self.outputs_only = outputs_only
+        self._verdicts: dict[object, str | None] = {}
 
     def initial(self) -> list[State]:
         bounds = self.bounds
@@ -107,6 +109,14 @@ class KafkaModel:
             yield "the transaction on the input commits", state.with_broker(input_open=False)
 
     def broken(self, state: State) -> str | None:
+        # Drivers and attempts have no part in the invariants, and most states share the rest.
+        broker = state.broker
+        shared = (broker.epoch, broker.group_epoch, broker.topic, broker.group, broker.outputs, state.store, state.foul)
+        if shared not in self._verdicts:
+            self._verdicts[shared] = self._violation(state)
+        return self._verdicts[shared]
+
+    def _violation(self, state: State) -> str | None:
         if self.outputs_only:
             return _wrong_outputs(state)
         return state.foul or _wrong_epoch(state) or _wrong_outputs(state) or _wrong_positions(state) or _wrong_state(state)

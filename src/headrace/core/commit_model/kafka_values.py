@@ -220,7 +220,7 @@ def folded(head: tuple[Segment, ...]) -> Counts:
 def taken(state: State, safeguards: KafkaSafeguards, number: int, owner: int) -> State:
     """`state` after an init of lane `number`: what is open is aborted, and whoever had the lane is fenced.
 
-    A fenced attempt is at its end: whatever it still sends is refused. Only what it has committed it may yet apply.
+    A fenced attempt that has looked is at its end: all it sends is refused. One that has not may yet find its round done.
     """
     after = state.with_lane(number, Lane(owner))
     if not safeguards.fenced_never_inits:
@@ -230,7 +230,7 @@ def taken(state: State, safeguards: KafkaSafeguards, number: int, owner: int) ->
         if attempt is not None
         and attempt.round.lane == number
         and attempt.producer not in (NOBODY, owner)
-        and attempt.at != "apply"
+        and attempt.at in ("send", "commit")
         else attempt
         for attempt in state.attempts
     )

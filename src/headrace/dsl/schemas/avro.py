@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.dsl.ddl import SparkType
-from headrace.dsl.schemas.avro_types import Check, NoOneTypeError, check_of, decimals_of, readable, type_of
+from headrace.dsl.schemas.avro_checks import Check, check_of
+from headrace.dsl.schemas.avro_types import NoOneTypeError, decimals_of, readable, type_of
 from headrace.dsl.schemas.base import SchemaSerde, latest, reason, referred
 from headrace.errors import SchemaError, SerdeError
 from headrace.extras import of_extra
@@ -35,7 +36,8 @@ class Avro(SchemaSerde):
     is refused. Maps are written in the order of their keys, so equal values are equal bytes. Where a union has several
     types besides null, or a type holds itself, there is no Spark type, and values are for Python functions only.
 
-    A record of four fields takes about 6 µs to read and 9 µs to write.
+    A record of four fields, a time and a decimal among them, takes about 5 µs to read and 10 µs to write, an Arrow column 6 µs
+    more.
     """
 
     KIND = "avro"

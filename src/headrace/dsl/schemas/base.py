@@ -116,8 +116,12 @@ class SchemaSerde(ABC):
             raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(data)}", hint) from None
 
     def encode(self, value: Any) -> bytes:
+        return self._written(value, self._body)
+
+    def _written(self, value: Any, body_of: Callable[[Any], bytes]) -> bytes:
+        """The bytes of a value, with the schema's id where there is a registry; errors name schema and value."""
         try:
-            body = self._body(value)
+            body = body_of(value)
             return body if self._registry is None else framed(self._schema_id(self._registry), body)
         except _NOT_OF_A_VALUE:
             raise
@@ -131,11 +135,11 @@ class SchemaSerde(ABC):
     def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
         import pyarrow as pa
 
-        results, failures = _each(self.encode, values)
+        results, failures = each_value(self.encode, values)
         return pa.array(results, pa.binary()), failures
 
     def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
-        return _each(self.decode, data.to_pylist())
+        return each_value(self.decode, data.to_pylist())
 
     def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
         import pyarrow as pa
@@ -151,7 +155,7 @@ class SchemaSerde(ABC):
         try:
             return self.encode_many(values.to_pylist())
         except (ValueError, OverflowError):  # a time that Python has not: which one is it?
-            results, failures = _each(lambda i: self._encoded_at(values, i), range(len(values)))
+            results, failures = each_value(lambda i: self._encoded_at(values, i), range(len(values)))
             return pa.array(results, pa.binary()), failures
 
     def _encoded_at(self, values: Any, index: int) -> bytes | None:
@@ -250,7 +254,7 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _each(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], Failures]:
+def each_value(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], Failures]:
     """`function` of every value that is not None; what is no value's fault is raised."""
     results: list[Any] = []
     failures: Failures = []

@@ -14,10 +14,11 @@ import msgspec
 
 from headrace.dsl.ddl import SparkType
 from headrace.dsl.json_serde import Json
-from headrace.dsl.schemas.base import SchemaSerde, latest, referred
+from headrace.dsl.schemas.base import SchemaSerde, each_value, latest, referred
 from headrace.dsl.schemas.json_schema_types import OpenError, Typing
 from headrace.errors import SchemaError, SerdeError
 from headrace.extras import of_extra
+from headrace.model.serde import Failures
 from headrace.registry import SchemaRegistry, SchemaText
 
 
@@ -35,7 +36,7 @@ class JsonSchema(SchemaSerde):
     schema that wrote them and given as `schema` has them. Writing registers it, or only looks it up
     (`auto_register=False`), under `subject`: `<stream>-key` or `<stream>-value` where none is named.
 
-    A value of four fields takes about 40 µs to read or write: the check does.
+    A value of four fields takes about 35 µs to read and 90 µs to write; most of it is the check.
     """
 
     KIND = "json-schema"
@@ -103,10 +104,20 @@ class JsonSchema(SchemaSerde):
 
     def _body(self, value: Any) -> bytes:
         codec = self._codec
-        tree = msgspec.json.decode(codec.typed.encode(codec.as_texts(value) if codec.has_texts else value))
-        tree = codec.untexted(tree)
-        codec.check(tree)
-        return msgspec.json.encode(tree, order=None)
+        return self._checked(codec.typed.encode(codec.as_texts(value) if codec.has_texts else value))
+
+    def _checked(self, typed: bytes) -> bytes:
+        """JSON of the type as it is written: open parts are no text, what is absent is no null, and the schema takes it."""
+        tree = self._codec.untexted(msgspec.json.decode(typed))
+        self._codec.check(tree)
+        return msgspec.json.encode(tree)
+
+    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        typed, failures = self._codec.typed.encode_arrow(values)
+        results, more = each_value(lambda data: self._written(data, self._checked), typed.to_pylist())
+        return pa.array(results, pa.binary()), sorted(failures + more, key=lambda failure: failure[0])
 
 
 def _references_of(registry: SchemaRegistry, schema: SchemaText) -> tuple[tuple[str, str], ...]:
@@ -187,7 +198,7 @@ class _Codec:
 
     def as_texts(self, value: Any) -> Any:
         """A value of the user's in which every open part is text."""
-        return self._walk(self._root, value, lambda each: each if isinstance(each, str) else _to_text(each))
+        return self._walk(self._root, value, lambda each: each if each is None or isinstance(each, str) else _to_text(each))
 
     def untexted(self, tree: Any) -> Any:
         """The tree with its open parts as they are in JSON, and without nulls that stand for what is absent."""
@@ -206,9 +217,9 @@ class _Codec:
         result = {}
         for name, each in value.items():
             inner = properties.get(name, others)
-            if drop_absent and each is None and name in properties and name not in plain.get("required", ()):
-                if not self._is_nullable(inner):
-                    continue
+            optional = name in properties and name not in plain.get("required", ())
+            if drop_absent and each is None and optional and not self._is_nullable(inner):
+                continue
             walked = isinstance(inner, Mapping)
             result[name] = self._walk(inner, each, at_text, drop_absent, inside) if walked else each
         return result

@@ -35,7 +35,7 @@ class Protobuf(SchemaSerde):
     it. Writing registers the file, or only looks it up (`auto_register=False`), under `subject`: `<stream>-key` or
     `<stream>-value` where none is named, and the message's full name in state and repartition streams.
 
-    A message of four fields takes about 5 µs to read and 6 µs to write.
+    A message of four scalar fields takes about 3 µs to read and 5 µs to write, an Arrow column 3 µs more.
     """
 
     KIND = "protobuf"

@@ -1,0 +1,166 @@
+"""What is on a topic reaches a job on Spark as it is, by expressions and without: transactions and aborted ones, holes of
+compaction, null keys, tombstones, headers, times; and records that go while the job runs."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace as hr
+from headrace.errors import OffsetOutOfRangeError
+from headrace.runtime import round_plans
+from headrace.testing import KafkaServer
+from kafka.clients import QUIET, WAIT_S
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+START_MS = int(time.time() * 1000) - 3_600_000  # a broker deletes what is older than its retention, by the time of records
+Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
+
+
+class World:
+    """A topic of 2 partitions, and jobs that copy it in the shared session: `expected` is what a reader must find."""
+
+    def __init__(self, server: KafkaServer, spark: Any, folder: Path) -> None:
+        self.server, self.spark, self.folder = server, spark, folder
+        self.url = f"kafka://{server.bootstrap}"
+        self.name = f"rows-{uuid.uuid4().hex[:8]}"
+        self.topic = f"{self.name}-in"
+        self.system = hr.open_system(self.url)
+        self.expected: dict[int, list[Row]] = {0: [], 1: []}
+        self.sent = 0
+
+    def make(self, **settings: str) -> None:
+        admin = AdminClient({**self.server.client_settings(), **QUIET})
+        admin.create_topics([NewTopic(self.topic, 2, 1, config=settings)])[self.topic].result(WAIT_S)
+
+    def transact(self, rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, Any]]]], commit: bool = True) -> None:
+        """One transaction; each row has a partition, key, value, headers."""
+        producer = Producer({**self.server.client_settings(), **QUIET, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+        for partition, key, value, headers in rows:
+            self.sent += 1
+            when = START_MS + self.sent * 7
+            producer.produce(self.topic, value, key, partition, timestamp=when, headers=headers)
+            if commit:
+                stored = [(name, data.encode() if isinstance(data, str) else data) for name, data in headers]
+                self.expected[partition].append((key, value, when * 1000, stored))
+        producer.flush(WAIT_S)
+        producer.commit_transaction(WAIT_S) if commit else producer.abort_transaction(WAIT_S)
+
+    def app(self, name: str, **keys: Any) -> hr.App:
+        stores = str(self.folder / f"stores-{name}")
+        return hr.App(f"{self.name}-{name}", self.url, self.spark, local_store_dir=stores, trigger_interval_ms=20, **keys)
+
+    def run(self, app: hr.App) -> Any:
+        job = app.start(until="caught-up")
+        job.wait(100)
+        return job
+
+    def rows(self, stream: str) -> dict[int, list[Row]]:
+        found: dict[int, list[Row]] = {0: [], 1: []}
+        for r in self.system.consume(stream):
+            found[r.partition].append((r.key, r.value, r.timestamp_us, list(r.headers)))
+        return found
+
+
+@pytest.fixture
+def world(kafka_server: KafkaServer, spark: Any, tmp_path: Path) -> Iterator[World]:
+    made = World(kafka_server, spark, tmp_path)
+    yield made
+    made.system.close()
+
+
+def in_order(rows: dict[int, list[Row]]) -> list[Row]:
+    """Of both partitions together, sorted by time: a copy may put a record into another partition."""
+    return sorted((row for mine in rows.values() for row in mine), key=lambda row: row[2])
+
+
+def filled(world: World) -> None:
+    world.make()
+    world.transact([(0, b"a", b'{"n": 1}', [("h", "x"), ("h", b"\xff"), ("none", None)]), (1, b"b", b'{"n": 2}', [])])
+    world.transact([(0, b"never", b'{"n": 100}', []), (1, b"never", b"no json", [])], commit=False)
+    world.transact([(0, None, b'{"n": 3}', []), (1, b"b", None, [("tombstone", "")]), (0, b"", b'{"n": 4}', [])])
+    world.transact([(1, b"never", b"no json", [])] * 20, commit=False)
+
+
+def test_rows_without_expressions(world: World) -> None:
+    filled(world)
+    app = world.app("plain")
+    app.stream(world.topic).to(f"{world.name}-copy")
+    job = world.run(app)
+    assert in_order(world.rows(f"{world.name}-copy")) == in_order(world.expected)
+    status = job.status()["sub_topologies"]["source"]
+    assert (status["lag"], status["records_written"]) == (0, 5)
+    assert world.run(app).status()["sub_topologies"]["source"]["records"] == 0  # markers and aborted records are passed
+
+
+def test_rows_by_expressions(world: World) -> None:
+    filled(world)
+    app = world.app("sql")
+    rows = app.stream(world.topic, value=hr.Json("n int"))
+    rows.filter("value is null or value.n != 3").to(f"{world.name}-copy")
+    rows.map_values("struct(value.n + 1 as n, size(headers) as h, unix_millis(timestamp) as t)", value=hr.Json()).to(
+        f"{world.name}-seen"
+    )
+    world.run(app)
+    kept = [row for row in in_order(world.expected) if row[1] != b'{"n": 3}']
+    found = in_order(world.rows(f"{world.name}-copy"))
+    assert [(row[0], row[1] and json.loads(row[1]), row[2], row[3]) for row in found] == [
+        (row[0], row[1] and json.loads(row[1]), row[2], row[3]) for row in kept
+    ]
+    seen = [json.loads(row[1] or b"null") for row in in_order(world.rows(f"{world.name}-seen"))]
+    assert [row["t"] for row in seen] == [row[2] // 1000 for row in in_order(world.expected)]
+    assert [row["n"] for row in seen] == [2, 3, 4, None, 5]
+
+
+def test_compacted_topics_have_holes(world: World) -> None:
+    often = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "500"}
+    world.make(**{"cleanup.policy": "compact", **often})
+    for number in range(8):
+        world.transact([(0, b"k", b"%d" % number, []), (0, b"only-%d" % number, b"x", [])])
+        time.sleep(0.25)
+    app = world.app("compact")
+    app.stream(world.topic).to(f"{world.name}-copy")
+    job = world.run(app)
+    found = world.rows(f"{world.name}-copy")
+    keys = [row[0] for row in in_order(found)]
+    assert [key for key in keys if key != b"k"] == [b"only-%d" % number for number in range(8)]
+    assert [row[1] for row in in_order(found) if row[0] == b"k"][-1] == b"7"
+    assert job.status()["sub_topologies"]["source"]["lag"] == 0
+
+
+@pytest.mark.parametrize("policy", ["fail", "earliest"])
+def test_what_spark_finds_gone_is_named_or_passed_over(
+    world: World, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the plan and the reading."""
+    filled(world)
+    app = world.app("lost", on_lost_offsets=policy)
+    app.stream(world.topic).to(f"{world.name}-copy")
+    planned = round_plans.RoundPlans._planned
+
+    def purged_behind(self: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(round_plans.RoundPlans, "_planned", planned)
+        plan = planned(self, *arguments)
+        world.system.purge(world.topic, {0: 1})
+        return plan
+
+    monkeypatch.setattr(round_plans.RoundPlans, "_planned", purged_behind)
+    if policy == "fail":
+        with pytest.raises(OffsetOutOfRangeError, match=rf"{world.topic}' partition 0: .* are gone \(0 to 0\)"):
+            world.run(app)
+        assert world.system.end_offsets(f"{world.name}-copy") == {0: 0, 1: 0}
+        return
+    status = world.run(app).status()["sub_topologies"]["source"]
+    assert status["counters"]["lost_offsets"] == 1
+    world.expected[0].pop(0)
+    assert in_order(world.rows(f"{world.name}-copy")) == in_order(world.expected)

@@ -1,0 +1,97 @@
+"""Reads a broker by itself for tests with faults: committed records, what is open, checkpoints. Imports nothing of Headrace.
+
+What is read here is judged by `chaos.checker`: a mistake of Headrace's own readers cannot hide.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from chaos.checker import Row
+
+READ_S_MAX = 60.0
+QUIET = {"log_level": 0}  # librdkafka prints each lost connection; here they are meant
+
+
+def read_topic(settings: Mapping[str, str], topic: str) -> list[Row]:
+    """All committed records, partition after partition, in the order of their offsets; offsets may have holes."""
+    consumer = Consumer(
+        {
+            **settings,
+            **QUIET,
+            "group.id": f"judge-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    rows: list[Row] = []
+    try:
+        found = consumer.list_topics(topic, timeout=READ_S_MAX).topics[topic]
+        assert found.error is None, f"topic {topic!r}: {found.error}"
+        left = set(found.partitions)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        deadline_s = time.monotonic() + READ_S_MAX
+        while left:
+            assert time.monotonic() < deadline_s, f"topic {topic!r}: the ends of partitions {sorted(left)} were not reached"
+            for message in consumer.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    rows.append(_row(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    rows.sort(key=lambda row: row["partition"])  # stable: within a partition they came in order
+    return rows
+
+
+def _row(message: Any) -> Row:
+    return {
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "key": message.key(),
+        "value": message.value(),
+        "timestamp_us": message.timestamp()[1] * 1000,
+        "headers": message.headers() or [],
+    }
+
+
+def newest(rows: Iterable[Row]) -> dict[bytes, bytes]:
+    """What stands in a compacted topic: the last value of each key, tombstones taken out."""
+    values: dict[bytes, bytes] = {}
+    for row in rows:
+        if row["value"] is None:
+            values.pop(row["key"], None)
+        else:
+            values[row["key"]] = row["value"]
+    return values
+
+
+def checkpoints_of(settings: Mapping[str, str], application: str) -> dict[str, dict[str, Any]]:
+    """Every task's checkpoint, as it is committed."""
+    stands = newest(read_topic(settings, f"{application}-checkpoints"))
+    return {task.decode(): json.loads(text) for task, text in stands.items()}
+
+
+def is_in_transaction(settings: Mapping[str, str], topics: Iterable[str]) -> bool:
+    """Whether records were written to any of these that are neither committed nor aborted."""
+    admin = AdminClient({**settings, **QUIET})
+    known = admin.list_topics(timeout=READ_S_MAX).topics
+    places = [TopicPartition(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
+    if not places:
+        return False
+    stable, written = (
+        admin.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=level, request_timeout=20)
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    )
+    return any(stable[place].result().offset < written[place].result().offset for place in places)

@@ -1,0 +1,132 @@
+"""A broker that is killed in the middle of a job, forgets positions, or ends transactions that take too long."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from chaos.checker import KillReport
+from chaos.children import Children, report_of
+from headrace.testing.kafka_server import KafkaServer
+from kafka_faults.broker import QUIET
+from kafka_faults.stopping import stopped_at
+from kafka_faults.world import SERVER, WAIT_S, World, log_of, told
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+SEED = 20272
+RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "3000"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaServer]:
+    """One of their own for tests that kill it."""
+    with KafkaServer() as server:
+        yield server
+
+
+def test_a_job_goes_on_when_its_broker_is_killed_and_comes_back(tmp_path: Path, broker: KafkaServer) -> None:
+    draw = random.Random(SEED)
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(broker.client_settings(), tmp_path, SEED, children)
+        for _ in range(2):
+            world.produce(300)
+            run = world.run_of(keys={"max_records_per_round": 20})
+            pid = children.start(run)
+            time.sleep(draw.uniform(1.5, 3.0))
+            begun = len(world.checkpoints())
+            broker.kill()
+            time.sleep(draw.uniform(0.1, 1.0))
+            broker.restart()
+            code = children.wait(pid)
+            assert code == 0, f"ended with {code}: {told(run)}"
+            report.fault("broker", "SIGKILL", landed=begun > 0)
+        world.judge(report)
+    print(report)
+    report.verify()
+
+
+def test_a_round_that_takes_longer_than_a_transaction_may_is_cut_short_and_goes_on(
+    tmp_path: Path, kafka_server: KafkaServer
+) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(450)
+        run = world.finish(
+            keys={"kafka.transaction.timeout.ms": "1200", "max_records_per_round": 1000, "containers": 1}, pause_s=0.004
+        )
+        source = report_of(run)["status"]["sub_topologies"]["source"]
+        assert source["records"] == 450 and source["round"] > 1, source
+        assert "rounds are cut short after 400" in log_of(run)
+        world.judge(report)
+    report.verify(landed_min=0)
+
+
+def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(tmp_path: Path, kafka_server: KafkaServer) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(100)
+        run, pid = stopped_at(world, ("kafka", 8), count=2, keys={"kafka.transaction.timeout.ms": "1500"})
+        wait_for(lambda: not world.is_in_transaction(), "the broker did not end the transaction")
+        os.kill(pid, signal.SIGCONT)
+        assert children.wait(pid) == 0, told(run)
+        report.fault("kafka 8", "SIGSTOP", landed=True)
+        world.judge(report)
+    report.verify()
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused_at_start(
+    tmp_path: Path, kafka_server: KafkaServer
+) -> None:
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        run = world.run_of(keys={"kafka.transaction.timeout.ms": "1000000"})
+        assert children.finish(run) == 1
+        assert report_of(run)["error"] == "ConfigError"
+        assert "kafka.transaction.timeout.ms = 1000000" in report_of(run)["message"]
+        assert "allows at most 900000" in report_of(run)["message"]
+
+
+def test_positions_that_the_broker_has_forgotten_are_found_again(tmp_path: Path, kafka_server: KafkaServer) -> None:
+    """As after a long stop, by deletion of the groups: the checkpoints' topic is the record."""
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(100)
+        world.finish()
+        groups = forget_groups(world)
+        assert len(groups) == 3, groups
+        world.produce(60)
+        run, pid = stopped_at(world, ("kafka", 1), count=2)  # and again while it runs
+        forget_groups(world)
+        os.kill(pid, signal.SIGCONT)
+        assert children.wait(pid) == 0, told(run)
+        world.judge(report)
+    report.verify(landed_min=0)
+
+
+def forget_groups(world: World) -> list[str]:
+    """Delete the application's groups, with all their positions; their names."""
+    admin = AdminClient({**world.settings, **QUIET})
+    known = admin.list_consumer_groups(request_timeout=WAIT_S).result().valid
+    mine = sorted(group.group_id for group in known if group.group_id.startswith(f"{world.name}."))
+    for future in admin.delete_consumer_groups(mine, request_timeout=WAIT_S).values():
+        future.result()
+    return mine
+
+
+def wait_for(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(0.1)

@@ -1,0 +1,89 @@
+"""SIGSTOP of a driver at every numbered step: its successor commits, and what wakes later can do no harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.checker import KillReport
+from chaos.children import Children, report_of
+from kafka_faults.killing import KAFKA_STEPS, START_STEPS
+from kafka_faults.stopping import BEFORE_ANY_FENCE, stop_and_take_over, stopped_at
+from kafka_faults.world import SERVER, World, log_of, told
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+SEED = 20271
+STEPS = [step for step in (*KAFKA_STEPS, *START_STEPS) if step not in BEFORE_ANY_FENCE]
+
+
+def test_a_driver_stopped_at_any_step_cannot_commit_once_another_took_over(tmp_path: Path, kafka_server: Any) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        stop_and_take_over(world, SEED, STEPS, report)
+        world.produce(40)
+        world.finish()
+        world.judge(report)
+    print(report)
+    report.verify(landed_min=len(STEPS))
+
+
+def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(tmp_path: Path, kafka_server: Any) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(60)
+        first, pid = stopped_at(world, ("kafka", 9))  # its stores are closed; what it committed it would apply now
+        world.finish(stale_us=0)
+        os.kill(pid, signal.SIGCONT)
+        assert children.wait(pid) == 1
+        assert report_of(first)["error"] == "FencedError", told(first)
+        assert "rebuilt" not in log_of(first), "it made its successor's store anew, at an older state"
+        world.produce(40)
+        last = world.finish()
+        assert report_of(last)["notes"] == [], "its stores are not as they were left"
+        world.judge(report)
+    report.verify(landed_min=0)
+
+
+@pytest.mark.parametrize("step", [("kafka", 1), ("kafka", 2)])
+def test_a_driver_that_wakes_in_the_middle_of_its_successors_transaction_does_not_block_it(
+    tmp_path: Path, kafka_server: Any, step: tuple[str, int]
+) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(90)
+        first, first_pid = stopped_at(world, step)
+        second, second_pid = stopped_at(world, ("kafka", 8), count=2)
+        os.kill(first_pid, signal.SIGCONT)
+        assert children.wait(first_pid) == 1, told(first)
+        assert report_of(first)["error"] == "FencedError", told(first)
+        os.kill(second_pid, signal.SIGCONT)
+        assert children.wait(second_pid) == 0, told(second)
+        world.judge(report)
+    report.verify(landed_min=0)
+
+
+def test_a_second_driver_says_who_holds_the_job_and_a_third_starts_when_that_one_is_killed(
+    tmp_path: Path, kafka_server: Any
+) -> None:
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(60)
+        _, pid = stopped_at(world, ("kafka", 4), count=2)
+        second = world.run_of()
+        assert children.finish(second) == 1
+        assert report_of(second)["error"] == "JobHeldError"
+        assert f"is run by process {pid} on host {socket.gethostname()}" in report_of(second)["message"]
+        os.kill(pid, signal.SIGKILL)
+        assert children.wait(pid) == -signal.SIGKILL
+        world.finish()
+        world.judge(report)
+    report.verify(landed_min=0)
