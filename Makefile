@@ -48,6 +48,7 @@ bench: java venv-dev
 
 soak: java venv-dev
 	$(VENV)/bin/python scripts/soak.py
+	HEADRACE_TEST_DEMO_FLIGHTS=336776 $(VENV)/bin/python -m pytest -q tests/demo/test_demo_kafka.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -43,7 +43,28 @@ _TAIL = """
 any other is named as `headrace describe` shows it.
 
 `kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are: `kafka.client.id` sets `client.id`,
-`spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets among them are never shown.
+`spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets among them are never shown: not in logs, errors
+or `status`, and not by Spark's UI and event log.
+
+## `kafka.*`
+
+One set of keys, in the spelling of Kafka's Java client, serves both clients: Spark's reader and librdkafka, which does
+the rest. What only one of them knows is made for the other.
+
+| key | meaning |
+|---|---|
+| `kafka.security.protocol` | `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. |
+| `kafka.sasl.mechanism` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`. |
+| `kafka.sasl.username`, `kafka.sasl.password` | Who we are; or `kafka.sasl.jaas.config`, as the Java client has it. |
+| `kafka.sasl.oauthbearer.token.endpoint.url`, `.client.id`, `.client.secret`, `.scope` | Of `OAUTHBEARER`: where a token comes from. |
+| `kafka.ssl.ca.location` | Whom to trust: a file of certificates in PEM. |
+| `kafka.ssl.keystore.location`, `.type`, `.password` | Who we are, for a broker that asks for a certificate: `PKCS12` or `PEM`; or `kafka.ssl.certificate.location` and `kafka.ssl.key.location` in PEM. |
+| `kafka.transaction.timeout.ms` | How long a container's transaction may stay open, 60000 if unset; a round is cut short at a third of it. The broker's `transaction.max.timeout.ms` is its bound. |
+| `kafka.wait.s` | For how many seconds a request is tried again while the cluster does not answer, 30 if unset. A job that runs goes on waiting for 5 minutes, and says so. |
+| `kafka.replication.factor` | Of the topics that a job makes; unset: 3, or as many as there are brokers. |
+| `kafka.topic.*` | Settings of the topics that a job makes, such as `kafka.topic.retention.ms` or `kafka.topic.min.insync.replicas`. What it rests on stays: `<application>-metadata` and `-checkpoints` are compacted, and of repartition topics nothing goes by age or size: the job purges what was read. |
+
+Any other goes to both as it is, where both know it.
 
 A part of a variable's name after the first dot that is in capitals throughout is taken as lower case; any other keeps
 its case, as `HEADRACE_SPARK__sql__maxToStringFields` must.

@@ -1,8 +1,9 @@
-"""Kills the driver of a job at random steps for long: `make soak`, or `python scripts/soak.py [MINUTES] [SEED]`.
+"""Kills and stops jobs at random steps for long: `make soak`, or `python scripts/soak.py [MINUTES] [SEED]`.
 
 Each run has a seed of its own, printed before it starts; a failure ends the soak, and its seed gives the same run again
 (as far as the order of threads allows). A run kills at every numbered step of the log's commit and of a start, lets the
-job finish, and compares all that it wrote with models and with an undisturbed run.
+job finish, and compares all that it wrote with models and with an undisturbed run; then the same on Kafka, where drivers
+are stopped and the broker is killed, too. Last, each planted bug has to be seen.
 """
 
 from __future__ import annotations
@@ -11,35 +12,52 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from chaos.killing import LOG_STEPS, START_STEPS, kill_run  # noqa: E402  (found on the path set above)
+from chaos.checker import KillReport  # noqa: E402  (found on the path set above)
+from chaos.killing import LOG_STEPS, START_STEPS, kill_run  # noqa: E402
+from headrace.testing.kafka_server import KafkaServer  # noqa: E402
+from kafka_faults.soaking import FORGETS, kafka_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
 
 KILLS_PER_STEP = 4
 
 
 def main(minutes: float, seed: int | None) -> int:
     ends_s = time.monotonic() + minutes * 60
-    landed: Counter[str] = Counter()
-    runs = checks = 0
-    while runs == 0 or time.monotonic() < ends_s:
-        drawn = random.randrange(2**32) if seed is None else seed + runs
-        print(f"run {runs + 1}, seed {drawn}", flush=True)
+    log, kafka = KillReport(), KillReport()
+    runs = 0
+    with KafkaServer() as broker:
+        while runs == 0 or time.monotonic() < ends_s:
+            drawn = random.randrange(2**32) if seed is None else seed + runs
+            print(f"run {runs + 1}, seed {drawn}", flush=True)
+            with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
+                report = kill_run(Path(folder), drawn, KILLS_PER_STEP, (*LOG_STEPS, *START_STEPS))
+                _add(log, report, "the log")
+            with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
+                _add(kafka, kafka_run(Path(folder), drawn, broker, KILLS_PER_STEP), "Kafka")
+            runs += 1
         with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
-            report = kill_run(Path(folder), drawn, KILLS_PER_STEP, (*LOG_STEPS, *START_STEPS))
-        report.verify()
-        runs += 1
-        checks += report.checks.total()
-        landed.update({step: count for (step, _), count in report.landed.items()})
-        print(f"  {report.landed.total()} kills, {report.checks.total():,} checks", flush=True)
-    print(report)
-    rarest = min(landed.values())
-    print(f"{runs} runs, {landed.total()} kills (at each step {rarest} or more), {checks:,} checks: all as it must be")
+            bugs = see_every_planted_bug(Path(folder), drawn, broker)
+    with KafkaServer(properties=FORGETS) as broker, tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
+        _add(kafka, quiet_partition_run(Path(folder), drawn, broker), "Kafka, positions forgotten")
+    print(f"the log\n{log}\n\nKafka\n{kafka}\n")
+    print(f"{runs} runs, {_kills(log)} kills on the log, {_kills(kafka)} on Kafka, {bugs} planted bugs seen: all as it must be")
     return 0
+
+
+def _add(total: KillReport, report: KillReport, system: str) -> None:
+    report.verify(landed_min=0 if not report.tried else 1)
+    total.tried.update(report.tried)
+    total.landed.update(report.landed)
+    total.checks.update(report.checks)
+    print(f"  {system}: {_kills(report)} kills, {report.checks.total():,} checks", flush=True)
+
+
+def _kills(report: KillReport) -> int:
+    return sum(count for (_, kind), count in report.landed.items() if kind == "SIGKILL")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ from headrace.errors import (
     StreamExistsError,
     StreamNotFoundError,
     TopologyError,
+    UnavailableError,
     WaitTimeoutError,
 )
 from headrace.record import Record
@@ -101,6 +102,7 @@ __all__ = [
     "StreamNotFoundError",
     "String",
     "TopologyError",
+    "UnavailableError",
     "Tumbling",
     "WaitTimeoutError",
     "WindowStore",

@@ -20,7 +20,7 @@ from headrace.errors import ConfigError
 VARIABLE_PREFIX = "HEADRACE_"
 PASSED_THROUGH = ("kafka", "spark")
 SOURCE_SUB_TOPOLOGY = "source"  # what the sub-topology without a name is called in `containers.source`
-_SECRET_PARTS = ("password", "secret", "token", "credential", "jaas", "private", "pem")
+_SECRET_PARTS = ("password", "secret", "token", "credential", "jaas", "private", "pem", "access.key", "keystore.key")
 
 
 def _key(default: object, meaning: str, *, least: float | None = None, per_sub_topology: bool = False) -> Any:
@@ -38,10 +38,14 @@ class Config(Mapping[str, Any]):
     """
 
     system: str = _key(
-        "log:./data", "Where the streams of the job are, and its checkpoints: `log:FOLDER` is the embedded log."
+        "log:./data",
+        "Where the streams of the job are, and its checkpoints: `log:FOLDER` is the embedded log, `kafka://HOST:PORT,...` a "
+        "Kafka cluster.",
     )
     processing_guarantee: Literal["exactly_once", "at_least_once"] = _key(
-        "exactly_once", "Whether output, state and position move together, or a record may be worked off again."
+        "exactly_once",
+        "Whether output, state and position move together, or (on Kafka, for less delay) outputs come first: then a record "
+        "may be worked off again, and its outputs come twice.",
     )
     containers: int | None = _key(
         None,
@@ -57,6 +61,13 @@ class Config(Mapping[str, Any]):
     )
     max_records_per_round: int = _key(
         1_000_000, "The most records that one round of a sub-topology reads.", least=1, per_sub_topology=True
+    )
+    max_bytes_per_round: int = _key(
+        256 * 1024 * 1024,
+        "The most bytes of stored records that one round of a sub-topology reads, though always one record; not on Kafka, "
+        "which does not tell sizes: there the number of records is the bound.",
+        least=1,
+        per_sub_topology=True,
     )
     max_round_ms: int = _key(
         20_000, "After so many milliseconds of work a round is cut short and commits what it has reached.", least=1
@@ -150,7 +161,7 @@ class Config(Mapping[str, Any]):
 
     def shown(self, name: str) -> str:
         """The value of `name` as text for people; `***` for a password and the like."""
-        return "***" if any(part in name.lower() for part in _SECRET_PARTS) else repr(self[name])
+        return "***" if is_secret(name) else repr(self[name])
 
     def containers_of(self, sub_topology: str | None) -> int | None:
         """`containers` of one sub-topology (None: the source's): its own value, else the common one."""
@@ -159,6 +170,10 @@ class Config(Mapping[str, Any]):
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
         """`max_records_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int", self._of("max_records_per_round", sub_topology))
+
+    def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
+        """`max_bytes_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
+        return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
 
     def check_sub_topologies(self, names: Iterable[str]) -> None:
         """`ConfigError` if a sub-topology has a value of its own and is not among `names` (`source` always is)."""
@@ -173,6 +188,15 @@ class Config(Mapping[str, Any]):
 
     def _of(self, key: str, sub_topology: str | None) -> Any:
         return self.own_values.get(f"{key}.{sub_topology or SOURCE_SUB_TOPOLOGY}", getattr(self, key))
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a key, of Kafka's or Spark's too, is a password or the like, by the key's name.
+
+    >>> is_secret("kafka.sasl.jaas.config"), is_secret("spark.hadoop.fs.s3a.access.key"), is_secret("max_round_ms")
+    (True, True, False)
+    """
+    return any(part in name.lower() for part in _SECRET_PARTS)
 
 
 def _config_of(values: dict[str, Any]) -> Config:

@@ -136,6 +136,10 @@ class StorageError(HeadraceError):
     """A stored file or catalog is missing, damaged or cannot be reached."""
 
 
+class UnavailableError(StorageError):
+    """A system does not answer. It may again: whoever runs a job waits for a while."""
+
+
 class StateError(HeadraceError):
     """The state of a task cannot be read or rebuilt."""
 

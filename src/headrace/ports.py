@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.core.planning import OffsetRange
+from headrace.core.planning import Extent, OffsetRange
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 
@@ -133,6 +134,10 @@ class System(Streams, Protocol):
     def range_terms(self, piece: OffsetRange) -> Terms:
         """Where a worker finds these records by itself (the log: the chunks that hold them); asked for only where no
         engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
+
+    def extents(self, pieces: Sequence[OffsetRange]) -> Mapping[SSP, Sequence[Extent]]:
+        """How many bytes the records of these ranges take, piece by piece and in order, for a round's bound; without the
+        SSPs of which the system cannot tell. One request for all: every planned round asks."""
 
     def collect_garbage(self) -> Sequence[str]:
         """Delete what was written and that nobody refers to any more, nor ever will; the names. Nothing where the system
@@ -270,7 +275,7 @@ class InputSlice:
 class ContainerWork:
     """One container's share of a round, as bytes that `runtime.container.run` understands, and where it prefers to run.
 
-    `inputs`: what it reads, for an engine that reads in its place.
+    `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says.
     """
 
     lane: int
@@ -280,8 +285,12 @@ class ContainerWork:
     inputs: tuple[InputSlice, ...] = ()
 
 
+WORKER_DIED = "PythonWorkerDied"
+
+
 class EngineFailure(Exception):
-    """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it."""
+    """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
+    `error_class` `WORKER_DIED`: a process that ran containers is gone without an answer."""
 
     def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
         super().__init__(message)
@@ -294,7 +303,7 @@ class EngineFailure(Exception):
 class Engine(Protocol):
     """Runs the containers of a round: on Spark, or in this process. `program` is a `runtime.plan.Program`.
 
-    `reads`: it reads the round's ranges itself, and gives the rows to the containers; else their workers do.
+    `reads`: it reads the ranges that are a work's `inputs`, and gives the rows to the container; else their workers do.
     """
 
     slots: int

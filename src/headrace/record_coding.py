@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.core.hashing import partition_of
 from headrace.errors import OffsetOutOfRangeError, SerdeError
@@ -99,6 +100,18 @@ def split(
     ends = [*starts.tolist()[1:], len(order)]
     for partition, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
         yield partition, batch.slice(start, end - start)
+
+
+def record_sizes(key: Any, value: Any, headers: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How many bytes each record has: key, value, and the names and values of its headers (None: there are none)."""
+    sizes = np.zeros(len(key), np.int64)
+    for part in (key, value):
+        sizes += pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False)
+    if headers is not None and headers.null_count < len(headers):
+        parents = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
+        for part in pc.list_flatten(headers).flatten():
+            np.add.at(sizes, parents, pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False))
+    return sizes
 
 
 def records_of(

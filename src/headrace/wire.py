@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
@@ -69,6 +69,13 @@ class _SubTopologyForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     containers: tuple[_ContainerForm, ...]
 
 
+class _LeftForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task: str
+    ssp: str
+    position: int
+    stream_id: str
+
+
 class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire: int
     application: str
@@ -78,6 +85,7 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stores: dict[str, str]
     stream_ids: dict[str, str]
     sub_topologies: tuple[_SubTopologyForm, ...]
+    left: tuple[_LeftForm, ...]
 
 
 class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,6 +164,7 @@ def encode_job_model(model: JobModel) -> bytes:
             stores=dict(sorted(model.stores.items())),
             stream_ids=dict(sorted(model.stream_ids.items())),
             sub_topologies=tuple(_sub_topology_form(sub) for sub in model.sub_topologies),
+            left=tuple(_LeftForm(str(one.task), str(one.ssp), one.position, one.stream_id) for one in model.left),
         )
     )
 
@@ -172,6 +181,7 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             stores=form.stores,
             elasticity_factor=form.elasticity_factor,
             stream_ids=form.stream_ids,
+            left=tuple(map(_left, form.left)),
         )
     except ValueError as error:
         raise _malformed(what, error) from error
@@ -240,6 +250,11 @@ def _container_form(container: ContainerModel) -> _ContainerForm:
 
 def _sub_topology(form: _SubTopologyForm) -> SubTopologyModel:
     return SubTopologyModel(form.name, tuple(_container(container) for container in form.containers))
+
+
+def _left(form: _LeftForm) -> LeftPosition:
+    ssp = SystemStreamPartition.parse(form.ssp)
+    return LeftPosition(TaskName.parse(form.task), ssp, form.position, form.stream_id)
 
 
 def _container(form: _ContainerForm) -> ContainerModel:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import FencedError, JobHeldError, OffsetOutOfRangeError, StorageError
+from headrace.errors import FencedError, JobHeldError, OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP

@@ -19,8 +19,8 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.kafka import jobs
-from headrace.runtime import steps
+from headrace.adapters.kafka import jobs, lanes
+from headrace.runtime import job, steps
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
@@ -32,7 +32,9 @@ class Run:
     """One run of the application `name`; its topics are `NAME-in`, `NAME-mapped`, `NAME-counts`, `NAME-windows`.
 
     `traps` is a `HEADRACE_TEST_STEPS`; `stale_us`, if given, is how long a driver that is silent counts as alive; `bug`
-    names one of `planted.BUGS`; `pause_s` is what the work on each record takes.
+    names one of `planted.BUGS`; with `silent` the driver's heartbeat does not find out that another took over, so that it
+    is for the containers to see; `pause_s` is what the work on each record takes,
+    and `run_s` how long the run may take.
     """
 
     name: str
@@ -43,7 +45,9 @@ class Run:
     steps_log: str = ""
     stale_us: int | None = None
     bug: str = ""
+    silent: bool = False
     pause_s: float = 0.0
+    run_s: float = RUN_S_MAX
     keys: Mapping[str, Any] | None = None
 
 
@@ -83,19 +87,33 @@ def finish(run: Run) -> int:
     """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
     if run.stale_us is not None:
         jobs.HEARTBEAT_STALE_US = run.stale_us
+    if run.silent:
+        job.HEARTBEAT_S = 3600.0
+    _flush_before_commits()
     if run.bug:
         from kafka_faults import planted
 
         planted.plant(run.bug)
     try:
-        job = wiring.start(application(run), "caught-up", engine=InlineEngine(run_container))
-        job.wait(RUN_S_MAX)
+        started = wiring.start(application(run), "caught-up", engine=InlineEngine(run_container))
+        started.wait(run.run_s)
     except BaseException as error:
         Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
         return 1
-    notes = [note for one in job.status()["sub_topologies"].values() for note in one["notes"]]
-    Path(run.report).write_text(json.dumps({"error": None, "status": job.status(), "notes": notes}))
+    notes = [note for one in started.status()["sub_topologies"].values() for note in one["notes"]]
+    Path(run.report).write_text(json.dumps({"error": None, "status": started.status(), "notes": notes}))
     return 0
+
+
+def _flush_before_commits() -> None:
+    """At step 8 all that is written is in the broker's hands: so a kill there leaves an open transaction, not by chance."""
+    send = lanes.send_offsets
+
+    def send_and_flush(producer: Any, *arguments: Any, **named: Any) -> None:
+        send(producer, *arguments, **named)
+        producer.flush(10)
+
+    lanes.send_offsets = send_and_flush
 
 
 def _forked(run: Run) -> int:
@@ -108,7 +126,7 @@ def _forked(run: Run) -> int:
         os.environ["HEADRACE_TEST_STEPS"], os.environ["HEADRACE_TEST_STEPS_LOG"] = run.traps, run.steps_log
         steps._traps = steps._traps_of(os.environ)
         logging.basicConfig(filename=f"{run.report}.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        faulthandler.dump_traceback_later(RUN_S_MAX + 10, exit=True)
+        faulthandler.dump_traceback_later(run.run_s + 10, exit=True)
         code = finish(run)
     finally:
         sys.stderr.flush()

@@ -11,15 +11,17 @@ from typing import Any
 from chaos.checker import KillReport
 from chaos.children import report_of, sprung, wait_until_stopped
 from kafka_faults.child import Run
+from kafka_faults.killing import KAFKA_STEPS, START_STEPS
 from kafka_faults.world import World, told
 
 # A driver stopped before it has fenced anybody may take over lawfully once its successor has ended.
 BEFORE_ANY_FENCE = {("start", 1), ("start", 2)}
+STOPS = tuple(step for step in (*KAFKA_STEPS, *START_STEPS) if step not in BEFORE_ANY_FENCE)
 
 
 def stopped_at(world: World, step: tuple[str, int], count: int = 1, **options: Any) -> tuple[Run, int]:
     """A driver that takes over from whoever is silent, and has stopped at its `count`-th arrival at `step`; its pid."""
-    run = world.run_of(traps=f"stop:{step[0]}:{step[1]}:{count}", stale_us=0, **options)
+    run = world.run_of(traps=f"stop:{step[0]}:{step[1]}:{count}", stale_us=0, silent=True, **options)
     pid = world.children.start(run)
     wait_until_stopped(pid)
     assert sprung(run) == [f"stop {step[0]} {step[1]}"], told(run)

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -17,12 +16,12 @@ from chaos.checker import KillReport
 from chaos.children import Children, report_of
 from headrace.testing.kafka_server import KafkaServer
 from kafka_faults.broker import QUIET
+from kafka_faults.soaking import kill_broker
 from kafka_faults.stopping import stopped_at
 from kafka_faults.world import SERVER, WAIT_S, World, log_of, told
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20272
-RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "3000"}
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +32,10 @@ def broker() -> Iterator[KafkaServer]:
 
 
 def test_a_job_goes_on_when_its_broker_is_killed_and_comes_back(tmp_path: Path, broker: KafkaServer) -> None:
-    draw = random.Random(SEED)
     report = KillReport()
     with Children(tmp_path, SERVER) as children:
         world = World(broker.client_settings(), tmp_path, SEED, children)
-        for _ in range(2):
-            world.produce(300)
-            run = world.run_of(keys={"max_records_per_round": 20})
-            pid = children.start(run)
-            time.sleep(draw.uniform(1.5, 3.0))
-            begun = len(world.checkpoints())
-            broker.kill()
-            time.sleep(draw.uniform(0.1, 1.0))
-            broker.restart()
-            code = children.wait(pid)
-            assert code == 0, f"ended with {code}: {told(run)}"
-            report.fault("broker", "SIGKILL", landed=begun > 0)
+        kill_broker(world, random.Random(SEED), broker, report)
         world.judge(report)
     print(report)
     report.verify()

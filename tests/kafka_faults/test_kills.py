@@ -22,7 +22,7 @@ def test_nothing_is_lost_or_doubled_when_the_driver_is_killed_at_every_step(tmp_
     with Children(tmp_path, SERVER) as children:
         world = World(kafka_server.client_settings(), tmp_path, SEED, children)
         kill_at_steps(world, SEED, STEPS, report)
-        kill_at_moments(world, SEED, 4, (0.3, 2.0), report)
+        kill_at_moments(world, SEED, 3, (0.3, 2.0), report)
         world.finish()
         world.judge(report)
     print(report)

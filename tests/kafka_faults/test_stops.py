@@ -12,25 +12,23 @@ import pytest
 
 from chaos.checker import KillReport
 from chaos.children import Children, report_of
-from kafka_faults.killing import KAFKA_STEPS, START_STEPS
-from kafka_faults.stopping import BEFORE_ANY_FENCE, stop_and_take_over, stopped_at
+from kafka_faults.stopping import STOPS, stop_and_take_over, stopped_at
 from kafka_faults.world import SERVER, World, log_of, told
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20271
-STEPS = [step for step in (*KAFKA_STEPS, *START_STEPS) if step not in BEFORE_ANY_FENCE]
 
 
 def test_a_driver_stopped_at_any_step_cannot_commit_once_another_took_over(tmp_path: Path, kafka_server: Any) -> None:
     report = KillReport()
     with Children(tmp_path, SERVER) as children:
         world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        stop_and_take_over(world, SEED, STEPS, report)
+        stop_and_take_over(world, SEED, STOPS, report)
         world.produce(40)
         world.finish()
         world.judge(report)
     print(report)
-    report.verify(landed_min=len(STEPS))
+    report.verify(landed_min=len(STOPS))
 
 
 def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(tmp_path: Path, kafka_server: Any) -> None:

@@ -57,6 +57,14 @@ def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
         open_system(f"log:{tmp_path}")
 
 
+def test_more_partitions_than_a_catalog_can_hold_are_refused(folder: Path) -> None:
+    with open_system(f"log:{folder}") as system:
+        for partitions in (0, 100_001, 1_000_000_000):
+            with pytest.raises(ConfigError, match="at least 1, at most 100,000"):
+                system.create_stream("s", partitions)
+        assert system.streams() == []
+
+
 def test_a_newer_catalog_is_refused(folder: Path) -> None:
     with open_system(f"log:{folder}") as system:
         system.create_stream("s", 1)

@@ -23,6 +23,7 @@ from headrace.adapters.log.system import LogSystem
 from headrace.errors import FencedError, JobHeldError, StorageError, StreamNotFoundError
 from headrace.holders import is_known_dead, this_process
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import ContainerCommit, RoundCommit
@@ -198,6 +199,35 @@ class TestRounds:
         commit = round_commit(system.root, epoch, 1, [], None)
         with pytest.raises(StorageError, match="expected an absolute path"):
             store.commit_round(changed(commit, state_files=("state/x.arrow",)))
+
+    def test_a_missing_state_file_refuses_the_commit(
+        self, system: LogSystem, store: LogJobStore, epoch: int, tmp_path: Path
+    ) -> None:
+        there, gone = tmp_path / "there", tmp_path / "gone"
+        there.touch()
+        commit = round_commit(system.root, epoch, 1, [b"a"], None)
+        with pytest.raises(StorageError, match="gone is missing"):
+            store.commit_round(changed(commit, state_files=(str(there), str(gone))))
+        assert outputs(system) == [] and store.checkpoints() == {}
+        store.commit_round(changed(commit, state_files=(str(there),)))
+        assert outputs(system) == [(0, b"a")]
+
+    def test_another_base_is_refused_by_the_driver_alone(
+        self, system: LogSystem, store: LogJobStore, epoch: int
+    ) -> None:
+        first = round_commit(system.root, epoch, 1, [b"a"], None)
+        store.commit_round(first)
+        for base in (None, RoundId(epoch, None, 0), RoundId(epoch, "other", 1)):
+            with pytest.raises(FencedError, match="Partition_0"):
+                store.commit_round(round_commit(system.root, epoch, 2, [b"b"], base))
+        assert outputs(system) == [(0, b"a")]
+        assert store.checkpoints()[TASK].round_id == first.round_id
+
+    def test_another_job_model_is_named(self, system: LogSystem, store: LogJobStore, epoch: int) -> None:
+        store.commit_job_model(epoch, JobModel("app", 2, ()), ())
+        with pytest.raises(FencedError, match="job model 1, the current one is 2"):
+            store.commit_round(round_commit(system.root, epoch, 1, [b"a"], None))
+        assert outputs(system) == []
 
     def test_spent_startpoints_are_remembered(self, system: LogSystem, store: LogJobStore, epoch: int) -> None:
         commit = round_commit(system.root, epoch, 1, [], None)

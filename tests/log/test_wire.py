@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace import wire
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
@@ -63,6 +63,8 @@ JOB_MODELS = st.builds(
     st.dictionaries(NAMES, NUMBERS, max_size=3),
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.sampled_from([1, 2, 4]),
+    st.dictionaries(NAMES, TEXTS, max_size=3),
+    st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
 )
 STARTPOINTS = st.one_of(
     st.builds(Startpoint, st.just(PositionType.SPECIFIC_OFFSET), NUMBERS),

@@ -109,7 +109,7 @@ class FailingEngine(InlineEngine):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def own_store(self: LogSystem, application: str, reached: Any) -> OwnStore:
+    def own_store(self: LogSystem, application: str, reached: Any, exactly_once: bool = True) -> OwnStore:
         return OwnStore(self._catalog, application, reached)
 
     monkeypatch.setattr(jobs, "FAILURES_MAX", 50)

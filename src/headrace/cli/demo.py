@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from headrace.cli.output import EXIT_INTERRUPTED, print_json, say
 from headrace.cli.targets import JsonOption
 
 MEANING_WIDTH = 22
+BROKER_HEAP_MB = 512
 
 if TYPE_CHECKING:
     from headrace.demo.folder import DemoFolder
@@ -26,6 +28,12 @@ DEFAULT_DIR = Path("headrace-demo")
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Where the log, the state and the example go.")] = DEFAULT_DIR,
     json: JsonOption = False,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="URL", help="A Kafka cluster for the streams, kafka://HOST:PORT.")
+    ] = None,
+    with_kafka: Annotated[
+        bool, typer.Option("--with-kafka", help="Start a Kafka broker for it, which ends with it and leaves its data.")
+    ] = False,
     partitions: Annotated[
         int, typer.Option(min=1, max=1024, help="Partitions of the input and of the repartition stream.")
     ] = 4,
@@ -40,7 +48,7 @@ def demo(
 
     336,776 flights are produced into an embedded log, keyed by tail number. A job filters them, keys them by carrier,
     sends them through a repartition stream and aggregates them in hourly windows, exactly once. Then: the busiest and
-    the most delayed carriers, and what to look at next.
+    the most delayed carriers, and what to look at next. With --system or --with-kafka all streams are Kafka topics.
 
     Run again in the same folder, it begins anew; it deletes nothing but what it made itself.
     """
@@ -48,19 +56,58 @@ def demo(
     from headrace.demo import job
     from headrace.demo import run as runs
 
+    _check_system(system, with_kafka)
     options = runs.Options(partitions, max_records_per_round or runs.ROUND_RECORDS, containers)
-    with folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)) as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)))
         say(place.found or f"everything goes to {_shown(place.path)}")
+        url = _started_broker(stack, place) if with_kafka else system
+        if url is not None and not url.startswith("log:"):
+            place = _on_kafka(place, url, partitions, is_new=with_kafka)
         result = runs.run(place, options, say, sys.stderr)
     if result.status["stopped"]:
         there = shlex.quote(_shown(place.path))
         say("stopped: what is committed stays. To go on from there:")
         say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
+        if with_kafka:
+            say(f"after this, in another terminal: {_broker_again(place)}")
         raise typer.Exit(EXIT_INTERRUPTED)
     if json:
         print_json(_described(place, result))
     else:
         _show(place, result)
+
+
+def _check_system(system: str | None, with_kafka: bool) -> None:
+    if system is None:
+        return
+    if with_kafka:
+        raise typer.BadParameter("give either --system or --with-kafka, not both")
+    if not system.startswith("kafka://"):
+        raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
+
+
+def _started_broker(stack: ExitStack, place: DemoFolder) -> str:
+    from headrace.wiring.kafka_server import KafkaServer
+
+    say("starting a Kafka broker")
+    kafka = stack.enter_context(KafkaServer(folder=place.kafka, heap_mb=BROKER_HEAP_MB, tell=say))
+    say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(place.kafka)}; it ends with this command")
+    return f"kafka://{kafka.bootstrap}"
+
+
+def _on_kafka(place: DemoFolder, url: str, partitions: int, *, is_new: bool) -> DemoFolder:
+    """The folder with its streams on that cluster, where there are none of an earlier demonstration any more."""
+    from headrace.demo import cluster, job
+
+    found = None if is_new else cluster.begin_anew(url, is_ours=place.noted == url)
+    say(found or f"streams, positions and checkpoints go to {url}")
+    return place.on(url, job.example_text(partitions, url))
+
+
+def _broker_again(place: DemoFolder) -> str:
+    port = place.system.rpartition(":")[2]
+    return f"{_program(place.path)} kafka start --dir {place.kafka.name} --port {port}"
 
 
 def _show(place: DemoFolder, result: Result) -> None:
@@ -95,16 +142,22 @@ def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
     from headrace.demo import job
 
     headrace, example = _program(place.path), folders.EXAMPLE
+    there = "" if place.url is None else f" --system {place.url}"
+    started = [("start its broker", f"{_broker_again(place)} &")] if place.kafka.is_dir() else []
     flight = '{"key": "N380HA", "value": {"carrier": "HA", "dep_delay": 7}}'
     return [
         ("go there", f"cd {shlex.quote(_shown(place.path))}"),
+        *started,
         ("the job's code", f"less {example}"),
         ("what it is made of", f"{headrace} describe {example}"),
-        ("where it stands", f"{headrace} status"),
-        ("its streams", f"{headrace} stream list"),
-        ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5"),
-        ("a carrier's state", f"{headrace} state get {job.STORE} HA"),
-        ("one more flight, now", f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json"),
+        ("where it stands", f"{headrace} status{there and f' {example}'}"),
+        ("its streams", f"{headrace} stream list{there}"),
+        ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5{there}"),
+        ("a carrier's state", f"{headrace} state get {job.STORE} HA{there and f' {example}'}"),
+        (
+            "one more flight, now",
+            f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json{there}",
+        ),
         ("go on with it", f"{headrace} run {example} --until caught-up"),
     ]
 

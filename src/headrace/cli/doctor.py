@@ -24,6 +24,7 @@ from headrace.adapters.spark.needed import NEEDED, SESSION_SETTINGS, START_SETTI
 from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
 from headrace.cli.targets import JsonOption, SetOption
 from headrace.config import Config, load_config
+from headrace.config_keys import is_secret
 from headrace.errors import SetupError
 
 DOCTOR_EXAMPLES = """Examples:
@@ -117,6 +118,10 @@ def submit_args(
     arguments = {**START_SETTINGS, **SESSION_SETTINGS, **chosen}
     if config.system.startswith("kafka:") if kafka is None else kafka:
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
+    hidden = [name for name in arguments if is_secret(name)]
+    for name in hidden:  # a command line is seen by every process of the machine
+        del arguments[name]
+        say(f"left out, as it is a secret: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
     if json:
         print_json(arguments)
     else:

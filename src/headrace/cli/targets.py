@@ -19,8 +19,7 @@ from headrace.cli.output import fail, say
 from headrace.config import Config, load_config
 
 if TYPE_CHECKING:
-    from headrace.adapters.log.jobs import LogJobStore
-    from headrace.adapters.log.system import LogSystem
+    from headrace.ports import JobStore
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FILE.py:name where it makes several.")]
 OptionalAppArgument = Annotated[
@@ -32,7 +31,11 @@ ApplicationOption = Annotated[
 ]
 SystemOption = Annotated[
     str | None,
-    typer.Option("--system", metavar="URL", help="Where the streams are: log:FOLDER. Default: as configured, else log:./data."),
+    typer.Option(
+        "--system",
+        metavar="URL",
+        help="Where the streams are: log:FOLDER or kafka://HOST:PORT. Default: as configured, else log:./data.",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated.")
@@ -117,12 +120,12 @@ def system_url(system: str | None) -> str:
 
 def _system_set(system: str | None) -> list[str]:
     if system == "":
-        raise typer.BadParameter("--system: expected a URL such as log:./data, found nothing")
+        raise typer.BadParameter("--system: expected a URL such as log:./data or kafka://localhost:9092, found nothing")
     return [] if system is None else [f"system={system}"]
 
 
 @contextmanager
-def opened(target: Target) -> Iterator[tuple[LogSystem, LogJobStore]]:
+def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
     """The target's system and its job store, of an application that has run; else an error that names those that have."""
     with wiring.open_configured(target.config, create=False) as system:
         known: list[str] = system.applications()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
@@ -33,6 +33,7 @@ def job_model_of(
     stores: Mapping[str, str],
     elasticity_factor: int = 1,
     stream_ids: Mapping[str, str] | None = None,
+    left: tuple[LeftPosition, ...] = (),
 ) -> JobModel:
     """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
 
@@ -49,6 +50,7 @@ def job_model_of(
         dict(sorted(stores.items())),
         elasticity_factor,
         dict(sorted((stream_ids or {}).items())),
+        left,
     )
     if previous is None or model == previous:
         return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import OffsetOutOfRangeError
@@ -24,6 +24,20 @@ class OffsetRange:
     def records(self) -> int:
         """How many offsets, which is at least the number of records (a log may have holes)."""
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Offsets start <= o < end of one partition take `size_bytes` (at least 1 each, taken to be alike)."""
+
+    start: int
+    end: int
+    size_bytes: int
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """How many of its bytes lie at start <= o < end."""
+        inside = max(0, min(end, self.end) - max(start, self.start))
+        return self.size_bytes * inside // (self.end - self.start)
 
 
 def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int], ends: Mapping[SSP, int]) -> None:
@@ -107,6 +121,56 @@ def _shared(lags: Mapping[SSP, int], positions: Mapping[SSP, int], budget: int) 
     return shares
 
 
+def within_bytes(
+    ranges: Sequence[OffsetRange], extents: Mapping[SSP, Sequence[Extent]], max_bytes: int, turn: int
+) -> tuple[OffsetRange, ...]:
+    """The beginnings of `ranges` that take at most `max_bytes` together, shared out as by `ranges_of`.
+
+    `extents`: where the bytes of each range are, in order; an SSP without them stays as it is, its sizes are not known.
+    One SSP, another one at each `turn`, is given at least one record, so that records above its share are read as well.
+
+    >>> a, b = SSP("k", "s", 0), SSP("k", "s", 1)
+    >>> cut = within_bytes([OffsetRange(a, 0, 10), OffsetRange(b, 5, 9)],
+    ...                    {a: [Extent(0, 10, 100)], b: [Extent(5, 9, 4000)]}, max_bytes=1000, turn=1)
+    >>> [(piece.ssp.partition, piece.start, piece.end) for piece in cut]
+    [(0, 0, 10), (1, 5, 6)]
+    """
+    assert max_bytes >= 1, max_bytes
+    known = sorted(piece.ssp for piece in ranges if extents.get(piece.ssp))
+    by_ssp = {piece.ssp: piece for piece in ranges}
+    sizes = {ssp: sum(e.bytes_between(by_ssp[ssp].start, by_ssp[ssp].end) for e in extents[ssp]) for ssp in known}
+    if sum(sizes.values()) <= max_bytes:
+        return tuple(ranges)
+    shares = _shared(sizes, {ssp: by_ssp[ssp].start for ssp in known}, max_bytes)
+    favoured = known[turn % len(known)]
+    cut = []
+    for piece in ranges:
+        end = piece.end
+        if piece.ssp in shares and shares[piece.ssp] < sizes[piece.ssp]:
+            end = max(_reach(piece, extents[piece.ssp], shares[piece.ssp]), piece.start + (piece.ssp == favoured))
+        if end > piece.start:
+            cut.append(OffsetRange(piece.ssp, piece.start, end))
+    return tuple(cut)
+
+
+def _reach(piece: OffsetRange, extents: Sequence[Extent], budget: int) -> int:
+    """Up to which offset `budget` bytes take a reader of `piece`."""
+    reached = piece.start
+    for extent in extents:
+        end = min(piece.end, extent.end)
+        size = extent.bytes_between(reached, end)
+        if size > budget:
+            return reached + budget * (extent.end - extent.start) // extent.size_bytes
+        budget -= size
+        reached = max(reached, end)
+    return reached
+
+
+def is_small_round(records: Iterable[int], small_round_records: int = SMALL_ROUND_RECORDS) -> bool:
+    """Whether containers with so many records are one Spark task."""
+    return sum(records) <= small_round_records
+
+
 def spark_tasks_of(
     containers: Sequence[tuple[int, int]], slots: int, small_round_records: int = SMALL_ROUND_RECORDS
 ) -> tuple[tuple[int, ...], ...]:
@@ -120,7 +184,7 @@ def spark_tasks_of(
     """
     assert slots >= 1, slots
     assert len({lane for lane, _ in containers}) == len(containers), containers
-    if sum(records for _, records in containers) <= small_round_records:
+    if is_small_round((records for _, records in containers), small_round_records):
         return (tuple(sorted(lane for lane, _ in containers)),) if containers else ()
     count = min(slots, sum(records > 0 for _, records in containers))
     loads = [(0, index) for index in range(count)]  # a heap: the lightest first

@@ -13,9 +13,9 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from headrace.errors import JobHeldError, SetupError, StorageError
 from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
@@ -24,15 +24,21 @@ from headrace.wiring import open_system
 
 MARKER = ".headrace-demo.json"
 EXAMPLE = "flight_delays.py"
-_LOG, _OWN = "data", ".headrace"
+_LOG, _OWN, _KAFKA = "data", ".headrace", "kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """Where the demonstration keeps things. `found`: what was there before, in words, None for nothing."""
+    """Where the demonstration keeps things. `found`: what was there before, in words, None for nothing.
+
+    `url`: the cluster that its streams are on, None for a log in the folder. `noted`: the one that an earlier
+    demonstration of this folder noted.
+    """
 
     path: Path
     found: str | None = None
+    url: str | None = None
+    noted: str | None = None
 
     @property
     def log(self) -> Path:
@@ -40,7 +46,22 @@ class DemoFolder:
 
     @property
     def system(self) -> str:
-        return f"log:{self.log}"
+        return self.url or f"log:{self.log}"
+
+    @property
+    def kafka(self) -> Path:
+        """Where a broker of the demonstration's own keeps its data."""
+        return self.path / _KAFKA
+
+    def on(self, url: str, example: str) -> DemoFolder:
+        """This folder with its streams on a cluster, which is noted; `example` is written unless there is an edited one."""
+        marker = self.path / MARKER
+        stands = json.loads(marker.read_text(encoding="utf-8"))
+        if stands["example"]:
+            self.example.write_text(example, encoding="utf-8")
+            stands["example"] = _checksum(example)
+        marker.write_text(json.dumps(stands | {"system": url}) + "\n", encoding="utf-8")
+        return replace(self, url=url)
 
     @property
     def local_stores(self) -> Path:
@@ -67,13 +88,15 @@ def begun_anew(path: Path, application: str, example: str) -> Iterator[DemoFolde
     checked_folder(path, "the demonstration")
     with marker.open("a+", encoding="utf-8") as file:
         _lock(file, path)
-        made = _read(file)
+        stands = _read(file)
+        made = None if stands is None else str(stands.get("example", ""))
         found = _cleared(path, application) if made is not None else None
         kept = _written_example(path / EXAMPLE, example, made)
-        _write(file, example if not kept else None)
+        noted = None if stands is None else stands.get("system")
+        _write(file, example if not kept else None, noted)
         if kept and found:
             found += f"; {EXAMPLE} was edited, and stays as it is"
-        yield DemoFolder(path, found)
+        yield DemoFolder(path, found, noted=noted)
 
 
 def _lock(file: TextIO, path: Path) -> None:
@@ -91,11 +114,24 @@ def _cleared(path: Path, application: str) -> str:
     text = f"{path.name} holds an earlier demonstration; it is made anew"
     if log.is_dir():
         _refuse_while_driven(log, application)
-    for name in (_LOG, _OWN):
+    _refuse_while_a_broker_runs(path / _KAFKA)
+    for name in (_LOG, _OWN, _KAFKA):
         shutil.rmtree(path / name, ignore_errors=True)
         if (path / name).exists():
             raise SetupError(f"{path / name}, made by an earlier demonstration, cannot be deleted", "delete it yourself")
     return text
+
+
+def _refuse_while_a_broker_runs(folder: Path) -> None:
+    """A broker holds a lock of POSIX on a file in its data."""
+    for lock in folder.rglob(".lock"):
+        with lock.open("a") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise JobHeldError(
+                    f"a Kafka broker runs on {folder}", "stop it first, or choose another folder: headrace demo --dir FOLDER"
+                ) from None
 
 
 def _refuse_while_driven(log: Path, application: str) -> None:
@@ -121,23 +157,24 @@ def _written_example(file: Path, text: str, made: str | None) -> bool:
     return False
 
 
-def _read(file: TextIO) -> str | None:
-    """The checksum of the example as an earlier demonstration wrote it ("" for an unreadable marker); None: none did."""
+def _read(file: TextIO) -> dict[str, Any] | None:
+    """What an earlier demonstration noted: the checksum of its example, its cluster; None: there was none."""
     file.seek(0)
     text = file.read()
     if not text.strip():
         return None
     try:
-        return str(json.loads(text)["example"])
-    except (ValueError, KeyError, TypeError):
-        return ""
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        return {}
 
 
-def _write(file: TextIO, example: str | None) -> None:
+def _write(file: TextIO, example: str | None, system: str | None) -> None:
     file.seek(0)
     file.truncate()
-    note = "made by `headrace demo`; running it again deletes data and .headrace in this folder"
-    file.write(json.dumps({"note": note, "example": "" if example is None else _checksum(example)}) + "\n")
+    note = "made by `headrace demo`; running it again deletes data, kafka and .headrace in this folder"
+    stands = {"note": note, "example": "" if example is None else _checksum(example), "system": system}
+    file.write(json.dumps(stands) + "\n")
     file.flush()
 
 

@@ -41,9 +41,13 @@ def flight_delays(partitions: int = PARTITIONS, **app_arguments: Any) -> App:
     return app
 
 
-def example_text(partitions: int = PARTITIONS) -> str:
-    """The job as a user writes it, with a repartition stream of so many partitions."""
+def example_text(partitions: int = PARTITIONS, system: str | None = None) -> str:
+    """The job as a user writes it, with a repartition stream of so many partitions; `system` unless it is the log."""
     text = Path(__file__).with_name(_EXAMPLE).read_text(encoding="utf-8")
     before, after = (f"number_of_partitions={number})" for number in (PARTITIONS, partitions))
     assert text.count(before) == 1, f"{_EXAMPLE} has no {before}"
-    return text.replace(before, after)
+    text = text.replace(before, after)
+    for log in ("log:./headrace-demo/data", "log:./data") if system is not None else ():
+        assert log in text, f"{_EXAMPLE} has no {log}"
+        text = text.replace(log, str(system))
+    return text

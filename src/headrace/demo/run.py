@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
 from headrace import wiring
-from headrace.demo import data, job, report
+from headrace.config import load_config
+from headrace.demo import cluster, data, job, report
 from headrace.demo.folder import DemoFolder
 from headrace.dsl.json_serde import Json
 from headrace.dsl.scalars import String
@@ -70,7 +72,7 @@ def run(
             result.status = wiring.run(app, "caught-up", progress=progress is not None)
         if result.status["stopped"]:
             return result
-        with _timed(result, "read the result"), wiring.open_system(folder.system, create=False) as system:
+        with _timed(result, "read the result"), _system(folder, create=False) as system:
             windows = report.last_updates_of(system.consume(job.OUTPUT, key=Windowed(String()), value=Json()))
             result.windows = windows
             result.updates = sum(system.end_offsets(job.OUTPUT).values())
@@ -83,13 +85,23 @@ def _arguments(folder: DemoFolder, options: Options) -> dict[str, Any]:
         "local_store_dir": str(folder.local_stores),
         "max_records_per_round": options.max_records_per_round,
     }
+    if folder.url is not None:
+        arguments["kafka"] = cluster.FOREVER
     return arguments if options.containers is None else arguments | {"containers": options.containers}
+
+
+def _system(folder: DemoFolder, create: bool = True) -> Any:
+    """The folder's system, with settings that its configuration here gives it."""
+    if folder.url is None:
+        return wiring.open_system(folder.system, create=create)
+    settings = load_config(Path.cwd(), os.environ, {"kafka": cluster.FOREVER}).kafka
+    return wiring.open_system(folder.system, kafka=settings)
 
 
 def _produced(folder: DemoFolder, partitions: int, say: Callable[[str], None], progress: TextIO | None) -> int:
     table = data.flights_table()
     say(f"producing {table.num_rows:,} flights, in the order of time, to {job.INPUT} in {partitions} partitions")
-    with wiring.open_system(folder.system) as system:
+    with _system(folder) as system:
         system.create_stream(job.INPUT, partitions)
         if progress is None:
             return int(system.produce(job.INPUT, data.flight_records(table), key=String(), value=Json()))

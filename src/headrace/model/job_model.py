@@ -50,13 +50,24 @@ class SubTopologyModel:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftPosition:
+    """Where a task was in an SSP when the job ceased to read its stream, whose id was `stream_id` then."""
+
+    task: TaskName
+    ssp: SystemStreamPartition
+    position: int
+    stream_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobModel:
     """The plan of a whole job. `version` rises when anything else in it changes, and only then.
 
     `partition_counts`: stream to the number of its partitions that this plan was made from. `stores`: store to a
     text that says where its state lives and in which form, `<sub-topology>|<form>`; a later start compares it.
     `stream_ids`: every stream that is read to its id, which changes when it is deleted and made anew: positions and
-    state are of the stream with that id.
+    state are of the stream with that id. `left`: positions in streams that are not read any more, for when they are
+    again; sorted by task and SSP.
     """
 
     application: str
@@ -66,6 +77,7 @@ class JobModel:
     stores: Mapping[str, str] = field(default_factory=dict)
     elasticity_factor: int = 1
     stream_ids: Mapping[str, str] = field(default_factory=dict)
+    left: tuple[LeftPosition, ...] = ()
 
     def sub_topology(self, name: str | None) -> SubTopologyModel:
         for model in self.sub_topologies:

@@ -1,37 +1,46 @@
-"""Owns the form of dead letters: the record as it was read, with headers that say where it came from and what was wrong."""
+"""Owns the form of dead letters: the record as it was read, with headers that say where it came from and what was wrong.
+
+A letter must be taken where its record was: of one that is too large with these headers a part is left out, which a header
+of its own says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.ports import RECORD_BYTES_MAX
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.rows import HEADERS_TYPE
 
 PREFIX = "headrace."
+_CUT_BYTES = 300  # at least what the header takes that says what was left out
 
 
 def write(
     outputs: Any, stream: str, rejects: Sequence[Reject], originals: Sequence[Any], ssps: Sequence[Any], now_us: int
 ) -> None:
     """Add one dead letter per reject to `outputs`. `originals`: (key, value, timestamp, headers), None for a timer."""
-    import numpy as np
+    from headrace.runtime.task_run import output_table
 
-    from headrace.runtime.task_run import output_batch
-
-    keys, values, times, headers = [], [], [], []
+    routing, keys, values, times, headers = [], [], [], [], []
     for reject, original in zip(rejects, originals, strict=True):
         key, value, time_us, own = original or (None, None, now_us, None)
         _, name, partition = ssps[reject.ssp]
+        routing.append(key)
+        key, value, own = _fitting(key, value, list(own or ()), _headers(reject, name, partition))
         keys.append(key)
         values.append(value)
         times.append(time_us)
-        headers.append(list(own or ()) + _headers(reject, name, partition))
-    raw = pa.array(keys, pa.binary())
-    batch = output_batch(raw, pa.array(values, pa.binary()), np.array(times, np.int64), pa.array(headers, HEADERS_TYPE))
-    outputs.add(stream, batch, raw, np.array([max(reject.offset, 0) for reject in rejects], np.int64))
+        headers.append(own)
+    table = output_table(
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), np.array(times, np.int64), pa.array(headers, HEADERS_TYPE)
+    )
+    offsets = np.array([max(reject.offset, 0) for reject in rejects], np.int64)
+    outputs.add(stream, table, pa.array(routing, pa.binary()), offsets)
 
 
 def _headers(reject: Reject, stream: str, partition: int) -> list[dict[str, Any]]:
@@ -43,4 +52,37 @@ def _headers(reject: Reject, stream: str, partition: int) -> list[dict[str, Any]
         "error-class": reject.error_class,
         "error-message": reject.message,
     }
-    return [{"name": PREFIX + name, "value": str(fact).encode()} for name, fact in facts.items()]
+    return [_header(name, fact) for name, fact in facts.items()]
+
+
+def _header(name: str, fact: Any) -> dict[str, Any]:
+    return {"name": PREFIX + name, "value": str(fact).encode()}
+
+
+def _fitting(
+    key: bytes | None, value: bytes | None, own: list[dict[str, Any]], added: list[dict[str, Any]]
+) -> tuple[bytes | None, bytes | None, list[dict[str, Any]]]:
+    """Key, value and all headers, `added` last. Where they are too large for a record, the value is cut off; where that
+    is not enough, its own headers go, and then the key is cut off too."""
+    room = RECORD_BYTES_MAX - _size(added)
+    if len(key or b"") + len(value or b"") + _size(own) <= room:
+        return key, value, own + added
+    room -= _CUT_BYTES
+    notes = []
+    kept = (key or b"")[:room]
+    if len(kept) < len(key or b""):
+        notes.append(f"key: its first {len(kept)} of {len(key or b'')} bytes")
+    room -= len(kept)
+    if _size(own) > room:
+        notes.append(f"headers: none of {len(own)}")
+        own = []
+    room -= _size(own)
+    begun = (value or b"")[:room]
+    if len(begun) < len(value or b""):
+        notes.append(f"value: its first {len(begun)} of {len(value or b'')} bytes")
+    whole_headers = [*own, *added, _header("cut", "; ".join(notes))]
+    return None if key is None else kept, None if value is None else begun, whole_headers
+
+
+def _size(headers: list[dict[str, Any]]) -> int:
+    return sum(len(header["name"].encode()) + len(header["value"] or b"") for header in headers)

@@ -6,25 +6,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.core.sub_topologies import upstream_names_of
-from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, WaitTimeoutError
-from headrace.ports import Engine, EngineFailure, JobStore
+from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, UnavailableError, WaitTimeoutError
+from headrace.ports import WORKER_DIED, Engine, EngineFailure, JobStore
 from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.culprits import find_culprit
 from headrace.runtime.next_round import NextRound
+from headrace.runtime.reported_errors import worker_death
 from headrace.runtime.round_plans import PlannedRound
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
 
 LOG = logging.getLogger("headrace.job")
+Answer = TypeVar("Answer")
 HEARTBEAT_S = 2.0
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TIDY_S = 30.0
 STATUS_S = 0.5
 STOP_WAIT_S = 30.0
+SYSTEM_WAIT_S = 300.0  # how long the system may be gone before the job gives up
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
@@ -194,15 +197,13 @@ class Job:
         failures, held_back = 0, ""
         try:
             while not self._stopping.is_set():
-                if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[name]):
-                    self._caught_up.writers_done(rounds)
-                planned = self._planned(rounds)
+                planned = self._answered(rounds, "to look for records", lambda: self._planned(rounds))
                 published = self._publish(rounds)
                 if planned is None:
                     if self._caught_up and self._caught_up.reached(rounds, time.monotonic()):
                         return
                     if published:
-                        held_back = rounds.standing.held_back_by()
+                        held_back = self._answered(rounds, "to look for records", rounds.standing.held_back_by) or ""
                     self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
                     self._wakes[name].wait(self._trigger_s)
                     self._wakes[name].clear()  # before looking again, `_stopping` included: nothing is slept through
@@ -226,6 +227,8 @@ class Job:
             return error
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
+        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
+            self._caught_up.writers_done(rounds)
         limit = self._caught_up.limit_of(rounds) if self._caught_up else None
         return self._next_round.of(rounds, time.monotonic(), self._clock_us(), limit)
 
@@ -272,16 +275,37 @@ class Job:
 
     def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
+        hint = "nothing of it was committed; what was committed before stays"
+        if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
+            reason, advice = worker_death(rounds.sub.title, planned.ranges, reason)
+            hint = f"{hint}; {advice}"
         if failures + 1 >= FAILURES_MAX:
             raise RoundFailedError(
-                f"round {planned.id} failed {failures + 1} times, the last time: {reason}",
-                "nothing of it was committed; what was committed before stays",
+                f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
             ) from (failure if isinstance(failure, HeadraceError) else None)
         delay_s = min(3.0, 0.1 * 2**failures)
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[rounds.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._stopping.wait(delay_s)
-        rounds.read_again()
+        self._read_again(rounds)
+
+    def _read_again(self, rounds: Rounds) -> None:
+        """Read what is committed; a system that does not answer is waited for."""
+        self._answered(rounds, "to read what is committed", rounds.read_again)
+
+    def _answered(self, rounds: Rounds, what: str, ask: Callable[[], Answer]) -> Answer | None:
+        """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
+        began_s = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                return ask()
+            except UnavailableError as error:
+                if time.monotonic() - began_s > SYSTEM_WAIT_S:
+                    raise
+                LOG.warning("waiting for the system, %s: %s", what, error.message)
+                self._waiting_for[rounds.sub.name] = f"the system: {error.message}"
+                self._stopping.wait(1.0)
+        return None
 
     # --- what people see --------------------------------------------------------------------------------------------
 

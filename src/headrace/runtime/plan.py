@@ -32,7 +32,8 @@ class Program:
 
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
     `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
-    application had here once, whose entries are deleted.
+    application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
+    function of a record may name as an output.
     """
 
     id: str
@@ -47,6 +48,12 @@ class Program:
     key_serdes: dict[str, Serde | None] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     gone_stores: tuple[str, ...] = ()
+    read_by_the_job: frozenset[str] = frozenset()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing of it runs in the engine."""
+        return not any(endpoint.chain for endpoint in self.endpoints)
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

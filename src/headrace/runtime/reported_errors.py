@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Sequence
 
 import msgspec
 
 from headrace import errors
+from headrace.core.planning import OffsetRange
 from headrace.errors import HeadraceError, RecordError, RoundFailedError
+from headrace.runtime.operators.words import TRACEBACK_CHARS_MAX, cut, message_of
 from headrace.runtime.plan import Failure
 
+_RANGES_SHOWN_MAX = 8
 _RECORD_AS_VALUE = re.compile(
     r"'Record' object is not \w+|'Record' object has no attribute '(\w+)'|'Record' object does not support"
     r"|unsupported operand type.*'Record'|not supported between.*'Record'|argument of type 'Record'|of type 'Record' has no"
@@ -34,6 +38,20 @@ def record_error(failure: Failure) -> RecordError:
     )
 
 
+def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -> tuple[str, str]:
+    """What to say of a worker process that died over a round, whose record nobody can name: message and advice."""
+    pieces = [f"{r.ssp.stream} partition {r.ssp.partition}, offsets {r.start} to {r.end - 1}" for r in ranges if r.records]
+    left = len(pieces) - _RANGES_SHOWN_MAX
+    places = "; ".join(pieces[:_RANGES_SHOWN_MAX]) + (f"; and {left} more" if left > 0 else "")
+    return (
+        f"a worker process died while sub-topology {sub_topology!r} worked on {places or 'its timers'} ({found})",
+        (
+            "a function may have ended it on one of these records (os._exit, a crash in native code), or the system for lack"
+            " of memory: with max_records_per_round=1 the range is the record"
+        ),
+    )
+
+
 def _advice(message: str) -> str:
     """What to write instead, where a function takes its record for the record's value."""
     found = _RECORD_AS_VALUE.search(message)
@@ -54,8 +72,9 @@ def error_of(text: str) -> HeadraceError:
 
 def worker_error(error: BaseException) -> str:
     """An error of a container as text that `error_of` reads; no pickle of what others may write."""
-    hint = getattr(error, "hint", None)
-    message = getattr(error, "message", None) or str(error)
-    trace = "".join(traceback.format_exception(error))
+    hint = error.hint if isinstance(error, HeadraceError) else None
+    own = error.message if isinstance(error, HeadraceError) else None
+    message = message_of(error) if own is None else cut(own)
+    trace = cut("".join(traceback.format_exception(error)), TRACEBACK_CHARS_MAX)
     known = next((each for each in type(error).__mro__ if each.__module__ == errors.__name__), type(error))
     return msgspec.json.encode((known.__name__, message, hint, trace)).decode()

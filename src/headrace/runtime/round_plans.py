@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
-from headrace.core.planning import OffsetRange, lags_of, ranges_of, spark_tasks_of
+from headrace.core.planning import OffsetRange, is_small_round, lags_of, ranges_of, spark_tasks_of, within_bytes
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -45,6 +45,7 @@ class RoundTerms:
     slots: int
     place: Place
     on_lost: OnLostOffsets = "fail"
+    max_bytes: int | None = None  # where the system knows sizes; None: no bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,11 @@ class Outlook:
 
 
 class RoundPlans:
-    """Plans the rounds of one sub-topology, and numbers them."""
+    """Plans the rounds of one sub-topology, and numbers them.
+
+    `engine_reads`: the engine reads the ranges for the containers. `is_plain`: no operator needs the engine; then the
+    containers of a small round read by themselves all the same, which is done sooner than the engine's query is planned.
+    """
 
     def __init__(
         self,
@@ -89,8 +94,9 @@ class RoundPlans:
         system: System,
         store: JobStore,
         engine_reads: bool,
+        is_plain: bool,
     ) -> None:
-        self._engine_reads = engine_reads
+        self._engine_reads, self._is_plain = engine_reads, is_plain
         self._sub, self._model, self._standing = sub, model, standing
         self._terms, self._system, self._store = terms, system, store
         self._containers = {container.lane: container for container in model.containers}
@@ -130,11 +136,14 @@ class RoundPlans:
         self._number += 1
         round_id = RoundId(self._terms.epoch, self._sub.name, self._number)
         common = self._common(round_id, outlook, self.staging_of(round_id))
+        by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values()))
         payloads = {
-            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures)) for lane in records
+            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures, by_engine))
+            for lane in records
         }
+        given = ranges if by_engine else {}
         works = tuple(
-            tuple(self._work(self._containers[lane], payloads[lane], records[lane], ranges) for lane in group)
+            tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
             for group in spark_tasks_of(list(records.items()), self._terms.slots)
         )
         bases = {
@@ -164,7 +173,7 @@ class RoundPlans:
         outlook = Outlook({}, None, frozenset(), 0)
         common = self._common(planned.id, outlook, staging)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
-        payload = encoded(self._filled(common, owner, ranges, marks, known_failures))
+        payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
         return self._work(owner, payload, piece.records, ranges)
 
     def staging_of(self, round_id: RoundId) -> Path:
@@ -196,7 +205,10 @@ class RoundPlans:
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind what is lost, an empty range still moves the position past it.
         empty = {ssp: OffsetRange(ssp, end, end) for ssp, end in passed.items()}
-        return empty | {piece.ssp: piece for piece in ranges_of(positions, ends, self._terms.max_records)}
+        ranges = ranges_of(positions, ends, self._terms.max_records)
+        if self._terms.max_bytes is not None and ranges:
+            ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
+        return empty | {piece.ssp: piece for piece in ranges}
 
     def _lanes(
         self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
@@ -248,6 +260,7 @@ class RoundPlans:
         ranges: Mapping[SSP, OffsetRange],
         marks: Mapping[TaskName, int | None],
         known_failures: list[tuple[SSP, int, str, str]],
+        by_engine: bool,
     ) -> ContainerPlan:
         mine = _ssps_of(container, ranges)
         round_id = RoundId(common.epoch, self._sub.name, int(common.round_id.rpartition(":")[2]))
@@ -255,7 +268,7 @@ class RoundPlans:
             common,
             lane=container.lane,
             tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
-            ranges=[self._input_range(ranges[ssp]) for ssp in mine],
+            ranges=[self._input_range(ranges[ssp], by_engine) for ssp in mine],
             terms=self._store.container_terms(round_id, container.lane),
             known_failures=[
                 KnownFailure(self._numbers[ssp], offset, kind, message)
@@ -264,8 +277,8 @@ class RoundPlans:
             ],
         )
 
-    def _input_range(self, piece: OffsetRange) -> InputRange:
-        terms = None if self._engine_reads else self._system.range_terms(piece)
+    def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:
+        terms = None if by_engine else self._system.range_terms(piece)
         return InputRange(self._numbers[piece.ssp], piece.start, piece.end, terms)
 
     def _task_plan(self, task: TaskModel, watermark_us: int | None) -> TaskPlan:

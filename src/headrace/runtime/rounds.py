@@ -84,7 +84,7 @@ class Rounds:
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._terms, self._store, self._engine = terms, store, engine
-        self._plans = RoundPlans(sub, model, self.standing, terms, system, store, engine.reads)
+        self._plans = RoundPlans(sub, model, self.standing, terms, system, store, engine.reads, program.is_plain)
 
     @property
     def max_round_s(self) -> float:

@@ -9,73 +9,106 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.carrying import Carried
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import check_positions
-from headrace.core.sub_topologies import SubTopology
+from headrace.core.purging import lowest_positions
+from headrace.core.sub_topologies import SubTopology, short_name_of
+from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Source, SourceKind
-from headrace.ports import System
+from headrace.ports import StreamDescription, System
 
 
 def resolved_starts(
     subs: tuple[SubTopology, ...],
     model: JobModel,
     stored: Mapping[TaskName, Checkpoint],
+    carried: Carried,
     system: System,
     epoch: int,
 ) -> dict[TaskName, Checkpoint]:
-    """A checkpoint for every task: the stored one, with starts for SSPs that it does not know."""
+    """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none."""
     defaults: dict[SSP, int] = {}
     checkpoints: dict[TaskName, Checkpoint] = {}
     for sub in subs:
         sources = {source.stream: source for source in sub.sources}
         for task in model.sub_topology(sub.name).tasks:
             found = stored.get(task.name)
-            fresh = {
-                ssp: _start_of(sources[ssp.stream], ssp, system, defaults)
-                for ssp in task.ssps
-                if found is None or ssp not in found.positions or sources[ssp.stream].reset_offset
-            }
+            positions: dict[SSP, int] = {}
+            for ssp in task.ssps:
+                source, position = sources[ssp.stream], carried.position(task.name, ssp)
+                if position is None or source.reset_offset:
+                    position = _start_of(source, ssp, system, defaults)
+                positions[ssp] = position
+            watermarks = carried.watermarks_of(task, found)
             if found is None:
-                checkpoints[task.name] = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, fresh)
-            else:
-                positions = {ssp: fresh.get(ssp, found.positions.get(ssp, 0)) for ssp in task.ssps}
-                watermarks = {ssp: time for ssp, time in found.watermarks.items() if ssp in positions}
-                checkpoints[task.name] = replace(
-                    found, positions=positions, watermarks=watermarks, job_model_version=model.version
-                )
+                found = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, positions)
+            checkpoints[task.name] = replace(
+                found, positions=positions, watermarks=watermarks, job_model_version=model.version
+            )
     return checkpoints
 
 
 def check_stored(
     subs: tuple[SubTopology, ...],
-    stored: Mapping[TaskName, Checkpoint],
+    carried: Carried,
     counts: Mapping[str, int],
     system: System,
     on_lost: OnLostOffsets,
 ) -> None:
-    """Raise `OffsetOutOfRangeError` for a stored position that its stream does not reach, or does not hold any more.
+    """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
 
     The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
     that exist. Streams that are to be read from another place anyway are left out.
     """
     sources = {source.stream: source for sub in subs for source in sub.sources}
     positions = [
-        (ssp.whole, position)
-        for checkpoint in stored.values()
-        for ssp, position in checkpoint.positions.items()
+        (ssp, position)
+        for ssp, position in carried.positions()
         if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}
     ends = {SSP(system.name, s, p): offset for s in streams for p, offset in system.high_watermarks(s).items()}
     internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
-    for ssp, position in sorted(positions):  # of several tasks that read a partition, each
+    for ssp, position in positions:  # of several tasks that read a partition, each
         check_positions({ssp: position}, {}, ends)
         lost_offsets({ssp: position}, beginnings, ends, on_lost, internal)
+
+
+def check_nothing_stranded(
+    application: str,
+    stored: Mapping[TaskName, Checkpoint],
+    streams: Mapping[str, int],
+    existing: Mapping[str, StreamDescription],
+    system: System,
+) -> None:
+    """Refuse to take out a repartition stream that holds records which were not read: nobody else ever would.
+
+    `IncompatibleChangeError`; `streams` are those that the job reads now.
+    """
+    unread: dict[str, int] = {}
+    ends: dict[str, Mapping[int, int]] = {}
+    for ssp, position in sorted(lowest_positions(stored.values()).items()):
+        found = existing.get(ssp.stream)
+        if ssp.stream in streams or found is None or found.internal_of != application:
+            continue
+        if ssp.stream not in ends:
+            ends[ssp.stream] = system.high_watermarks(ssp.stream)
+        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends[ssp.stream].get(ssp.partition, 0) - position)
+    for stream, count in unread.items():
+        if count:
+            raise IncompatibleChangeError(
+                f"repartition stream {short_name_of(application, stream)!r} is taken out of application {application!r}, and "
+                f"holds {count} offsets that were not read: their records would be lost",
+                "run the application as it was until it is caught up (headrace run --until caught-up; with a "
+                "dead_letter_stream if it fails at one of them), then edit it; or run the edited application under another "
+                "application name, from the beginning",
+            )
 
 
 def _start_of(source: Source, ssp: SSP, system: System, known: dict[SSP, int]) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.config import Config
+from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.co_partitioning import check_co_partitioned
 from headrace.core.compatibility import check_compatible, check_same_streams, gone_from, notes, remembered, store_forms
 from headrace.core.containers import containers_of, job_model_of
@@ -29,7 +30,7 @@ from headrace.model.tasks import TaskName
 from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Topology, Transform
 from headrace.ports import JobStore, StreamDescription, System
 from headrace.runtime.plan import EndpointSide, Program
-from headrace.runtime.starts import check_stored, resolved_starts
+from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
 from headrace.runtime.steps import reached
 
 GROUPER_NAMES: Mapping[str, Any] = {
@@ -73,12 +74,16 @@ def planned(
     check_inputs(topology, existing, config.system)
     counts = _checked_counts(topology, subs, existing, previous)
     _check_repartition_streams(topology, existing)
-    check_same_streams(previous, {name: existing[name].id if name in existing else None for name in counts})
+    known = {name: existing[name].id if name in existing else None for name in counts}
+    check_same_streams(previous, known)
+    check_nothing_stranded(topology.application, stored, counts, existing, system)
+    carried = carried_of(previous, stored, known)
     there = {name: count for name, count in counts.items() if name in existing}
-    check_stored(subs, stored, there, system, config.on_lost_offsets)
+    check_stored(subs, carried, there, system, config.on_lost_offsets)
     models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks)
+    check_tasks(previous, stored, forms, subs, models)
     config.check_sub_topologies(sub.title for sub in subs)
     for stream, count in sorted((counts | _output_counts(subs, counts, config.dead_letter_stream)).items()):
         if stream not in existing:
@@ -87,13 +92,16 @@ def planned(
             log(f"created {'repartition ' if internal else ''}stream {stream} with {count} partitions")
     reached("start", 7)
     ids = {stream: existing[stream].id for stream in counts}
-    model = job_model_of(previous, topology.application, models, counts, remembered(previous, forms), stream_ids=ids)
-    checkpoints = resolved_starts(subs, model, stored, system, epoch)
+    left = left_of(previous, stored, counts)
+    stores = remembered(previous, forms)
+    model = job_model_of(previous, topology.application, models, counts, stores, stream_ids=ids, left=left)
+    checkpoints = resolved_starts(subs, model, stored, carried, system, epoch)
     reached("start", 8)
     store.commit_job_model(epoch, model, tuple(checkpoints.values()))
     written = {stream.name: stream.partitions for stream in existing.values()}
     programs = {sub.name: _program(topology, sides, sub, model, config, written) for sub in subs}
-    return JobPlan(topology, model, subs, programs, epoch, checkpoints, tuple(notes(previous, forms)))
+    said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
+    return JobPlan(topology, model, subs, programs, epoch, checkpoints, said)
 
 
 def _is_repartition(topology: Topology, stream: str) -> bool:
@@ -222,6 +230,7 @@ def _program(
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
         gone_stores=gone_from(model.stores, sub.title),
+        read_by_the_job=frozenset(source.stream for source in topology.sources),
     )
 
 

@@ -21,6 +21,8 @@ from headrace.runtime.rows import HEADERS_TYPE, Rows
 from headrace.runtime.vectors import partitions_of
 
 StateOpener = Callable[[], AbstractContextManager[Any]]
+Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
+PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
 
 
 class Outputs:
@@ -28,27 +30,65 @@ class Outputs:
 
     def __init__(self, partition_counts: Mapping[str, int]) -> None:
         self._counts = partition_counts
-        self._batches: dict[str, list[tuple[pa.RecordBatch, np.ndarray[Any, Any]]]] = {}
+        self._batches: dict[str, list[Batch]] = {}
         self.records: dict[str, int] = {}
 
-    def add(self, stream: str, batch: pa.RecordBatch, routing: Any, offsets: Any) -> None:
+    def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any) -> None:
+        """Take `records` (of `output_table`); `routing`: the bytes that choose the partition of each."""
         if stream not in self._counts:
             known = ", ".join(sorted(self._counts)) or "none"
             raise KeyError(f"output stream {stream!r} is not known to the plan (it knows: {known})")
-        partitions = partitions_of(routing, offsets, self._counts[stream])
-        self._batches.setdefault(stream, []).append((batch, partitions))
-        self.records[stream] = self.records.get(stream, 0) + batch.num_rows
+        mine = self._batches.setdefault(stream, [])
+        start = 0
+        for batch in records.to_batches():  # cut where the data are in several arrays: no copy
+            for piece in _pieces(batch):
+                stop = start + piece.num_rows
+                partitions = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
+                mine.append((piece, partitions))
+                start = stop
+        self.records[stream] = self.records.get(stream, 0) + records.num_rows
 
     def by_partition(self) -> Iterator[tuple[str, int, Any]]:
-        """(stream, partition, its records as one table), in the order in which they were emitted."""
+        """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
+        as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
         for stream in sorted(self._batches):
-            table = pa.Table.from_batches([batch for batch, _ in self._batches[stream]])
-            partitions = np.concatenate([numbers for _, numbers in self._batches[stream]])
-            order = np.argsort(partitions, kind="stable")
-            ordered = table.take(pa.array(order))
-            present, starts = np.unique(partitions[order], return_index=True)
-            for number, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
-                yield stream, int(number), ordered.slice(start, stop - start)
+            for group in _groups(self._batches[stream]):
+                table = pa.Table.from_batches([batch for batch, _ in group])
+                partitions = np.concatenate([numbers for _, numbers in group])
+                order = np.argsort(partitions, kind="stable")
+                ordered = table.take(pa.array(order))
+                present, starts = np.unique(partitions[order], return_index=True)
+                for number, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
+                    yield stream, int(number), ordered.slice(start, stop - start)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """`batch` cut so that each piece has at most `PIECE_BYTES`, or is a single record."""
+    if batch.num_rows > 1 and batch.nbytes > PIECE_BYTES:
+        half = batch.num_rows // 2
+        yield from _pieces(batch.slice(0, half))
+        yield from _pieces(batch.slice(half))
+    elif batch.num_rows:
+        yield batch
+
+
+def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """The batches in groups of up to `PIECE_BYTES`, or of a single one."""
+    group: list[Batch] = []
+    size = 0
+    for batch in batches:
+        if group and size + batch[0].nbytes > PIECE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch[0].nbytes
+    if group:
+        yield group
+
+
+def _part(array: Any, start: int, stop: int) -> Any:
+    part = array.slice(start, stop - start)
+    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
 
 
 class TaskRun:
@@ -85,6 +125,11 @@ class TaskRun:
         self._state: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
+        self._kept_us = {
+            n.store.name: n.windows.size_us + n.windows.kept_us
+            for n in program.nodes
+            if isinstance(n, t.Aggregate) and n.windows is not None
+        }
         self.graph = Graph(program.nodes, program.endpoints, self, self.watermarks)
 
     # --- the context of the operators -------------------------------------------------------------------------------
@@ -100,15 +145,14 @@ class TaskRun:
         if self._program.dead_letter is not None:
             self.reject(Reject(ssp, offset, operator, "LateRecord", "the record came after its window had closed"))
 
-    def knows_stream(self, name: str) -> bool:
-        return name in self._program.partition_counts
+    def may_choose(self, name: str) -> bool:
+        return name in self._program.partition_counts and name not in self._program.read_by_the_job
 
     def database(self, name: str) -> Any:
         return self.state.database(name)
 
     def emit(self, stream: str, key: Any, value: Any, timestamp_us: Any, headers: Any, routing: Any, offsets: Any) -> None:
-        batch = output_batch(key, value, timestamp_us, headers)
-        self._outputs.add(stream, batch, routing, offsets)
+        self._outputs.add(stream, output_table(key, value, timestamp_us, headers), routing, offsets)
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state and timers."""
@@ -151,7 +195,7 @@ class TaskRun:
     def begin(self) -> None:
         """Delete what had outlived its time when the round began, and fire what was due."""
         if self._expires:
-            expired = Expiry(self).run(self.watermark_us)
+            expired = Expiry(self).run(self.watermark_us, self._kept_us)
             if expired:
                 self.count("entries_expired", expired)
         self._fire("event", self.watermark_us)
@@ -188,10 +232,10 @@ class TaskRun:
             self.timers.settle()
 
 
-def output_batch(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.RecordBatch:
-    """Records in the row shape of all systems (`ports`)."""
+def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Table:
+    """Records in the row shape of all systems (`ports`). Keys and values of 2 GiB and more are in several arrays."""
     count = len(timestamp_us)
-    return pa.RecordBatch.from_arrays(
+    return pa.Table.from_arrays(
         [
             key.cast(pa.binary()) if key.type != pa.binary() else key,
             value.cast(pa.binary()) if value.type != pa.binary() else value,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.core.key_layout import state_key
+from headrace.errors import StateError
 from headrace.runtime.operators.expiry import time_bytes
 from headrace.runtime.stored import StoredForm
 
@@ -40,10 +41,19 @@ class StoredView:
 
     def all(self) -> dict[Any, Any]:
         """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such."""
-        found = {}
+        try:
+            return dict(self.items())
+        except TypeError:  # a key is a list or a dict
+            raise StateError(
+                f"store {self.name!r} has keys that Python cannot hash, such as lists", "take items() instead of all()"
+            ) from None
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """What `all` gives, as pairs: for keys that cannot be those of a dict."""
+        found = []
         for layout, data in self._entries():
             key, under = self._form.parts_of(layout)
-            found[key if under == b"" else (key, under)] = self._form.value_of(data)
+            found.append((key if under == b"" else (key, under), self._form.value_of(data)))
         return found
 
     def __len__(self) -> int:

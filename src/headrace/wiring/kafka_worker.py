@@ -17,7 +17,7 @@ from headrace.adapters.kafka.jobs import task_positions
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
-from headrace.errors import RoundFailedError
+from headrace.errors import OffsetOutOfRangeError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -95,7 +95,10 @@ class KafkaWorkerPorts(WorkerState):
     def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
         piece = self._plan.ranges[number]
         _, stream, partition = self._plan.ssps[piece.ssp]
-        return fetched(self._client, stream, partition, piece.start, piece.end)
+        try:
+            yield from fetched(self._client, stream, partition, piece.start, piece.end, keep=True)
+        except OffsetOutOfRangeError as error:  # removed since the round was planned; the next plan says what of it
+            raise RoundFailedError(error.message, error.hint) from None
 
     def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
         _, stream, partition = self._plan.ssps[ssp]

@@ -35,6 +35,7 @@ from headrace.runtime.steps import reached
 from headrace.runtime.tidying import Tidying
 from headrace.setup_check import checked_folder
 from headrace.wiring import open_configured
+from headrace.wiring.folders import state_folder, work_folder
 from headrace.wiring.local_stores import seal_stores
 
 LOG = logging.getLogger("headrace")
@@ -85,8 +86,8 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
     left: list[tuple[Place, JobPlan]] = []  # of the run, once there is one
     closers: list[Callable[[], None]] = [system.close, lambda: seal_stores(*left[0]) if left else None]
     try:
-        root = work_folder_of(system, config)
-        state_uri = config.state_uri or str(state_folder_of(system, config))
+        root = work_folder(config)
+        state_uri = config.state_uri or str(state_folder(config))
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         if engine is None:
@@ -141,17 +142,6 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
         raise
 
 
-def work_folder_of(system: Any, config: Config) -> Path:
-    """Where rounds leave what their Spark tasks tell each other: in the log's folder, or beside the local stores."""
-    return Path(system.root) if hasattr(system, "root") else Path(config.local_store_dir).absolute().parent
-
-
-def state_folder_of(system: Any, config: Config) -> Path:
-    """Where state is kept unless `state_uri` says so: `.headrace/state`, beside the log's folder."""
-    folder = Path(system.root).parent / ".headrace" if hasattr(system, "root") else work_folder_of(system, config)
-    return folder / "state"
-
-
 def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
@@ -184,6 +174,7 @@ def _rounds_of(
             engine.slots,
             place,
             config.on_lost_offsets,
+            config.max_bytes_per_round_of(sub.name),
         ),
         system,
         store,
@@ -228,7 +219,7 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         )
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
         raise StateError(
-            f"state_uri {config.state_uri!r}: the embedded log keeps state on this machine's file system",
+            f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far",
             "give a folder",
         )
 

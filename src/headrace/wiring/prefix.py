@@ -114,7 +114,7 @@ def _typed(
     failures = dict(value_failures) | dict(key_failures)
     bad = set(failures) | {i for i, o in enumerate(offsets.tolist()) if known and (ssp, o) in known}
     for index, error in sorted(failures.items()):
-        rejects.append(Reject(ssp, int(offsets[index]), source.name, type(error).__name__, str(error)))
+        rejects.append(Reject.of(ssp, int(offsets[index]), source.name, error))
     count = batch.num_rows
     columns = [
         pa.array(np.full(count, ssp, np.int32)),

@@ -24,6 +24,7 @@ from headrace.errors import HeadraceError, StateError
 from headrace.model.checkpoint import Head
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde
+from headrace.wiring.folders import state_folder
 from headrace.wiring.store_forms import StoreForm, parsed, serdes_in, time_from
 
 _TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
@@ -178,10 +179,7 @@ class StateView:
         return Committed(form, model, heads)
 
     def _state_uri(self) -> str:
-        if self._config.state_uri:
-            return self._config.state_uri
-        root = Path(self._config.system.removeprefix("log:")).expanduser().absolute()
-        return str(root.parent / ".headrace" / "state")
+        return self._config.state_uri or str(state_folder(self._config))
 
 
 def _may_hold(task: TaskModel, committed: Committed, key: bytes) -> bool:

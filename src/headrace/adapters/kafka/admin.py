@@ -11,10 +11,13 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.connection import Connection
-from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError
+from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
 LOG = logging.getLogger("headrace.kafka")
+REQUEST_S = 5.0  # for this long one request is waited for
+SETTLE_S = 5.0  # how long what may be so for a moment is asked again: a refused user, a topic that nobody knows
 SAY_S = 5.0  # how often a wait says what it waits for
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
@@ -40,78 +43,114 @@ class Admin:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        settings = {**quiet(connection.client), "socket.timeout.ms": 10_000}
-        self._client = AdminClient(settings, logger=LOG)
+        self._request_s = min(REQUEST_S, max(1.0, connection.wait_s))
+        self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
+        self._client = self._connected()
+
+    def _connected(self) -> AdminClient:
+        settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
+        settings |= {"error_cb": self._hear, "logger": CLIENT_LOG}
+        try:
+            return AdminClient(settings)
+        except KafkaException as error:
+            text = self.connection.secrets.cleaned(error.args[0].str())
+            raise ConfigError(f"the kafka.* settings are refused: {text}", "see the configuration's kafka.* keys") from None
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # what that comes from has been heard before it
+            self._heard = error
 
     def asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
         began_s = said_s = time.monotonic()
+        self._heard = None
         while True:
             try:
                 return ask()
             except KafkaException as error:
                 cause = error.args[0]
-                now_s = time.monotonic()
-                if cause.code() in _RIGHTS:
-                    raise StorageError(
-                        f"cannot {what}: {cause.str()}", "this user has not the right to; see the list in docs/ARCHITECTURE.md"
-                    ) from None
-                if not (cause.retriable() or cause.code() in _WAIT) or now_s - began_s > self.connection.wait_s:
-                    raise self.failed(what, cause, now_s - began_s) from None
-                if now_s - said_s > SAY_S:
-                    said_s = now_s
-                    LOG.warning("waiting to %s: %s", what, self.connection.secrets.cleaned(cause.str()))
-                time.sleep(0.2)
+            now_s = time.monotonic()
+            self._client.poll(0)  # to hear
+            if cause.code() in _STALE:  # librdkafka would ask with what it knows, again and again
+                self._client = self._connected()
+            if self._heard is not None and (cause.code() in _NO_CONNECTION):
+                cause = self._heard
+            if now_s - began_s >= self._patience_s(cause):
+                raise self.failed(what, cause, now_s - began_s)
+            if now_s - said_s > SAY_S:
+                said_s = now_s
+                LOG.warning("waiting to %s: %s", what, self._text(cause))
+            time.sleep(0.1)
+
+    def _patience_s(self, cause: KafkaError) -> float:
+        """For how long it may help to ask again."""
+        if cause.code() in _RIGHTS:
+            return 0.0
+        if cause.code() in _SETTLES:
+            return min(SETTLE_S, self.connection.wait_s)
+        return self.connection.wait_s if cause.retriable() or cause.code() in _WAIT else 0.0
+
+    def _text(self, cause: KafkaError) -> str:
+        return self.connection.secrets.cleaned(f"{cause.name()}: {cause.str()}")
 
     def failed(self, what: str, cause: KafkaError, after_s: float = 0.0) -> StorageError:
-        text = self.connection.secrets.cleaned(f"{cause.name()}: {cause.str()}")
         waited = f" after {after_s:.0f} s" if after_s >= 1 else ""
-        return StorageError(
-            f"cannot {what}{waited}: {text}",
-            f"is the broker at {self.connection.servers} up, and are its address and the kafka.security settings right?",
-        )
+        hint = f"is the broker at {self.connection.servers} up, and are its address and the kafka.security settings right?"
+        if cause.code() in _RIGHTS:
+            hint = "this user has not the right to; see the list in docs/ARCHITECTURE.md"
+        kind = UnavailableError if cause.retriable() or cause.code() in _WAIT else StorageError
+        return kind(f"cannot {what}{waited}: {self._text(cause)}", hint)
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def names(self) -> set[str]:
         """All topics but Kafka's own."""
-        found = self.asked("list the topics", lambda: self._client.list_topics(timeout=5))
+        found = self.asked("list the topics", lambda: self._client.list_topics(timeout=self._request_s))
         return {name for name in found.topics if not name.startswith("__")}
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""
         if not names:
             return {}
-        futures = self.asked(
-            "describe topics",
-            lambda: {name: future.exception() or future.result() for name, future in self._described(names).items()},
-        )
-        found = {}
-        for name, answer in futures.items():
-            if isinstance(answer, KafkaException):
-                if answer.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                    continue
-                raise self.failed(f"describe topic {name!r}", answer.args[0])
-            found[name] = Topic(name, len(answer.partitions), str(answer.topic_id))
-        return found
+
+        def ask() -> dict[str, Topic]:
+            found = {}
+            for name, future in self._described(names).items():
+                try:
+                    answer = future.result()
+                except KafkaException as error:
+                    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+                        continue
+                    raise
+                found[name] = Topic(name, len(answer.partitions), str(answer.topic_id))
+            return found
+
+        title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
+        described: dict[str, Topic] = self.asked(title, ask)
+        return described
 
     def _described(self, names: Collection[str]) -> Any:
-        return self._client.describe_topics(TopicCollection(sorted(names)), request_timeout=5)
+        return self._client.describe_topics(TopicCollection(sorted(names)), request_timeout=self._request_s)
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
-        """Create a topic and wait until all its partitions have a leader."""
+        """Create a topic and wait until all its partitions have a leader. `settings` win over the user's kafka.topic.*."""
         factor = self.connection.replication_factor or min(3, self._brokers())
-        new = NewTopic(name, partitions, factor, config={**settings, **self.connection.topic_settings})
+        new = NewTopic(name, partitions, factor, config={**self.connection.topic_settings, **settings})
+        unsure = False
 
         def ask() -> None:
+            nonlocal unsure
             try:
                 self._client.create_topics([new], operation_timeout=10, request_timeout=15)[name].result()
             except KafkaException as error:
                 code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS and unsure:
+                    return  # it was made by the request before, whose answer was lost
                 if code == KafkaError.TOPIC_ALREADY_EXISTS:
                     raise StreamExistsError(f"topic {name!r} exists already", "choose another name, or use that one") from None
                 if code in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION):
                     raise ConfigError(f"topic {name!r} cannot be made: {error.args[0].str()}") from None
+                unsure = True
                 raise
 
         self.asked(f"create topic {name!r}", ask)
@@ -122,7 +161,8 @@ class Admin:
         while True:
             topic = self.topics([name]).get(name)
             if topic is not None and topic.partitions == partitions:
-                seen = self.asked("list the topics", lambda: self._client.list_topics(name, timeout=5)).topics[name]
+                listed = self.asked("list the topics", lambda: self._client.list_topics(name, timeout=self._request_s))
+                seen = listed.topics[name]
                 if len(seen.partitions) == partitions and all(p.leader >= 0 for p in seen.partitions.values()):
                     return topic
             if time.monotonic() > deadline_s:
@@ -133,7 +173,11 @@ class Admin:
         """Delete a topic and wait until it is gone."""
 
         def ask() -> None:
-            self._client.delete_topics([name], operation_timeout=15)[name].result()
+            try:
+                self._client.delete_topics([name], operation_timeout=15)[name].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # gone: by the request before, or by others
+                    raise
 
         self.asked(f"delete topic {name!r}", ask)
         deadline_s = time.monotonic() + self.connection.wait_s
@@ -143,7 +187,7 @@ class Admin:
             time.sleep(0.05)
 
     def _brokers(self) -> int:
-        return len(self.asked("list the brokers", lambda: self._client.list_topics(timeout=5)).brokers)
+        return len(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -152,8 +196,13 @@ class Admin:
         wanted = {TopicPartition(topic.name, partition): spec for partition in range(topic.partitions)}
 
         def ask() -> dict[int, int]:
-            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=5)
-            return {place.partition: future.result().offset for place, future in futures.items()}
+            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._request_s)
+            try:
+                return {place.partition: future.result().offset for place, future in futures.items()}
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._NOENT and not self.topics([topic.name]):  # it has no leader to come
+                    raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "it does not exist")) from None
+                raise
 
         found: dict[int, int] = self.asked(f"ask for the offsets of topic {topic.name!r}", ask)
         return dict(sorted(found.items()))
@@ -186,11 +235,11 @@ class Admin:
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where it may not be asked for."""
         try:
-            broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=5)).brokers)
+            broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
             resource = ConfigResource(ResourceType.BROKER, str(broker))
 
             def ask() -> Any:
-                return self._client.describe_configs([resource], request_timeout=5)[resource].result()
+                return self._client.describe_configs([resource], request_timeout=self._request_s)[resource].result()
 
             found = self.asked("ask for a broker's settings", ask)
         except StorageError as error:
@@ -199,6 +248,13 @@ class Admin:
         return found[name].value if name in found else None
 
 
+_NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+# May be so for a moment, while a broker starts; else for ever.
+_SETTLES = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
+)
+# What is known of a partition's leader is of before it went away.
+_STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 # Not retriable by librdkafka's word, but gone when the broker is there.
 _WAIT = frozenset(
     {
@@ -206,9 +262,17 @@ _WAIT = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
+        KafkaError._NOENT,  # no leader is found: a broker that comes back knows its topics first, and their leaders later
+        KafkaError._SSL,  # a broker that goes down breaks handshakes off, too
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        # of a leader that has just come (back), or is asked with what was true of the one before it
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
     }
 )
 

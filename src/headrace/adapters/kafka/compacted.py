@@ -9,10 +9,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.errors import StorageError
+from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.errors import StorageError, UnavailableError
 
 _BATCH = 1000
+BROKER_WAIT_S = 20.0  # for a broker that does not answer
 READ_S = 120.0  # an open transaction ends at its timeout (60 s unless set otherwise), which brokers look for every 10 s
+UNKNOWN_S = 5.0  # for this long a topic that is not known may be one that was just made
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})
 
 
 class CompactedTopic:
@@ -37,20 +41,30 @@ class CompactedTopic:
         `READ_S`. Without, up to where committed records can be read.
         """
         with self._lock:
-            try:
-                self._read_to(self._end(committed_only=not wait))
-            except KafkaException as error:
-                raise StorageError(
-                    f"topic {self.topic!r} cannot be read: {error.args[0].str()}", "is the broker up, and may we read it?"
-                ) from None
-            return dict(self._values)
+            deadline_s = time.monotonic() + BROKER_WAIT_S
+            while True:
+                try:
+                    self._read_to(self._end(committed_only=not wait))
+                    return dict(self._values)
+                except KafkaException as error:
+                    # Consumers may go on by what they knew of a broker that went away: new ones read on from here.
+                    self._close()
+                    if time.monotonic() > deadline_s:
+                        raise UnavailableError(
+                            f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
+                            "is the broker up, and may we read it?",
+                        ) from None
+                    time.sleep(0.2)
 
     def close(self) -> None:
         with self._lock:
-            for consumer in (self._consumer, self._latest):
-                if consumer is not None:
-                    consumer.close()
-            self._consumer = self._latest = None
+            self._close()
+
+    def _close(self) -> None:
+        for consumer in (self._consumer, self._latest):
+            if consumer is not None:
+                consumer.close()
+        self._consumer = self._latest = None
 
     def _end(self, committed_only: bool) -> int:
         self._consumer = self._consumer or self._made("read_committed")
@@ -58,12 +72,29 @@ class CompactedTopic:
             asked = self._consumer
         else:
             self._latest = asked = self._latest or self._made("read_uncommitted")
-        return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=READ_S)[1])
+        end = self._watermark(asked)
+        if end < self._next:
+            raise StorageError(
+                f"topic {self.topic!r} ends at offset {end}, and was read up to {self._next} before: it was made anew, or cut",
+                "what it held is lost; run the application under another name, or from the beginning",
+            )
+        return end
+
+    def _watermark(self, asked: Consumer) -> int:
+        deadline_s = time.monotonic() + UNKNOWN_S
+        while True:
+            try:
+                return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=READ_S)[1])
+            except KafkaException as error:
+                if error.args[0].code() not in _UNKNOWN or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.02)
 
     def _made(self, isolation: str) -> Consumer:
         return Consumer(
             {
                 **self._client,
+                "logger": CLIENT_LOG,
                 "group.id": f"{self.topic}-readers",  # librdkafka wants one; it is never joined, and commits nothing
                 "isolation.level": isolation,
                 "enable.auto.commit": False,

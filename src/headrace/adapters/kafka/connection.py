@@ -6,6 +6,8 @@ Java, a file of PEM), one form that both take is made from what is given, or the
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +39,7 @@ _SHARED = frozenset(
 )
 # librdkafka's own that stand for something of Java's, made below.
 _MADE = frozenset({"sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 
 
@@ -82,22 +85,36 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
     client = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name in _SHARED}
     java = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name not in _MADE}
     secret = [value for name, value in given.items() if SECRET_KEYS.search(name)]
-    if given.get("security.protocol", "PLAINTEXT").upper().startswith("SASL"):
+    protocol = _protocol(given)
+    if protocol.startswith("SASL"):
         secret += _sasl(given, client, java)
-    if given.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+    if protocol.endswith("SSL"):
         secret += _ssl(given, client, java)
     options = {f"kafka.{name}": value for name, value in java.items()}
-    options.setdefault("kafka.group.id", "headrace-readers")  # without one, executors build a consumer for every read
+    options.setdefault("kafka.group.id", _readers_group(options))
     return Connection(
         servers,
         client,
         options,
         {name.removeprefix(TOPIC_PREFIX): value for name, value in given.items() if name.startswith(TOPIC_PREFIX)},
         _number(given, "replication.factor", None),
-        float(given.get("wait.s", "30")),
+        _seconds(given, "wait.s", 30.0),
         _number(given, "transaction.timeout.ms", 60_000) or 60_000,
         Secrets(secret),
     )
+
+
+_SALT = os.urandom(16)  # the name that is made of settings tells nothing of a password in them
+
+
+def _readers_group(options: Mapping[str, str]) -> str:
+    """The group id of Spark's readers, which join no group: executors keep consumers by it.
+
+    Without one they build a consumer for every read. And they refuse one of the same topic and group with other settings:
+    another broker, or another user's.
+    """
+    text = "\n".join(f"{name}={value}" for name, value in sorted(options.items()))
+    return f"headrace-readers-{hashlib.blake2b(text.encode(), key=_SALT, digest_size=6).hexdigest()}"
 
 
 def _number(given: Mapping[str, str], name: str, default: int | None) -> int | None:
@@ -107,6 +124,24 @@ def _number(given: Mapping[str, str], name: str, default: int | None) -> int | N
     if not text.isdigit() or int(text) < 1:
         raise ConfigError(f"kafka.{name} = {text!r}: expected a number of at least 1")
     return int(text)
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name, str(default))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(f"kafka.{name} = {text!r}: expected a number of seconds")
+    return seconds
+
+
+def _protocol(given: Mapping[str, str]) -> str:
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"kafka.security.protocol {protocol!r} is not known", f"known are {', '.join(_PROTOCOLS)}")
+    return protocol
 
 
 def _sasl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> list[str]:
@@ -132,7 +167,7 @@ def _sasl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]
         )
     client |= {"sasl.username": user, "sasl.password": password}
     java["sasl.jaas.config"] = jaas.written(jaas.Jaas(jaas.MODULES[mechanism], {"username": user, "password": password}))
-    return [password]
+    return [password, java["sasl.jaas.config"], jaas.escaped(password)]
 
 
 def _oauth(
@@ -167,7 +202,7 @@ def _oauth(
         "sasl.login.callback.handler.class",
         "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
     )
-    return [settings["clientSecret"]]
+    return [settings["clientSecret"], java["sasl.jaas.config"], jaas.escaped(settings["clientSecret"])]
 
 
 def _ssl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> list[str]:
@@ -189,6 +224,8 @@ def _trust(given: Mapping[str, str], client: dict[str, str], java: dict[str, str
             "set kafka.ssl.ca.location to the same certificates as PEM (keytool -exportcert -rfc makes it)",
         )
     if authority is None:
+        if "ssl.truststore.certificates" in given:
+            client["ssl.ca.pem"] = given["ssl.truststore.certificates"]
         return
     client["ssl.ca.location"] = _file("ssl.ca.location", authority)
     if store is None:
@@ -199,6 +236,11 @@ def _identity(given: Mapping[str, str], client: dict[str, str], java: dict[str, 
     certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
     store, kind = given.get("ssl.keystore.location"), given.get("ssl.keystore.type", "JKS").upper()
     password = given.get("ssl.key.password")
+    if (certificate is None) != (key is None):
+        named, missing = ("ssl.certificate", "ssl.key") if key is None else ("ssl.key", "ssl.certificate")
+        raise ConfigError(
+            f"kafka.{named}.location is set, and kafka.{missing}.location is not", "a certificate and its key go together"
+        )
     if certificate is not None and key is not None:
         client |= {"ssl.certificate.location": _file("ssl.certificate.location", certificate)}
         client |= {"ssl.key.location": _file("ssl.key.location", key)}
@@ -211,6 +253,12 @@ def _identity(given: Mapping[str, str], client: dict[str, str], java: dict[str, 
                 "ssl.keystore.key": Path(key).read_text(),
             }
             return [java["ssl.keystore.key"]]
+        return []
+    if store is None and "ssl.keystore.key" in given:
+        client |= {"ssl.key.pem": given["ssl.keystore.key"]}
+        client |= {"ssl.certificate.pem": given.get("ssl.keystore.certificate.chain", "")}
+        if password is not None:
+            client["ssl.key.password"] = password
         return []
     if store is None:
         return []

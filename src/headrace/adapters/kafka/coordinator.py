@@ -11,9 +11,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.lanes import consumer_of, new_producer, retried, take_id
+from headrace.adapters.kafka.lanes import new_producer, retried, send_offsets, take_id
 from headrace.adapters.kafka.names import coordinator_id
-from headrace.errors import FencedError, StorageError
+from headrace.errors import FencedError, UnavailableError
 
 TIMEOUT_MS = 15_000
 ANSWER_S = 30.0
@@ -63,8 +63,7 @@ class Coordinator:
                 )
                 producer.poll(0)
             for group, offsets in (positions or {}).items():
-                consumer = consumer_of(self._client, group)
-                self._guarded(producer.send_offsets_to_transaction, list(offsets), consumer.consumer_group_metadata(), ANSWER_S)
+                self._guarded(send_offsets, producer, self._client, group, offsets)
             self._guarded(producer.commit_transaction, ANSWER_S)
             if failed:
                 self._producer = None
@@ -89,7 +88,7 @@ class Coordinator:
             if cause.code() in _FENCED:
                 self._fenced = True
                 raise self._taken_over() from None
-            raise StorageError(
+            raise UnavailableError(
                 f"application {self._application!r}: the coordinator's transaction failed: {cause.name()}: {cause.str()}",
                 "nothing of it counts unless it was committed after all; it is read again before anything is built on it",
             ) from None

@@ -53,11 +53,12 @@ def written(jaas: Jaas) -> str:
     >>> written(Jaas("a.Login", {"password": 'x"y'}))
     'a.Login required password="x\\"y";'
     """
-    options = "".join(f' {name}="{_escaped(value)}"' for name, value in jaas.options.items())
+    options = "".join(f' {name}="{escaped(value)}"' for name, value in jaas.options.items())
     return f"{jaas.module} required{options};"
 
 
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
+    """A value as it stands between the quotes."""
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -35,7 +35,7 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     transactional_id,
 )
-from headrace.errors import FencedError, StorageError
+from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -46,6 +46,7 @@ from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint
 LOG = logging.getLogger("headrace.kafka")
 Reached = Callable[[str, int], None]
 FENCE_S = 30.0
+START_TRIES = 3
 ROUNDS_PER_TIMEOUT = 3  # of a transaction's time a third is for the work, the rest to write what came of it
 STATUS_S = 1.0  # each status that is written is a transaction
 JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
@@ -116,7 +117,8 @@ class KafkaJobStore:
         self._held = _Held(_beaten(holder, now_us), since_us)
         self._reached("start", 3)
         self._transact(
-            [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))]
+            [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))],
+            tries=START_TRIES,
         )
         self._reached("start", 4)
         self._read_back_epoch()
@@ -168,7 +170,7 @@ class KafkaJobStore:
         try:
             retried(take_id, new_producer(self._client, id_, self._timeout_ms), FENCE_S)
         except KafkaException as error:
-            raise StorageError(
+            raise UnavailableError(
                 f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
                 "is the broker up, and may this user write under that transactional id?",
             ) from None
@@ -231,13 +233,24 @@ class KafkaJobStore:
         entries: Sequence[tuple[str, str, bytes | None]],
         records: Sequence[tuple[str, bytes, bytes | None]] = (),
         positions: Mapping[str, Sequence[TopicPartition]] | None = None,
+        tries: int = 1,
     ) -> None:
-        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires."""
+        """One transaction of the coordinator; the epoch's position goes with each, so that it never expires.
+
+        `tries`: how often, where its outcome is not known. More than once only while no container of this epoch can have
+        begun: its positions would be set back.
+        """
         topic = metadata_topic(self.application)
         epoch = {self._coordinator_group: [TopicPartition(*self._epoch_place, self._epoch)]}
-        self._coordinator.transact(
-            [*((topic, entry_key(space, key), value) for space, key, value in entries), *records], epoch | dict(positions or {})
-        )
+        written = [*((topic, entry_key(space, key), value) for space, key, value in entries), *records]
+        while True:
+            tries -= 1
+            try:
+                return self._coordinator.transact(written, epoch | dict(positions or {}))
+            except StorageError as error:
+                if not tries:
+                    raise
+                LOG.warning("once more: %s", error.message)
 
     # --- the plan ---------------------------------------------------------------------------------------------------
 
@@ -266,7 +279,8 @@ class KafkaJobStore:
         ]
         planned = {str(checkpoint.task).encode() for checkpoint in checkpoints}
         records += [(topic, key, None) for key in self._checkpoints.refresh() if key not in planned]
-        self._transact(entries, records, _offsets(positions_of(self.application, model, checkpoints)))
+        positions = _offsets(positions_of(self.application, model, checkpoints))
+        self._transact(entries, records, positions, tries=START_TRIES)
         self._reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)

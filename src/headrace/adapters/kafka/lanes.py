@@ -12,20 +12,24 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.messages import Message
+from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
 from headrace.errors import RoundFailedError
 
+if TYPE_CHECKING:  # it stands beside Arrow, which commands that read no records do without
+    from headrace.adapters.kafka.messages import Message
+
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 ANSWER_S = 30.0
+OFFSETS_S = 10.0
 Reached = Callable[[str, int], None]
 _ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
 _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one of its own
@@ -96,7 +100,7 @@ class Lane:
     lane: int
     epoch: int
     round_id: str
-    client: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)  # there may be passwords in it
     timeout_ms: int
     producer_of: str | None = None
 
@@ -200,8 +204,7 @@ class LaneTransaction:
                 TopicPartition(p.topic, p.partition, p.offset, metadata=encode_note(p.note))
             )
         for group, offsets in by_group.items():
-            consumer = consumer_of(self._lane.client, group)
-            self._call(producer.send_offsets_to_transaction, offsets, consumer.consumer_group_metadata(), ANSWER_S)
+            self._call(send_offsets, producer, self._lane.client, group, offsets)
         self._reached("kafka", 8)
         self._call(producer.commit_transaction, self._lane.timeout_ms / 1000)
         self._open = False
@@ -253,6 +256,7 @@ def new_producer(
         "compression.type": "lz4",
         "allow.auto.create.topics": False,
         **client,
+        "logger": CLIENT_LOG,
         "enable.idempotence": True,
         "acks": "all",
         "delivery.report.only.error": True,
@@ -315,14 +319,51 @@ def produce_all(
     producer.poll(0)
 
 
-def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:
-    """Call a transactional function, again where librdkafka says that this may help."""
+def send_offsets(
+    producer: Producer, client: Mapping[str, Any], group: str, offsets: Sequence[TopicPartition], bound_s: float = OFFSETS_S
+) -> None:
+    """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
+
+    librdkafka does not keep to a time limit here, and where the broker went away and came back it may wait for ever: so
+    it is called in a thread that is left behind then. Its producer is not to be used again.
+    """
+    answer: list[Exception | None] = []
+    metadata = consumer_of(client, group).consumer_group_metadata()
+
+    def send() -> None:
+        try:
+            retried(producer.send_offsets_to_transaction, list(offsets), metadata, bound_s, bound_s=bound_s)
+            answer.append(None)
+        except Exception as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
+    thread.start()
+    thread.join(bound_s)
+    if not answer:
+        text = f"the positions of group {group!r} were not taken within {bound_s:g} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+    if answer[0] is not None:
+        raise answer[0]
+
+
+# A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
+_MOVING = frozenset(
+    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE}
+)
+
+
+def retried(
+    function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0, more: Collection[int] = frozenset()
+) -> Any:
+    """Call a transactional function, again where librdkafka says that this may help, or for the codes `more`."""
     deadline_s = time.monotonic() + bound_s
     while True:
         try:
             return function(*arguments)
         except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline_s:
+            may_help = error.args[0].retriable() or error.args[0].code() in more
+            if not may_help or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.05)
 
@@ -335,6 +376,7 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
             _consumers[key] = Consumer(
                 {
                     **client,
+                    "logger": CLIENT_LOG,
                     "group.id": group,
                     "isolation.level": "read_committed",  # and so positions are asked for with require_stable
                     "enable.auto.commit": False,
@@ -349,9 +391,12 @@ def _committed(client: Mapping[str, Any], group: str, partitions: Sequence[tuple
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
-        found = retried(lambda: consumer.committed(wanted, timeout=ANSWER_S))
+        found = retried(lambda: consumer.committed(wanted, timeout=ANSWER_S), more=_MOVING)
     except KafkaException as error:
-        raise RoundFailedError(f"the positions of group {group!r} cannot be read: {_text(error)}") from None
+        raise RoundFailedError(
+            f"the positions of group {group!r} cannot be read: {_text(error)}",
+            "is the broker up, and may this user read that group? (a missing right shows as a timeout here)",
+        ) from None
     by_partition = {(one.topic, one.partition): one for one in found}
     return [by_partition[pair] for pair in partitions]
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 from headrace.record_coding import HEADERS_TYPE
 
 # Value, key and timestamp (ms), in some also headers: plain tuples, as a round may write a million of them.
-Message = tuple[bytes | None, bytes | None, int] | tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
+Message = tuple[bytes | None, bytes | None, int] | tuple[bytes | None, bytes | None, int, list[tuple[str, str | bytes | None]]]
 
 
 def messages_of(table: pa.Table) -> Iterator[Message]:
     """The rows of a table as what `lanes.produce_all` takes."""
     keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
     times_us = table.column("timestamp_us").to_numpy()
-    times_ms = np.maximum(times_us // 1000, 0).tolist()
+    times_ms = np.maximum(times_us // 1000, 1).tolist()  # 0 would be now
     headers = table.column("headers")
     if headers.null_count == len(headers):
         return zip(values, keys, times_ms, strict=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.fetching import fetched
@@ -89,20 +90,6 @@ class TransactionalWriter:
         return StorageError(f"topic {topic!r}: a record could not be written: {text}", hint)
 
 
-def write_one(client: Mapping[str, Any], topic: str, key: bytes, value: bytes, wait_s: float) -> str | None:
-    """Write one record to partition 0, in no transaction; why it failed, or None when it is durable.
-
-    Without an idempotent producer's number, which it would wait for longer than for the rest.
-    """
-    failed: list[str] = []
-    producer = Producer({**client, "acks": "all", "linger.ms": 0, "message.timeout.ms": int(wait_s * 1000)})
-    producer.produce(
-        topic, key=key, value=value, partition=0, on_delivery=lambda error, _: failed.append(error.str()) if error else None
-    )
-    unanswered = producer.flush(wait_s + 1)
-    return failed[0] if failed else "no answer" if unanswered else None
-
-
 def produce(
     writer: TransactionalWriter, topic: str, partitions: int, records: Iterable[Any], key: Serde | None, value: Serde | None
 ) -> dict[int, int]:
@@ -168,6 +155,15 @@ def ranges_to_consume(
             )
         ranges.append((partition, first, ends[partition]))
     return ranges
+
+
+def first_not_older(client: Mapping[str, Any], topic: str, partition: int, start: int, end: int, time_us: int) -> int:
+    """The offset of the first committed record from `start` on that is not older; `end` if there is none before it."""
+    for offsets, batch in fetched(client, topic, partition, start, end):
+        found = np.flatnonzero(batch.column("timestamp_us").to_numpy() >= time_us)
+        if len(found):
+            return int(offsets[found[0]])
+    return end
 
 
 def consume(

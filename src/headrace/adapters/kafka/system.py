@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.adapters.kafka import records
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
@@ -20,16 +19,23 @@ from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
-from headrace.core.planning import OffsetRange
+from headrace.adapters.kafka.single_records import write_one
+from headrace.core.planning import Extent, OffsetRange
 from headrace.errors import ConfigError, IncompatibleChangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
+from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
-_COMPACTED = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+# Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
+# stand inside the methods that need them.
+# What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
+_COMPACTED = {"cleanup.policy": "compact"}
+_OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _REPARTITION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # purged by the job, not by age
+_ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}  # else a record from the future would end the round
 _MINUTE_S = 60
 READABLE_S = 10.0  # for this long `produce` waits until its records can be read
 GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
@@ -101,7 +107,7 @@ class KafkaSystem:
         for name in (metadata_topic(application), checkpoint_topic(application)):
             if not self.has_topic(name):
                 try:
-                    self._admin.create(name, 1, _COMPACTED)
+                    self._admin.create(name, 1, {**_OFTEN, **self.connection.topic_settings, **_COMPACTED})
                 except StreamExistsError:
                     continue  # another driver was quicker
 
@@ -117,7 +123,7 @@ class KafkaSystem:
 
     def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
         """Write one metadata record outside of the coordinator: not in a transaction, durable when this returns."""
-        failure = records.write_one(
+        failure = write_one(
             self.client, metadata_topic(application), entry_key(namespace, name), value, self.connection.wait_s
         )
         if failure is not None:
@@ -155,9 +161,15 @@ class KafkaSystem:
         if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
             self.ensure_job_topics(internal_of)
             self.write_entry(internal_of, INTERNAL, name, b"%d" % partitions)
-        topic = self._admin.create(name, partitions, {} if internal_of is None else _REPARTITION)
+        topic = self._admin.create(name, partitions, {}) if internal_of is None else self._made_internal(name, partitions)
         self._known[name] = topic
         return StreamDescription(name, topic.partitions, topic.id, internal_of)
+
+    def _made_internal(self, name: str, partitions: int) -> Topic:
+        try:
+            return self._admin.create(name, partitions, _REPARTITION | _ANY_TIME)
+        except ConfigError:  # a broker before 3.6 does not know that setting, and takes any time
+            return self._admin.create(name, partitions, _REPARTITION)
 
     def streams(self) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name."""
@@ -239,6 +251,8 @@ class KafkaSystem:
         They can be read when this returns, unless somebody else's open transaction holds them back. Kafka keeps
         milliseconds from 1970 on: what a timestamp has below is lost, and one before is 1970.
         """
+        from headrace.adapters.kafka import records
+
         topic = self._found(stream)
         with self._writing:
             if self._producer is None:
@@ -280,6 +294,8 @@ class KafkaSystem:
         start: Any = None,
     ) -> Iterator[Record]:
         """The committed records from `start` to the end as it is at this call; see `headrace.ports.Streams`."""
+        from headrace.adapters.kafka import records
+
         topic = self._found(stream)
         ends = self._admin.ends(topic)
         ranges = records.ranges_to_consume(stream, self._admin.beginnings(topic), ends, partitions, start)
@@ -294,7 +310,12 @@ class KafkaSystem:
 
         `IncompatibleChangeError` for a stream that was pinned, and is gone or made anew.
         """
-        ends = self._admin.ends(self._found(stream, known=True))
+        try:
+            ends = self._admin.ends(self._found(stream, known=True))
+        except StorageError:
+            if stream in self._pinned:
+                self._check_pinned(stream)
+            raise
         if stream in self._pinned:
             self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
         return ends
@@ -311,15 +332,28 @@ class KafkaSystem:
         }
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
+        from headrace.adapters.kafka import records
+
         topic = self._found(stream)
         millis = -(-timestamp_us // 1000)  # the first ms that is not before it
         found = self._admin.offsets(topic, OffsetSpec.for_timestamp(max(0, millis)))
         ends = self._admin.ends(topic)
-        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+        # The broker also finds the markers that end transactions, whose time is when that was: the record is at that
+        # offset or behind it.
+        return {
+            partition: records.first_not_older(self.client, stream, partition, offset, ends[partition], millis * 1000)
+            if 0 <= offset < ends[partition]
+            else ends[partition]
+            for partition, offset in found.items()
+        }
 
     def range_terms(self, piece: OffsetRange) -> Terms:
         """A worker needs to know nothing more: it fetches the offsets."""
         return True
+
+    def extents(self, pieces: Sequence[OffsetRange]) -> dict[SSP, list[Extent]]:
+        """Nothing: a broker does not tell how large records are."""
+        return {}
 
     # --- room -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -24,7 +23,7 @@ from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import new_file_name
 from headrace.errors import RecordTooLargeError, StorageError
 from headrace.ports import RECORD_BYTES_MAX
-from headrace.record_coding import RECORD_SCHEMA
+from headrace.record_coding import RECORD_SCHEMA, record_sizes
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger
@@ -223,15 +222,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _refuse_too_large(stream: str, partition: int, batch: pa.RecordBatch) -> None:
     if batch.nbytes <= RECORD_BYTES_MAX:
         return  # not even the whole batch is as large
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in (batch.column(0), batch.column(1)):
-        sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    headers = batch.column(3)
-    if headers.null_count < len(headers):
-        parents = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
-        for part in pc.list_flatten(headers).flatten():
-            np.add.at(sizes, parents, pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False))
-    largest = int(sizes.max())
+    largest = int(record_sizes(batch.column(0), batch.column(1), batch.column(3)).max())
     if largest > RECORD_BYTES_MAX:
         raise RecordTooLargeError(
             f"a record for {stream!r} partition {partition} has {largest:,} bytes, "

@@ -8,12 +8,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.adapters.log.chunks import Chunk
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
 from headrace.ports import StreamDescription
 
+PARTITIONS_MAX = 100_000  # of one stream: each is a row in the catalog, and in every answer about its ends
 _NAMES_SHOWN_MAX = 8
 
 
@@ -28,8 +30,11 @@ class StreamRow:
 def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_of: str | None) -> StreamDescription:
     """`StreamExistsError` if there is one of that name, in whatever shape."""
     checked_name("stream", name)
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-        raise ConfigError(f"stream {name!r} with {partitions!r} partitions: expected a whole number, at least 1")
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MAX:
+        raise ConfigError(
+            f"stream {name!r} with {partitions!r} partitions: expected a whole number, at least 1, "
+            f"at most {PARTITIONS_MAX:,}"
+        )
     found = db.execute("SELECT partitions FROM streams WHERE name = ?", (name,)).fetchone()
     if found is not None:
         raise StreamExistsError(
@@ -93,9 +98,24 @@ def checked_range(stream: str, partition: int, bounds: tuple[int, int] | None, s
 
 def chunks_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int) -> list[Chunk]:
     """The whole chunks that overlap start <= offset < end, in order."""
+    columns = "records, file, position, length, checksum, base_offset, max_timestamp_us"
+    rows = _overlapping(db, columns, stream, partition, start, end)
+    return [Chunk(stream.description.name, partition, *row) for row in rows]
+
+
+def lengths_of(
+    db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int
+) -> list[tuple[int, int, int]]:
+    """Of the chunks that overlap start <= offset < end, in order: base offset, number of records, bytes."""
+    return _overlapping(db, "base_offset, records, length", stream, partition, start, end)
+
+
+def _overlapping(
+    db: sqlite3.Connection, columns: str, stream: StreamRow, partition: int, start: int, end: int
+) -> list[Any]:
     rows = db.execute(
-        """
-        SELECT records, file, position, length, checksum, base_offset, max_timestamp_us FROM chunks
+        f"""
+        SELECT {columns} FROM chunks
         WHERE stream = :stream AND partition = :partition AND base_offset < :end AND base_offset + records > :start
           AND base_offset >= coalesce((SELECT max(base_offset) FROM chunks
             WHERE stream = :stream AND partition = :partition AND base_offset <= :start), 0)
@@ -103,7 +123,7 @@ def chunks_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: 
         """,
         {"stream": stream.number, "partition": partition, "start": start, "end": end},
     )
-    return [Chunk(stream.description.name, partition, *row) for row in rows.fetchall()]
+    return rows.fetchall()
 
 
 def append_chunks(db: sqlite3.Connection, chunks: Iterable[Chunk]) -> None:

@@ -12,10 +12,11 @@ from headrace.adapters.log.catalog import Catalog, open_catalog
 from headrace.adapters.log.chunks import Chunk, terms_of
 from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
 from headrace.adapters.log.metadata import LogMetadataStore
-from headrace.core.planning import OffsetRange
+from headrace.core.planning import Extent, OffsetRange
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
+from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 
@@ -163,6 +164,20 @@ class LogSystem:
     def range_terms(self, piece: OffsetRange) -> Terms:
         """The chunks that hold the range; errors as for `chunks`."""
         return terms_of(self.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end))
+
+    def extents(self, pieces: Sequence[OffsetRange]) -> dict[SSP, list[Extent]]:
+        """The chunks that hold the ranges, and their lengths."""
+        with self._catalog.read() as db:
+            rows = {stream: stream_tables.stream_row(db, stream) for stream in sorted({p.ssp.stream for p in pieces})}
+            return {
+                piece.ssp: [
+                    Extent(base, base + records, length)
+                    for base, records, length in stream_tables.lengths_of(
+                        db, rows[piece.ssp.stream], piece.ssp.partition, piece.start, piece.end
+                    )
+                ]
+                for piece in pieces
+            }
 
     # --- room -------------------------------------------------------------------------------------------------------
 

@@ -85,10 +85,10 @@ class SparkEngine:
     def _is_small(self, works: Sequence[Sequence[ContainerWork]], program: Any) -> bool:
         """Whether one Spark task does it all, and reads by itself."""
         return (
-            self._kafka is None
-            and len(works) == 1
+            len(works) == 1
             and works[0][0].location is None
-            and not any(endpoint.chain for endpoint in program.endpoints)
+            and program.is_plain
+            and (self._kafka is None or not any(work.inputs for work in works[0]))
         )
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:

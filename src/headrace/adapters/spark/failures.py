@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headrace.ports import EngineFailure
+from headrace.ports import WORKER_DIED, EngineFailure
 
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
 _CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
@@ -27,7 +27,7 @@ def failure_of(error: BaseException) -> EngineFailure:
     if reading is not None:
         return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
     if any(word in text for word in _WORKER_DIED):
-        return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class="PythonWorkerDied")
+        return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class=WORKER_DIED)
     if condition is not None and "Traceback" not in text:
         return EngineFailure(
             f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1]

@@ -15,6 +15,8 @@ from headrace.adapters.spark.quiet import start_gateway
 from headrace.errors import NotSupportedError
 from headrace.setup_check import checked_java
 
+# What Spark's UI, event log and plans show as ***: settings and options whose names match.
+_SECRET = "(?i)secret|password|token|access[.]?key|credential|jaas|private|[.]key$|pem"
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -25,6 +27,8 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 logger.procfs.name = org.apache.spark.executor.ProcfsMetricsGetter
 logger.procfs.level = off
+logger.kafkasource.name = org.apache.spark.sql.kafka010.KafkaSourceProvider
+logger.kafkasource.level = error
 """
 
 
@@ -60,6 +64,8 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.redaction.regex": _SECRET,
+        "spark.sql.redaction.options.regex": f"{_SECRET}|url",
     }
     chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **settings}
     start_gateway(chosen)
@@ -90,6 +96,9 @@ def settings_of(session: Any) -> dict[str, str]:
 
 def add_jars(session: Any, jars: Sequence[Path]) -> None:
     """Give jars to a Spark that runs already; a thread that uses them calls `see_added_jars` first."""
+    quiet = session._jvm.org.apache.logging.log4j
+    # It warns at every load of a group id, which here never joins anything: some lines per round.
+    quiet.core.config.Configurator.setLevel("org.apache.spark.sql.kafka010.KafkaSourceProvider", quiet.Level.ERROR)
     known = {str(row[0]).rpartition("/")[2] for row in session.sql("LIST JARS").collect()}
     for jar in jars:
         if jar.name not in known:

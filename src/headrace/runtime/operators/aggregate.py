@@ -153,7 +153,7 @@ class VectorAggregateOperator(Operator):
         ssp, offset = origins[0], origins[1]
         for ordinal, error in exact.refused.items():
             place = int(ssp[ordinal]), int(offset[ordinal])
-            self.context.reject(Reject(*place, self.node.name, type(error).__name__, str(error)))
+            self.context.reject(Reject.of(*place, self.node.name, error))
 
     def _store_counts(self, groups: _Groups, origins: list[Any]) -> None:
         stored = groups.stored

@@ -5,20 +5,20 @@ parents before children.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.errors import RecordTooLargeError
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.ports import RECORD_BYTES_MAX
+from headrace.record_coding import record_sizes
 from headrace.runtime.operators.faults import checked_fault
+from headrace.runtime.operators.words import cut, message_of, traceback_of
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 FAILED = object()  # what stands in for the result of a function that raised
@@ -26,7 +26,7 @@ FAILED = object()  # what stands in for the result of a function that raised
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that an operator could not process."""
+    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most."""
 
     ssp: int
     offset: int
@@ -34,6 +34,15 @@ class Reject:
     error_class: str
     message: str
     traceback: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("operator", "error_class", "message"):
+            object.__setattr__(self, name, cut(getattr(self, name)))
+
+    @classmethod
+    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
+        """The reject of a record on which `error` was raised."""
+        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
 
 
 class Context(Protocol):
@@ -48,7 +57,7 @@ class Context(Protocol):
 
     def reject(self, reject: Reject) -> None: ...
 
-    def knows_stream(self, name: str) -> bool: ...
+    def may_choose(self, name: str) -> bool: ...
 
     def late(self, ssp: int, offset: int, operator: str) -> None: ...
 
@@ -87,12 +96,8 @@ class Operator:
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
         """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
         error = checked_fault(error, self.node.name)
-        text = "".join(traceback.format_exception(type(error), error, _user_frames(error))) if error.__traceback__ else ""
-        self.context.reject(
-            Reject(
-                int(rows.ssp[index]), int(rows.offset[index]), self.node.name, type(error).__name__, str(error), text
-            )
-        )
+        text = traceback_of(error, _user_frames(error))
+        self.context.reject(Reject.of(int(rows.ssp[index]), int(rows.offset[index]), self.node.name, error, text))
 
     def without(self, rows: Rows, failures: Failures) -> Rows:
         """Set the failing rows aside and give the rest."""
@@ -122,12 +127,12 @@ class Operator:
         )
 
     def sendable(self, rows: Rows) -> Rows:
-        """The rows whose keys and values can be encoded and are small enough for any stream."""
+        """The rows whose keys and values can be encoded and are, with their headers, small enough for any stream."""
         rows = self.encoded(rows)
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
-        if key.nbytes + value.nbytes <= RECORD_BYTES_MAX:
+        if key.nbytes + value.nbytes + (0 if rows.headers is None else rows.headers.nbytes) <= RECORD_BYTES_MAX:
             return rows  # not even all of them together are as large
-        sizes = sum(pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False) for part in (key, value))
+        sizes = record_sizes(key, value, rows.headers)
         failures: Failures = [
             (index, RecordTooLargeError(f"{sizes[index]:,} bytes, at most {RECORD_BYTES_MAX:,} are taken"))
             for index in np.flatnonzero(sizes > RECORD_BYTES_MAX).tolist()

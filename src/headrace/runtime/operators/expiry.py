@@ -6,13 +6,13 @@ Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import xxhash
 
-from headrace.core.key_layout import due_ranges, time_key, time_of
+from headrace.core.key_layout import due_ranges, split_state_key, time_key, time_of
 from headrace.errors import OutOfRangeError
 
 _HINT = b"next"
@@ -55,8 +55,12 @@ class Expiry:
         """Forget that an entry is to be deleted at `at_us`."""
         self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
-    def run(self, watermark_us: int | None) -> int:
-        """Delete what is due at `watermark_us`; the number of entries deleted."""
+    def run(self, watermark_us: int | None, kept_us: Mapping[str, int]) -> int:
+        """Delete what is due at `watermark_us`; the number of entries deleted.
+
+        `kept_us`: database to how long after its start a window is kept there. An edit may have made that longer than it
+        was when the window was begun: then its turn comes later.
+        """
         if watermark_us is None:
             return 0
         hints = self._context.database("~hints")
@@ -64,17 +68,29 @@ class Expiry:
         if hint is None or time_from(hint) > watermark_us:
             return 0
         index = self._context.database("~expiry")
+        deleted = 0
         due = [item for low, high in due_ranges(watermark_us) for item in index.scan(low, high)]
         for key, value in due:
             database, layout = _ENTRY.decode(value)
-            self._context.database(database).delete(layout)
             index.delete(key)
+            window, at_us = _window_due(layout, kept_us[database]) if database in kept_us else (b"", watermark_us)
+            if at_us > watermark_us:
+                index.put(time_key(window, at_us, _rest(database, layout)), value)
+                continue
+            self._context.database(database).delete(layout)
+            deleted += 1
         earliest = min((time_of(key) for key in first_entries(index)), default=None)
         if earliest is None:
             hints.delete(_HINT)
         else:
             hints.put(_HINT, time_bytes(earliest))
-        return len(due)
+        return deleted
+
+
+def _window_due(layout: bytes, kept_us: int) -> tuple[bytes, int]:
+    """The routing key of a window's entry, and from which µs on it is to be deleted."""
+    key, start = split_state_key(layout)
+    return key, time_from(start) + kept_us
 
 
 def _rest(database: str, layout: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 Whatever the function itself raises is an error of its record, `SystemExit` included: one record must not end the job as
 if that had been asked for. What Headrace raises because it is used wrongly (a store that nobody declared) would come with
-every record: it stops the job, dead-letter stream or not.
+every record: it stops the job, dead-letter stream or not. So does memory that is used up.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from headrace.errors import (
     StoreDamagedError,
     TopologyError,
 )
+from headrace.runtime.operators.words import message_of
 
 _OF_RECORDS = (SerdeError, RecordTooLargeError, OutOfRangeError, StateError)
 _OF_STORES = (StoreDamagedError, StorageError)  # who opened the store knows what to do
@@ -34,14 +35,30 @@ _OURS = str(Path(__file__).parents[2])
 
 def checked_fault(error: BaseException, operator: str) -> BaseException:
     """`error` if it counts as an error of the record at work; else raises what ends the round."""
-    if is_signal(error) or isinstance(error, _OF_STORES):
+    if is_signal(error):
         raise error
     where = f"operator {operator!r}, {_user_line(error) or 'a place unknown'}"
+    if isinstance(error, MemoryError):  # the machine's: the next record would be refused as well
+        raise MemoryError(f"{message_of(error)}\n  in {where}") from error
+    if not _may_be_ours(error):
+        return error
+    if isinstance(error, _OF_STORES):
+        raise error
     if isinstance(error, HeadraceError) and not isinstance(error, _OF_RECORDS):
         raise type(error)(f"{error.message}\n  in {where}", error.hint) from error
-    if isinstance(error, (TypeError, AttributeError)) and _MISCALLED.match(str(error)):
-        raise TopologyError(f"{error}\n  in {where}", "see help(...) of the context and of the stores") from error
+    if isinstance(error, (TypeError, AttributeError)) and _MISCALLED.match(message_of(error)):
+        raise TopologyError(f"{message_of(error)}\n  in {where}", "see help(...) of the context and of the stores") from error
     return error
+
+
+def _may_be_ours(error: BaseException) -> bool:
+    """Whether Headrace may have raised it: one of our classes that the user's own code raises is an error of the record."""
+    trace = error.__traceback__
+    if not isinstance(error, HeadraceError) or trace is None:
+        return True
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def is_signal(error: BaseException) -> bool:

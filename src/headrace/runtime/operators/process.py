@@ -18,9 +18,11 @@ from headrace.runtime.operators.faults import checked_fault
 from headrace.runtime.operators.stateless import header_entries, micros
 from headrace.runtime.operators.stores import store_view
 from headrace.runtime.operators.timers import CLOCKS, Timer, Timers
+from headrace.runtime.operators.words import MESSAGE_CHARS_MAX, cut, shown
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 _KEEP = object()
+_COUNT_MAX = 1 << 53  # counters travel as JSON: their sums must stay below 64 bits
 
 
 class UnknownAttributeError(TopologyError, AttributeError):
@@ -180,7 +182,11 @@ class ProcessOperator(Operator):
         self._held.append((to, key, value, time_us, header_entries(headers), self._where))
 
     def hold_count(self, name: str, by: int) -> None:
-        self._held_counts.append((name, by))
+        if not isinstance(name, str) or cut(name) != name:
+            raise ValueError(f"counter {shown(name)}: expected a name of up to {MESSAGE_CHARS_MAX:,} characters of UTF-8")
+        if not isinstance(by, int) or abs(by) > _COUNT_MAX:
+            raise ValueError(f"counter {name!r}: expected a whole number up to 2**53 to add, got {shown(by)}")
+        self._held_counts.append((name, int(by)))
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class ProcessOperator(Operator):
                 self._take_back(mark)
                 checked_fault(error, self.node.name)
                 self.context.reject(
-                    Reject(0, -1, f"{self.node.name}, timer {name!r} of key {self._key!r}", type(error).__name__, str(error))
+                    Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self._key)}", error)
                 )
         self._release()
 

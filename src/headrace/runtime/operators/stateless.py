@@ -13,6 +13,7 @@ from headrace.errors import OutOfRangeError, SerdeError
 from headrace.model import topology as t
 from headrace.model.serde import Failures
 from headrace.runtime.operators.base import FAILED, Context, Operator, column_of, values_field
+from headrace.runtime.operators.words import shown
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 
@@ -69,7 +70,7 @@ def micros(value: Any) -> int:
         return value
     offset = getattr(value, "utcoffset", lambda: None)()
     if offset is None:
-        raise TypeError(f"a timestamp must be an int (µs since the epoch) or an aware datetime, not {value!r}")
+        raise TypeError(f"a timestamp must be an int (µs since the epoch) or an aware datetime, not {shown(value)}")
     whole = value.utctimetuple()
     return calendar.timegm(whole) * 1_000_000 + int(value.microsecond)
 
@@ -172,7 +173,7 @@ def _pairs(results: Any, operator: str) -> tuple[list[tuple[Any, Any]], list[tup
         if isinstance(result, tuple) and len(result) == 2:
             good.append(result)
         else:
-            bad.append((i, TypeError(f"{operator}: expected a pair (key, value), got {result!r:.80}")))
+            bad.append((i, TypeError(f"{operator}: expected a pair (key, value), got {shown(result)}")))
     return good, bad  # type: ignore[return-value]
 
 
@@ -188,7 +189,7 @@ class FlatMapOperator(Operator):
             pairs = list(function(record))
             for pair in pairs:
                 if not (isinstance(pair, tuple) and len(pair) == 2):
-                    raise TypeError(f"flat_map: expected pairs (key, value), got {pair!r:.80}")
+                    raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
             return pairs
 
         rows = self.decoded(rows)
@@ -288,7 +289,7 @@ class SinkOperator(Operator):
             rows = self.decoded(rows)  # as the functions are to see them, before other serdes are set
         if not isinstance(node.stream, str):
             rows, named = self.called(node.stream, rows)
-            bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.knows_stream(name))]
+            bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
             rows, names = self._known(rows, list(named), bad)
         if node.headers is not None:
             rows, names = self._with_headers(node.headers, rows, names)
@@ -300,8 +301,8 @@ class SinkOperator(Operator):
             self._written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
 
     def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
-        text = "to(): {!r:.80} is no stream that existed when the job started"
-        rows = self.without(rows, [(i, LookupError(text.format(names[i]))) for i in bad])
+        text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
+        rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
         gone = set(bad)
         return rows, [name for i, name in enumerate(names) if i not in gone]
 
@@ -352,6 +353,10 @@ def header_entries(given: Any) -> list[dict[str, Any]] | None:
         if isinstance(value, str):
             value = value.encode()
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise SerdeError(f"header {name!r}: expected a text name and bytes or text, got {type(value).__name__}")
+            raise SerdeError(f"header {shown(name)}: expected a text name and bytes or text, got {type(value).__name__}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise SerdeError(f"header {shown(name)}: its name has a lone surrogate, which is no UTF-8") from None
         entries.append({"name": name, "value": value})
     return entries or None

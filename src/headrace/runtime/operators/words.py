@@ -1,0 +1,46 @@
+"""Owns putting into words what users' code raised and gave: text of bounded size that can be written as UTF-8, whatever
+their classes do when they are asked for it."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+MESSAGE_CHARS_MAX = 4_000
+TRACEBACK_CHARS_MAX = 16_000
+_SHOWN_CHARS_MAX = 80
+
+
+def cut(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+    r"""`text` with its middle left out where it is long, and without lone surrogates, which are no UTF-8.
+
+    >>> cut("bad \ud800"), cut("abcdefgh", 4)
+    ('bad \\ud800', 'ab ... 4 characters left out ... gh')
+    """
+    if len(text) > chars_max:
+        half = chars_max // 2
+        text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def message_of(error: BaseException) -> str:
+    """What `error` says of itself; where its class cannot even do that, this is said."""
+    try:
+        return cut(str(error))
+    except BaseException as another:  # a class of the user's: anything may come
+        return f"(no message: {type(error).__name__}.__str__ raised {type(another).__name__})"
+
+
+def traceback_of(error: BaseException, frames: Any) -> str:
+    """The traceback from `frames` on, and the error; empty where it was never raised."""
+    if error.__traceback__ is None:
+        return ""
+    return cut("".join(traceback.format_exception(type(error), error, frames)), TRACEBACK_CHARS_MAX)
+
+
+def shown(value: Any) -> str:
+    """`repr` of a user's value for a message, cut off where it is long."""
+    try:
+        return cut(f"{value!r:.{_SHOWN_CHARS_MAX}}")
+    except BaseException as error:  # a class of the user's: anything may come
+        return f"a {type(value).__name__} whose __repr__ raised {type(error).__name__}"

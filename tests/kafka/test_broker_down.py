@@ -1,0 +1,104 @@
+"""A broker that is down: at the start it is waited for, with a word; in the middle of a job the job goes on when it is back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.errors import UnavailableError
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.testing import KafkaServer
+from headrace.wiring.worker import run_container
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaServer]:
+    """One of its own: it is killed."""
+    with KafkaServer() as kafka:
+        yield kafka
+
+
+class World:
+    def __init__(self, broker: KafkaServer, folder: Path, spark: Any) -> None:
+        self.url, self.folder, self.spark = f"kafka://{broker.bootstrap}", folder, spark
+        self.name = f"down-{uuid.uuid4().hex[:8]}"
+        with hr.open_system(self.url) as system:
+            system.create_stream(f"{self.name}-in", 2)
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        with hr.open_system(self.url) as system:
+            system.produce(f"{self.name}-in", [(b"k%d" % (n % 7), b"%d" % n) for n in range(self.sent, self.sent + count)])
+        self.sent += count
+
+    def start(self, until: str | None = None, **kafka: str) -> Any:
+        stores = str(self.folder / "stores")
+        app = hr.App(self.name, self.url, self.spark, local_store_dir=stores, kafka=kafka, trigger_interval_ms=20)
+        rows = app.stream(f"{self.name}-in")
+        rows.to(f"{self.name}-copy")
+        rows.group_by_key().count(store="counts").to_stream().to(f"{self.name}-counts", value=hr.Long())
+        engine = None if self.spark is not None else InlineEngine(run_container)
+        return wiring.start(app, until, engine=engine)
+
+    def copies(self) -> list[int]:
+        with hr.open_system(self.url) as system:
+            return sorted(int(record.value) for record in system.consume(f"{self.name}-copy"))
+
+    def wait_for_copies(self, job: Any) -> None:
+        deadline_s = time.monotonic() + 120
+        while self.copies() != list(range(self.sent)):
+            assert job.is_running, job.wait(0)
+            assert time.monotonic() < deadline_s, (len(self.copies()), self.sent)
+            time.sleep(0.2)
+
+
+def test_at_the_start_it_is_waited_for_with_a_word(
+    broker: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(broker, tmp_path, None)
+    world.send(10)
+    broker.kill()
+    try:
+        began_s = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"is the broker at 127\.0\.0\.1:"):
+            world.start(**{"wait.s": "2"})
+        assert time.monotonic() - began_s < 25
+        later = threading.Timer(8.0, broker.restart)
+        later.start()
+        job = world.start("caught-up")
+    finally:
+        later.join()
+    job.wait(60)
+    assert world.copies() == list(range(10))
+    assert any(record.message.startswith("waiting to ") for record in caplog.records)
+
+
+@pytest.mark.spark
+def test_in_the_middle_the_job_goes_on_when_it_is_back(
+    broker: KafkaServer, tmp_path: Path, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(broker, tmp_path, spark)
+    world.send(1_000)
+    job = world.start(**{"wait.s": "5"})
+    world.wait_for_copies(job)
+    world.send(2_000)
+    broker.kill()
+    time.sleep(7.0)  # longer than a request waits
+    broker.restart()
+    world.wait_for_copies(job)
+    assert "waiting " in caplog.text
+    job.stop()
+    with hr.open_system(world.url) as system:
+        counts = system.consume(f"{world.name}-counts", key=hr.String(), value=hr.Long())
+        last = {record.key: record.value for record in counts}
+    assert sum(last.values()) == world.sent

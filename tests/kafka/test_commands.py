@@ -1,0 +1,138 @@
+"""The commands on Kafka: what they say is what they say of the embedded log, and nothing of librdkafka's own shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from cli.shop import APP, SALES, sale
+from headrace import wiring
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.testing.kafka_server import KafkaServer
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
+
+SOURCE = Path(hr.__file__).parents[1]
+COMMAND = [sys.executable, "-c", "from headrace.cli import main; main()"]
+HEAVY = "import sys; print([name for name in ('pyarrow', 'numpy', 'pyspark') if name in sys.modules], file=sys.stderr)"
+NOBODY = "kafka://127.0.0.1:1"
+
+Headrace = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def place(kafka_server: KafkaServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder, and the URL of a broker, on which the shop of the other commands' tests has run."""
+    folder, url = tmp_path_factory.mktemp("shop"), f"kafka://{kafka_server.bootstrap}"
+    (folder / "shop.py").write_text(APP.replace('"shop"', '"kafka-shop"').replace('"log:./data"', repr(url)))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with hr.open_system(url) as system:
+            system.create_stream("sales", 4)
+            records = [hr.Record(shop, {"item": i, "price": p}, time) for shop, i, p, time in map(sale, range(SALES))]
+            system.produce("sales", records, key=hr.String(), value=hr.Json())
+        wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(120)
+    finally:
+        os.chdir(before)
+    return folder, url
+
+
+@pytest.fixture
+def headrace(place: tuple[Path, str]) -> Headrace:
+    def run(*arguments: str, stdin: str = "", system: str = place[1], **variables: str) -> Any:
+        environ = {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
+        command = [*COMMAND, *arguments, "--system", system]
+        return subprocess.run(
+            command, cwd=place[0], env=environ, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+def answer(done: Any) -> Any:
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_an_application_is_described_by_its_name_alone(headrace: Headrace) -> None:
+    name = ("--application", "kafka-shop", "--json")
+    status = answer(headrace("status", *name))
+    assert not status["running"]
+    assert {sub: found["lag"] for sub, found in status["sub_topologies"].items()} == dict.fromkeys(status["sub_topologies"], 0)
+    tasks = answer(headrace("tasks", *name))["tasks"]
+    assert [task["task"] for task in tasks if task["sub_topology"] == "source"] == [f"Partition_{n}" for n in range(4)]
+    checkpoints = answer(headrace("checkpoint", "list", *name))["checkpoints"]
+    assert {checkpoint["task"] for checkpoint in checkpoints} == {task["task"] for task in tasks}
+    assert all(one["position"] == one["end"] for checkpoint in checkpoints for one in checkpoint["positions"])
+
+
+def test_state_is_read_where_the_job_left_it(headrace: Headrace, place: tuple[Path, str]) -> None:
+    wanted = sum(shop == "shop-1" for shop, *_ in map(sale, range(SALES)))
+    found = answer(headrace("state", "get", "per-shop", "shop-1", "--application", "kafka-shop", "--json"))
+    assert [entry["value"] for entry in found["entries"]] == [wanted]
+    done = answer(headrace("state", "dump", "per-shop", "-o", "out.parquet", "--application", "kafka-shop", "--json"))
+    assert done["entries"] == 3
+    assert (place[0] / "out.parquet").stat().st_size > 0
+
+
+def test_streams_are_made_filled_read_and_deleted(headrace: Headrace) -> None:
+    assert answer(headrace("stream", "create", "cli-made", "--partitions", "2", "--json"))["partitions"] == 2
+    again = headrace("stream", "create", "cli-made")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "error: stream 'cli-made' exists already, with 2 partitions\nhint: use it, or another name\n",
+    )
+    lines = "".join(json.dumps({"key": f"k{n}", "value": {"n": n}}) + "\n" for n in range(3))
+    serdes = ("--key", "string", "--value", "json")
+    assert answer(headrace("stream", "produce", "cli-made", *serdes, "--json", stdin=lines))["records"] == 3
+    read = headrace("stream", "consume", "cli-made", *serdes)
+    assert sorted(json.loads(line)["value"]["n"] for line in read.stdout.splitlines()) == [0, 1, 2]
+    assert read.stderr == ""
+    listed = {row["name"]: row for row in answer(headrace("stream", "list", "--json"))}
+    assert listed["cli-made"]["internal_of"] is None
+    assert [row["internal_of"] for name, row in listed.items() if name.endswith("-repartition")] == ["kafka-shop"]
+    assert not [name for name in listed if name.endswith(("-metadata", "-checkpoints"))]
+    assert answer(headrace("stream", "delete", "cli-made", "--yes", "--json"))["deleted"] == "cli-made"
+    unknown = headrace("stream", "describe", "cli-made")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("error: stream 'cli-made' does not exist\n")
+
+
+def test_an_unknown_application_is_told_of_those_that_are_there(headrace: Headrace) -> None:
+    done = headrace("status", "--application", "kafka-shp")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: application 'kafka-shp' has not run on kafka://")
+    assert "kafka-shop" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("stream", "list"), ("status", "--application", "x")])
+def test_a_broker_that_is_not_there_is_one_error(headrace: Headrace, command: tuple[str, ...]) -> None:
+    done = headrace(*command, system=NOBODY, HEADRACE_KAFKA__wait__s="0")
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: cannot list the topics") and "127.0.0.1:1" in error and "refused" in error
+    assert hint == "hint: is the broker at 127.0.0.1:1 up, and are its address and the kafka.security settings right?"
+
+
+def test_what_reads_no_records_is_quick(place: tuple[Path, str]) -> None:
+    """By what it imports: a time would depend on the machine."""
+    code = f"""
+import sys
+from headrace.cli.commands import application
+for command in (["stream", "list"], ["status", "--application", "kafka-shop"], ["tasks", "--application", "kafka-shop"],
+                ["checkpoint", "list", "--application", "kafka-shop"], ["stream", "describe", "sales"]):
+    application([*command, "--system", {place[1]!r}], standalone_mode=False)
+{HEAVY}
+"""
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")

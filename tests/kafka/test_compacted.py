@@ -1,0 +1,166 @@
+"""Reading a compacted topic to its end: whatever stands at the end, it neither hangs nor takes what does not count."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from headrace.adapters.kafka import compacted
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.errors import StorageError
+from headrace.testing.kafka_server import KafkaServer
+from kafka.clients import QUIET, read, write
+
+Transactional = Callable[..., Any]
+
+
+@pytest.fixture
+def admin(kafka_server: KafkaServer) -> AdminClient:
+    return AdminClient({**kafka_server.client_settings(), **QUIET})
+
+
+@pytest.fixture
+def name(admin: AdminClient) -> str:
+    """A topic that is compacted as soon as the broker gets to it."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
+    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result(30)
+    return name
+
+
+@pytest.fixture
+def topic(kafka_server: KafkaServer, name: str) -> Iterator[CompactedTopic]:
+    topic = CompactedTopic(kafka_server.client_settings(), name)
+    yield topic
+    topic.close()
+
+
+@pytest.fixture
+def begun(kafka_server: KafkaServer) -> Transactional:
+    """`begun(topic, key, value)`: a producer with a transaction open, in which that was sent."""
+    producers: list[Producer] = []
+
+    def begin(topic: str, key: bytes, value: bytes | None) -> Producer:
+        id_ = f"tx-{uuid.uuid4().hex}"
+        producer = Producer({**kafka_server.client_settings(), **QUIET, "transactional.id": id_})
+        producers.append(producer)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, value, key, 0)
+        producer.flush(30)
+        return producer
+
+    return begin
+
+
+def commit(producer: Producer) -> None:
+    producer.commit_transaction(30)
+
+
+def test_the_newest_value_of_each_key_as_one_read_after_the_other_finds_it(
+    topic: CompactedTopic, begun: Transactional
+) -> None:
+    assert topic.refresh() == {}
+    for key, value in [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]:
+        commit(begun(topic.topic, key, value))
+    assert topic.refresh() == {b"a": b"2", b"b": b"1"}
+    commit(begun(topic.topic, b"b", None))
+    assert topic.refresh() == {b"a": b"2"}
+    assert topic.refresh() == topic.refresh(wait=False) == {b"a": b"2"}
+
+
+def test_what_was_aborted_does_not_count_also_where_nothing_follows(topic: CompactedTopic, begun: Transactional) -> None:
+    commit(begun(topic.topic, b"a", b"1"))
+    for _ in range(3):
+        begun(topic.topic, b"a", b"never").abort_transaction(30)
+    assert topic.refresh() == {b"a": b"1"}
+    begun(topic.topic, b"b", b"never").abort_transaction(30)
+    assert topic.refresh() == {b"a": b"1"}
+
+
+def test_a_record_without_key_is_nobodys(kafka_server: KafkaServer, topic: CompactedTopic, name: str) -> None:
+    """A compacted topic refuses them; one that was not always compacted may hold some."""
+    admin = AdminClient({**kafka_server.client_settings(), **QUIET})
+    plain = f"{name}-plain"
+    admin.create_topics([NewTopic(plain, 1, 1)])[plain].result(30)
+    write(kafka_server.client_settings(), plain, b"x")
+    other = CompactedTopic(kafka_server.client_settings(), plain)
+    assert other.refresh() == {}
+    other.close()
+
+
+def test_an_open_transaction_is_waited_for_or_left_out(topic: CompactedTopic, begun: Transactional) -> None:
+    commit(begun(topic.topic, b"a", b"1"))
+    open_one = begun(topic.topic, b"a", b"2")
+    assert topic.refresh(wait=False) == {b"a": b"1"}
+    ending = threading.Timer(0.3, commit, [open_one])
+    ending.start()
+    assert topic.refresh() == {b"a": b"2"}
+    ending.join()
+
+
+def test_one_that_stays_open_is_an_error_that_says_so(
+    topic: CompactedTopic, begun: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compacted, "READ_S", 0.5)
+    open_one = begun(topic.topic, b"a", b"2")
+    with pytest.raises(StorageError, match=r"only those before 0 can be read(.|\n)*a transaction is open"):
+        topic.refresh()
+    commit(open_one)
+    monkeypatch.setattr(compacted, "READ_S", 30.0)
+    assert topic.refresh() == {b"a": b"2"}
+
+
+def test_holes_of_compaction_are_passed(
+    kafka_server: KafkaServer, admin: AdminClient, topic: CompactedTopic, begun: Transactional
+) -> None:
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    broker.add_incremental_config(
+        ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin.incremental_alter_configs([broker])[broker].result(30)
+    for number in range(5):
+        commit(begun(topic.topic, b"a", b"%d" % number))
+        time.sleep(0.005)  # the next one begins a segment
+    begun(topic.topic, b"a", b"never").abort_transaction(30)
+    assert topic.refresh() == {b"a": b"4"}
+    deadline_s = time.monotonic() + 40
+    while read(kafka_server.client_settings(), topic.topic, 1) == [b"0"]:
+        assert time.monotonic() < deadline_s, "the broker does not compact"
+        time.sleep(0.2)
+    late = CompactedTopic(kafka_server.client_settings(), topic.topic)
+    commit(begun(topic.topic, b"b", b"1"))
+    assert late.refresh() == topic.refresh() == {b"a": b"4", b"b": b"1"}
+    late.close()
+
+
+def test_threads_and_readers_agree(kafka_server: KafkaServer, topic: CompactedTopic, begun: Transactional) -> None:
+    other = CompactedTopic(kafka_server.client_settings(), topic.topic)
+    for number in range(3):
+        commit(begun(topic.topic, b"a", b"%d" % number))
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(CompactedTopic.refresh, (topic, topic, other)))
+        assert found == [{b"a": b"%d" % number}] * 3
+    other.close()
+
+
+def test_a_topic_made_anew_is_an_error_and_not_what_it_held(
+    admin: AdminClient, topic: CompactedTopic, begun: Transactional
+) -> None:
+    commit(begun(topic.topic, b"a", b"1"))
+    assert topic.refresh() == {b"a": b"1"}
+    admin.delete_topics([topic.topic], operation_timeout=20)[topic.topic].result(30)
+    deadline_s = time.monotonic() + 30
+    while topic.topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    admin.create_topics([NewTopic(topic.topic, 1, 1)], operation_timeout=20)[topic.topic].result(30)
+    with pytest.raises(StorageError, match=r"ends at offset 0, and was read up to [12] before: it was made anew"):
+        topic.refresh()

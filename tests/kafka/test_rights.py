@@ -1,0 +1,107 @@
+"""The rights that docs/ARCHITECTURE.md lists are enough for a job, and without one of them it is said which is missing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
+
+import headrace as hr
+from headrace import wiring
+from headrace.errors import StorageError
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.testing import KafkaServer
+from headrace.wiring.worker import run_container
+from kafka.clients import QUIET
+
+pytestmark = pytest.mark.timeout(200)
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:alice;User:ANONYMOUS",  # the brokers' own listeners are not secured
+}
+LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+TOPIC, GROUP, ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+CREATE, DELETE = AclOperation.CREATE, AclOperation.DELETE
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[KafkaServer]:
+    with KafkaServer(security="sasl_ssl", users={"alice": "alice-pw", "job": "job-pw"}, properties=AUTHORIZER) as kafka:
+        yield kafka
+
+
+def settings_of(server: KafkaServer, user: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"{user}-pw",
+        "ssl.ca.location": str(server.tls.ca_pem),
+        "wait.s": "10",
+    }
+
+
+def rights_of(name: str) -> list[tuple[Any, str, Any, Any]]:
+    """Those of the list in docs/ARCHITECTURE.md, for an application that reads `<name>.in` and writes `<name>.out`."""
+    return [
+        *((TOPIC, f"{name}.in", LITERAL, right) for right in (READ, DESCRIBE)),
+        *((TOPIC, f"{name}.out", LITERAL, right) for right in (WRITE, DESCRIBE)),
+        *((TOPIC, f"{name}-", PREFIXED, right) for right in (CREATE, DESCRIBE, READ, WRITE, DELETE)),
+        *((GROUP, prefix, PREFIXED, READ) for prefix in (f"{name}.", f"{name}-", "headrace-readers")),
+        *((ID, f"{name}/", PREFIXED, right) for right in (WRITE, DESCRIBE)),
+        (ResourceType.BROKER, "kafka-cluster", LITERAL, DESCRIBE),
+    ]
+
+
+def grant(server: KafkaServer, rights: list[tuple[Any, str, Any, Any]]) -> None:
+    admin = AdminClient({**server.client_settings("PLAIN"), **QUIET})
+    bindings = [
+        AclBinding(kind, name, pattern, "User:job", "*", right, AclPermissionType.ALLOW)
+        for kind, name, pattern, right in rights
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+
+
+def run(server: KafkaServer, name: str, folder: Path) -> None:
+    app = hr.App(
+        name,
+        f"kafka://{server.bootstrap}",
+        kafka=settings_of(server, "job"),
+        local_store_dir=str(folder / "stores"),
+    )
+    rows = app.stream(f"{name}.in", key=hr.String(), value=hr.String())
+    rows = rows.repartition(hr.Repartitioned(name="again", number_of_partitions=2))
+    rows.group_by_key().count(store="counts").to_stream().to(f"{name}.out", value=hr.Long())
+    wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+
+
+def filled(server: KafkaServer) -> str:
+    name = f"acl{uuid.uuid4().hex[:6]}"
+    with hr.open_system(f"kafka://{server.bootstrap}", kafka=settings_of(server, "alice")) as system:
+        system.create_stream(f"{name}.in", 2)
+        system.create_stream(f"{name}.out", 2)
+        system.produce(f"{name}.in", [(f"k{i % 5}", "v") for i in range(50)], key=hr.String(), value=hr.String())
+    return name
+
+
+def test_the_listed_rights_are_enough(guarded: KafkaServer, tmp_path: Path) -> None:
+    name = filled(guarded)
+    grant(guarded, rights_of(name))
+    run(guarded, name, tmp_path)
+    run(guarded, name, tmp_path)
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
+        counts = {r.key: r.value for r in system.consume(f"{name}.out", key=hr.String(), value=hr.Long())}
+    assert counts == {f"k{i}": 10 for i in range(5)}
+
+
+def test_a_right_that_is_missing_is_named(guarded: KafkaServer, tmp_path: Path) -> None:
+    name = filled(guarded)
+    grant(guarded, [right for right in rights_of(name) if right[0] is not ID])
+    with pytest.raises(StorageError, match=r"(?i)authoriz|right"):
+        run(guarded, name, tmp_path)

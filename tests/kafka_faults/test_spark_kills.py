@@ -1,0 +1,62 @@
+"""SIGKILL of Spark's Python workers at numbered steps of a container, on Kafka: Spark runs the task again by itself.
+
+An attempt that has committed before it died is known by its round: it is not worked off twice (protocol.md 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from chaos.checker import KillReport
+from chaos.children import Children
+from headrace.adapters.artifacts.connector import with_connector
+from headrace.config import Config
+from kafka_faults.child import application
+from kafka_faults.world import SERVER, World
+
+pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(300)]
+SEED = 20274
+SOURCE = Path(hr.__file__).parents[1]
+STEPS = (1, 4, 7, 8, 9, 10, 11)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from headrace.adapters.spark import session
+
+    settings = with_connector({"spark.master": "local[2,4]"}, Config().artifact_dir, print)
+    tests = Path(__file__).parents[1]
+    started = session.started(settings, "tests", tmp_path_factory.mktemp("spark"), [str(SOURCE), str(tests)])
+    yield started
+    started.stop()
+
+
+def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
+    tmp_path: Path, kafka_server: Any, spark: Any
+) -> None:
+    environment = spark.sparkContext.environment
+    report = KillReport()
+    with Children(tmp_path, SERVER) as children:
+        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
+        world.produce(200)
+        run = world.run_of(keys={"max_records_per_round": 100})
+        app = application(run, spark)
+        log = tmp_path / "steps.log"
+        traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]
+        environment |= {"HEADRACE_TEST_STEPS": ",".join(traps), "HEADRACE_TEST_STEPS_LOG": str(log)}
+        try:
+            app.start(until="caught-up").wait(150)
+        finally:
+            for name in ("HEADRACE_TEST_STEPS", "HEADRACE_TEST_STEPS_LOG"):
+                environment.pop(name, None)
+        killed = {line.rpartition(" ")[0] for line in log.read_text().splitlines()}
+        for step in STEPS:
+            report.fault(f"kafka {step}", "SIGKILL of a Python worker", landed=f"kill kafka {step}" in killed)
+        world.judge(report)
+    print(report)
+    report.verify(landed_min=len(STEPS))
