@@ -13,7 +13,10 @@ from typing import Any
 
 import headrace as hr
 
-system, source, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+system: str
+source: str
+folder: Path
+
 
 
 def application(name: str, spark: Any = None, **keys: Any) -> hr.App:
@@ -46,13 +49,15 @@ def fetched(url: str, name: str) -> str:
     return text
 
 
-first = application("scram")
-print(repr(first), first.__dict__, repr(hr.open_system(system)))
-spark = first.spark
-first.start(until="caught-up").wait(100)
-second = application("plain", spark, kafka={"sasl.mechanism": "PLAIN"})
-job = second.start(until="caught-up")
-job.wait(100)
-print(job.status())
-shown_by(spark)
-spark.stop()
+if __name__ == "__main__":
+    system, source, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    first = application("scram")
+    print(repr(first), first.__dict__, repr(hr.open_system(system)))
+    spark = first.spark
+    first.start(until="caught-up").wait(100)
+    second = application("plain", spark, kafka={"sasl.mechanism": "PLAIN"})
+    job = second.start(until="caught-up")
+    job.wait(100)
+    print(job.status())
+    shown_by(spark)
+    spark.stop()
