@@ -112,7 +112,7 @@ class TaskRun:
         self.now_us = now_us
         self.duration_us = duration_us
         self.counters: dict[str, int] = {}
-        self.rejects: dict[tuple[int, int, str], Reject] = {}
+        self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.batch_keys: set[bytes] = set()
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
@@ -138,7 +138,9 @@ class TaskRun:
         self.counters[metric] = self.counters.get(metric, 0) + by
 
     def reject(self, reject: Reject) -> None:
-        self.rejects.setdefault((reject.ssp, reject.offset, reject.operator), reject)
+        """Once per record and operator; of what has no record, a timer or what came of it, each counts."""
+        number = 0 if reject.offset >= 0 else len(self.rejects)
+        self.rejects.setdefault((reject.ssp, reject.offset, reject.operator, number), reject)
 
     def late(self, ssp: int, offset: int, operator: str) -> None:
         self.count("late_records")

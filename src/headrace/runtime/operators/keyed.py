@@ -7,6 +7,7 @@ leaves the state as it was.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ def copied(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
+# Of these forms what is read is what was written, and need not be tried.
+_UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
 class _Group:
     """One (key, window) that this round has touched."""
 
@@ -65,7 +71,6 @@ class RecordAggregateOperator(Operator):
         self._key_serde: Any = None
         self._value_serde: Serde | None = node.store.value or node.value
         self._dirty = False
-        self._encodes = False  # every state at once, and not only what the round ends with
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -139,12 +144,18 @@ class RecordAggregateOperator(Operator):
             after = self._function(self._initial() if before is _ABSENT else before, record)
         if after is None:
             return _ABSENT  # None deletes: the next record begins anew, in this round as in any other
-        if after is record.value:
-            after = copied(after)  # the record has other readers, and the next call may change the state in place
-        if self._encodes:
-            assert self._value_serde is not None
-            self._value_serde.encode(after)
-        return after
+        return self._as_stored(after)
+
+    def _as_stored(self, state: Any) -> Any:
+        """The state as the next round would read it, so that results do not depend on where rounds are cut.
+
+        A state that has no bytes is the error of the record that made it.
+        """
+        serde = self._value_serde
+        assert serde is not None
+        if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
+            return state
+        return serde.decode(serde.encode(state))
 
     def _function(self, *arguments: Any) -> Any:
         assert self.node.function is not None
@@ -176,25 +187,12 @@ class RecordAggregateOperator(Operator):
         self._reset()
 
     def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
-        """The groups that were changed, with their states as bytes.
-
-        Where a state has no bytes, which of its records made it so is not known: the round is worked off again, and
-        every state on the way is encoded. The records that fail then are the ones to blame, and the others count.
-        """
+        """The groups that were changed, with their states as bytes."""
         serde = self._value_serde
         assert serde is not None
-        for encodes in (False, True):
-            if encodes:
-                self._encodes, self._groups = True, {}
-                for batch, rows in enumerate(self._batches):
-                    if rows.value.raw is not None:  # anew from its bytes: the function may have changed the objects
-                        self._batches[batch] = rows.replaced(value=Field(rows.value.serde, raw=rows.value.raw))
-                    self._worked_off(batch)
-                self._encodes = False
-            groups = [group for group in self._groups.values() if group.rows is not None]
-            data, failures = serde.encode_many([group.value for group in groups])
-            if not failures:
-                break
+        groups = [group for group in self._groups.values() if group.rows is not None]
+        data, failures = serde.encode_many([group.value for group in groups])
+        assert not failures, f"a state that was encoded once: {failures[0][1]}"
         return list(zip(groups, data.to_pylist(), strict=True))
 
     def _emit(self, groups: list[_Group], values: list[Any]) -> None:
