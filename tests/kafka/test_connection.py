@@ -33,6 +33,12 @@ def pem(tmp_path: Path) -> dict[str, str]:
     return {key: str(tmp_path / name) for key, name in files.items()}
 
 
+@pytest.mark.parametrize("name", ["isolation.level", "group.id", "acks", "transactional.id", "bootstrap.servers"])
+def test_what_the_guarantees_rest_on_cannot_be_set(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"kafka\.{name} cannot be set"):
+        connection_of(URL, {name: "x"})
+
+
 class TestServers:
     @pytest.mark.parametrize("servers", ["a:9092", "a:9092,b:9093", "[::1]:9092", "10.0.0.1:1"])
     def test_one_or_several(self, servers: str) -> None:

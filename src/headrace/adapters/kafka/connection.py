@@ -19,6 +19,24 @@ from headrace.errors import ConfigError
 
 SECRET_KEYS = re.compile(r"password|secret|jaas|credential|token(?!\.endpoint)|ssl\.keystore\.key|ssl\.key\.pem", re.IGNORECASE)
 OWN_KEYS = frozenset({"replication.factor", "wait.s", "transaction.timeout.ms"})  # for us, not for a client
+# What exactly-once and the order of records rest on: never a user's to set.
+HELD_KEYS = frozenset(
+    {
+        "isolation.level",
+        "group.id",
+        "group.instance.id",
+        "enable.auto.commit",
+        "auto.offset.reset",
+        "transactional.id",
+        "enable.idempotence",
+        "acks",
+        "bootstrap.servers",
+        "key.serializer",
+        "value.serializer",
+        "key.deserializer",
+        "value.deserializer",
+    }
+)
 TOPIC_PREFIX = "topic."  # kafka.topic.retention.ms and the like: of the topics that a job makes
 
 # What both clients know under one name.
@@ -81,6 +99,12 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
     """From a system's URL and the `kafka.*` settings, without their prefix; `ConfigError` names what does not fit."""
     servers = servers_of(url)
     given = {name: str(value) for name, value in kafka.items()}
+    held = sorted(HELD_KEYS.intersection(given))
+    if held:
+        raise ConfigError(
+            f"kafka.{held[0]} cannot be set: Headrace sets it itself, its guarantees rest on it",
+            "the address is in system=; processing_guarantee chooses between exactly_once and at_least_once",
+        )
     common = {name: value for name, value in given.items() if name not in OWN_KEYS and not name.startswith(TOPIC_PREFIX)}
     client = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name in _SHARED}
     java = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name not in _MADE}
