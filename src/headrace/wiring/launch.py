@@ -243,7 +243,9 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
     else:
         folder = getattr(app, "folder", None)
         settings = {f"spark.{name}": value for name, value in config.spark.items()}
+        jars: tuple[Path, ...] = ()
         if is_kafka(config.system):
+            jars = connector_jars(settings, config.artifact_dir, LOG.info)
             settings = with_connector(settings, config.artifact_dir, LOG.info)
         made = session.started(
             settings,
@@ -252,6 +254,8 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
             [str(folder)] if folder else [],
         )
         ours = True
+        if jars:  # a JVM that has run another Spark takes no more on its class path
+            session.add_jars(made, jars)
     app._headrace_session = made
     return made, ours
 

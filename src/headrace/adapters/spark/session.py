@@ -94,14 +94,19 @@ def settings_of(session: Any) -> dict[str, str]:
     return dict(session.sparkContext.getConf().getAll())
 
 
+_added_jars: dict[str, set[str]] = {}  # by Spark application: the names of jars that its class loader was given
+
+
 def add_jars(session: Any, jars: Sequence[Path]) -> None:
     """Give jars to a Spark that runs already; a thread that uses them calls `see_added_jars` first."""
     quiet = session._jvm.org.apache.logging.log4j
     # It warns at every load of a group id, which here never joins anything: some lines per round.
     quiet.core.config.Configurator.setLevel("org.apache.spark.sql.kafka010.KafkaSourceProvider", quiet.Level.ERROR)
-    known = {str(row[0]).rpartition("/")[2] for row in session.sql("LIST JARS").collect()}
+    # Not what LIST JARS says: in a JVM that ran another Spark before, `spark.jars` is listed and cannot be loaded.
+    known = _added_jars.setdefault(session.sparkContext.applicationId, set())
     for jar in jars:
         if jar.name not in known:
+            known.add(jar.name)
             quoted = str(jar).replace("'", "\\'")
             session.sql(f"ADD JAR '{quoted}'").collect()
 
