@@ -121,12 +121,8 @@ class KafkaWorkerPorts(WorkerState):
 
     def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
         """Apply what was just committed; where that fails the next opening does it, from the same files."""
-        heads = {task.name: task.head for task in tasks}
+        versions = {task.name: 0 if task.head is None else task.head["version"] for task in tasks}
         for checkpoint in checkpoints:
             task = str(checkpoint.task)
-            if checkpoint.head is not None and self._is_new(checkpoint, heads[task]):
+            if checkpoint.head is not None and checkpoint.head.version != versions[task]:
                 self.apply(task, checkpoint.head)
-
-    @staticmethod
-    def _is_new(checkpoint: Checkpoint, before: Any) -> bool:
-        return before is None or before["version"] != checkpoint.head.version if checkpoint.head is not None else False
