@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.planning import OffsetRange, halves, ranges_of, spark_tasks_of
+from headrace.core.planning import OffsetRange, first_failing, halves, ranges_of, spark_tasks_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
 
@@ -110,3 +110,45 @@ def test_the_halving_finds_any_record() -> None:
 def test_one_record_cannot_be_halved() -> None:
     with pytest.raises(AssertionError):
         halves(OffsetRange(SSP("k", "s", 0), 4, 5))
+
+
+@given(st.integers(0, 10_000), st.sets(st.integers(0, 500), max_size=6), st.integers(1, 501))
+def test_the_first_failing_offset_is_found(start: int, failing: set[int], length: int) -> None:
+    offsets = OffsetRange(SSP("k", "s", 0), start, start + length)
+    bad = sorted(start + at for at in failing if at < length)
+
+    def failure_of(piece: OffsetRange) -> str | None:
+        return next((f"at {at}" for at in bad if piece.start <= at < piece.end), None)
+
+    assert first_failing(offsets, failure_of) == ((bad[0], f"at {bad[0]}") if bad else None)
+
+
+def test_where_every_record_fails_one_question_is_enough() -> None:
+    asked: list[OffsetRange] = []
+
+    def failure_of(piece: OffsetRange) -> str:
+        asked.append(piece)
+        return "as all do"
+
+    assert first_failing(OffsetRange(SSP("k", "s", 0), 7, 1_000_000), failure_of) == (7, "as all do")
+    assert len(asked) == 1
+
+
+@given(st.integers(0, 999_999))
+def test_one_failing_record_of_a_million_is_found_with_few_questions(culprit: int) -> None:
+    read = []
+
+    def failure_of(piece: OffsetRange) -> bool | None:
+        read.append(piece.records)
+        return piece.start <= culprit < piece.end or None
+
+    assert first_failing(OffsetRange(SSP("k", "s", 0), 0, 1_000_000), failure_of) == (culprit, True)
+    assert len(read) <= 6 + 20 + 1
+    assert sum(read) <= 3_000_000
+
+
+def test_records_that_fail_only_together_are_not_blamed() -> None:
+    def failure_of(piece: OffsetRange) -> str | None:
+        return "too many" if piece.records > 3 else None
+
+    assert first_failing(OffsetRange(SSP("k", "s", 0), 0, 100), failure_of) is None

@@ -21,6 +21,11 @@ class Process(hr.Processor[str, Any, str, Any]):
     def process(self, key: Any, value: Any) -> None: ...
 
 
+class Yields(hr.Processor[str, Any, str, Any]):
+    def process(self, record: Any) -> Any:
+        yield record
+
+
 class Timer(hr.Processor[str, Any, str, Any]):
     def process(self, record: Any) -> None: ...
 
@@ -59,6 +64,7 @@ ARGUMENTS: dict[str, tuple[Callable[[hr.KStream], Any], str]] = {
     "headers": (lambda s: s.to("out", headers=lambda k, v: []), r"to\("),
     "table": (lambda s: s.group_by_key().count().filter(lambda k, v: True), r"filter\("),
     "process": (lambda s: s.process(Process, value=hr.Json()), r"process\(Process\): process: .*\(self, record\)"),
+    "generator": (lambda s: s.process(Yields, value=hr.Json()), r"process\(Yields\): process is a generator"),
     "on_timer": (lambda s: s.process(Timer, value=hr.Json()), r"process\(Timer\): on_timer: .*\(self, timer\)"),
 }
 
@@ -78,6 +84,20 @@ def test_a_timestamp_function_has_one_argument() -> None:
 @pytest.mark.parametrize("function", [str, int, max, lambda *a: a, lambda r, extra=1: r], ids=repr)
 def test_functions_that_can_be_called_so_are_taken(function: Any) -> None:
     stream().map_values(function, value=hr.Json()).to("out")
+
+
+@pytest.mark.parametrize("name", ["count", "windowed_by", "reduce", "aggregate"])
+def test_what_needs_a_grouped_stream_says_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"{name}.*group it first, by group_by_key\(\)"):
+        getattr(stream(), name)
+    with pytest.raises(AttributeError, match="no 'colour'"):
+        _ = stream().colour
+
+
+@pytest.mark.parametrize("where", ["key", "value"])
+def test_a_serde_class_is_asked_for_as_an_object(where: str) -> None:
+    with pytest.raises(TopologyError, match=r"hr.String\(\)"):
+        hr.App("mistakes").stream("in", **{where: hr.String})
 
 
 # --- aggregates -----------------------------------------------------------------------------------------------------

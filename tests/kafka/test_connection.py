@@ -39,6 +39,27 @@ def test_what_the_guarantees_rest_on_cannot_be_set(name: str) -> None:
         connection_of(URL, {name: "x"})
 
 
+@pytest.mark.parametrize(("name", "near"), [("sasl.usernme", "sasl.username"), ("compresion.type", "compression.type")])
+def test_a_setting_that_nobody_has_is_refused_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=rf"kafka\.{name} is no setting(.|\n)*did you mean kafka\.{near}"):
+        connection_of(URL, {**PLAIN, name: "x"})
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("sasl.password", "SSL"), ("ssl.ca.location", "SASL_PLAINTEXT")])
+def test_credentials_that_would_not_be_used_are_refused(name: str, protocol: str) -> None:
+    with pytest.raises(ConfigError, match=rf"kafka\.{name} is set, and kafka.security.protocol is {protocol}"):
+        connection_of(URL, {"security.protocol": protocol, name: "x"})
+
+
+def test_what_the_writer_alone_has_reaches_it_in_its_spelling() -> None:
+    connection = connection_of(URL, {"compression.type": "zstd", "max.request.size": "2000000", "request.timeout.ms": "9000"})
+    assert connection.client["compression.type"] == "zstd"
+    assert connection.client["message.max.bytes"] == "2000000"
+    assert connection.client["request.timeout.ms"] == connection.spark_options["kafka.request.timeout.ms"] == "9000"
+    assert not {"kafka.compression.type", "kafka.max.request.size"} & set(connection.spark_options)
+    AdminClient({**connection.client, "log_level": 0})
+
+
 class TestServers:
     @pytest.mark.parametrize("servers", ["a:9092", "a:9092,b:9093", "[::1]:9092", "10.0.0.1:1"])
     def test_one_or_several(self, servers: str) -> None:
@@ -110,8 +131,14 @@ class TestMechanisms:
         AdminClient({**connection.client, "log_level": 0})
 
     def test_kerberos_is_left_to_the_ticket(self) -> None:
-        given = {"sasl.kerberos.service.name": "kafka", "sasl.jaas.config": "x.Y required;"}
+        given = {
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.jaas.config": "x.Y required;",
+            "sasl.kerberos.principal": "me@REALM",
+        }
         connection = connection_of(URL, {**PLAIN, "sasl.mechanism": "GSSAPI", **given})
+        assert connection.client["sasl.kerberos.principal"] == "me@REALM"
+        assert "kafka.sasl.kerberos.principal" not in connection.spark_options  # it is in the JAAS text
         assert connection.client["sasl.kerberos.service.name"] == "kafka"
         assert connection.spark_options["kafka.sasl.jaas.config"] == "x.Y required;"
         assert "sasl.password" not in connection.client

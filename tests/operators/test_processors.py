@@ -100,6 +100,17 @@ def test_forward_sets_key_value_time_headers_and_child() -> None:
             assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
+def test_a_timer_that_nobody_answers_stops_the_job() -> None:
+    class Forgets(Base):
+        def process(self, record: hr.Record) -> None:
+            self.context.timer("t", after="1 minute")
+
+    with Driver(app_of(Forgets)) as d:
+        d.send("in", "k", None)
+        with pytest.raises(hr.errors.TopologyError, match=r"timer 't': Forgets defines no on_timer"):
+            d.run()
+
+
 def test_a_resource_is_loaded_once_per_process() -> None:
     loaded: list[str] = []
 

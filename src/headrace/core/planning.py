@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP, SystemStreamPartition
 
 SMALL_ROUND_RECORDS = 20_000  # up to here one Spark task is done sooner than a second one starts (40-50 ms)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,37 @@ def spark_tasks_of(
         heapq.heapreplace(loads, (load + records, index))
         lanes[index].append(lane)
     return tuple(sorted(tuple(sorted(own)) for own in lanes))
+
+
+GALLOP = 16  # a search that found nothing in a piece goes on with one this many times as long
+
+
+def first_failing(offsets: OffsetRange, failure_of: Callable[[OffsetRange], Found | None]) -> tuple[int, Found] | None:
+    """The first offset of a range that fails by itself, and what `failure_of` says of it; None if no single one does.
+
+    `failure_of` a range is what reading all of it fails with. Where many records fail, one question is enough: pieces are
+    short at the start and grow; one that fails is halved. So a single failing record takes about log16(n) + log2(n)
+    questions and twice the reading of what lies before it.
+    """
+    start, length = offsets.start, 1
+    while start < offsets.end:
+        piece = OffsetRange(offsets.ssp, start, min(offsets.end, start + length))
+        failure = failure_of(piece)
+        if failure is not None:
+            break
+        start, length = piece.end, length * GALLOP
+    else:
+        return None
+    is_asked = True
+    while piece.records > 1:
+        left, right = halves(piece)
+        in_left = failure_of(left)
+        is_asked = in_left is not None
+        piece = left if is_asked else right
+        failure = in_left if in_left is not None else failure
+    if not is_asked:  # the right halves were taken for granted: do they fail together only, or did they not fail again?
+        failure = failure_of(piece)
+    return None if failure is None else (piece.start, failure)
 
 
 def halves(offsets: OffsetRange) -> tuple[OffsetRange, OffsetRange]:

@@ -45,12 +45,22 @@ if TYPE_CHECKING:
     from headrace.dsl.ktable import KTable
 
 
+_OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
+
+
 class KStream:
     """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
 
     def __init__(self, app: App, flow: Flow) -> None:
         self.app = app
         self.flow = flow
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_GROUPED:
+            raise AttributeError(
+                f"a KStream has no {name!r}: group it first, by group_by_key().{name}(...) or group_by(...).{name}(...)"
+            )
+        raise AttributeError(f"a KStream has no {name!r}", name=name, obj=self)
 
     # --- of each record one or none --------------------------------------------------------------------------------
 

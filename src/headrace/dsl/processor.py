@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -129,7 +130,10 @@ def declared_by(processor: Any) -> Declared:
         )
     for method, arguments in _METHODS.items():
         text = f"process({label_of(processor)}): {method}"
-        checked_arguments(text, getattr(processor, method), ("self", *arguments))
+        body = getattr(processor, method)
+        checked_arguments(text, body, ("self", *arguments))
+        if inspect.isgeneratorfunction(body):
+            raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
     return Declared(_stores_of(processor), timers, _value_annotation_of(processor))
 

@@ -1,62 +1,89 @@
 """Owns the search for records on which a Spark expression raises.
 
-Such an exception takes the whole Spark job down and names no offset (api.md, "Errors in records"): the range is halved
-until one record is left. That record is then known, and never enters the engine again.
+Such an exception takes the whole Spark job down and names no offset (api.md, "Errors in records"): ranges are read again
+piece by piece until one record is left. That record is then known, and never enters the engine again.
 """
 
 from __future__ import annotations
 
-from headrace.core.planning import OffsetRange, halves
+import logging
+from collections.abc import Callable, Iterator
+
+from headrace.core.planning import OffsetRange, first_failing
 from headrace.errors import RoundFailedError
+from headrace.model.streams import SSP
 from headrace.ports import Engine, EngineFailure
 from headrace.runtime.round_plans import PlannedRound
 from headrace.runtime.rounds import Rounds
 
+LOG = logging.getLogger("headrace.job")
 CULPRITS_PER_ROUND_MAX = 10
+KnownFailures = list[tuple[SSP, int, str, str]]
 
 
-def find_culprit(engine: Engine, rounds: Rounds, planned: PlannedRound) -> bool:
-    """Find one record of the round that fails in the engine and note it in `rounds`; False if no single one does.
+def find_culprits(
+    engine: Engine,
+    rounds: Rounds,
+    planned: PlannedRound,
+    *,
+    say: Callable[[str], None] = LOG.warning,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Find the records of the round that fail in the engine and note them in `rounds`; False if no single one does.
 
-    `EngineFailure` if a probe fails for another reason, such as a cancelled job: then nothing is known of any record.
+    Without a dead-letter stream the first of them ends the job: then no other is looked for. `RoundFailedError` if there
+    are too many. `EngineFailure` if a probe fails for another reason, such as a cancelled job: then nothing is known of
+    any record. `say` takes one line on what is looked for, and one for each record found.
     """
-    found_before = [known for known in rounds.known_failures if _within(known, planned)]
-    if len(found_before) >= CULPRITS_PER_ROUND_MAX:
-        ssp, offset, kind, message = found_before[-1]
-        raise RoundFailedError(
-            f"round {planned.id}: more than {CULPRITS_PER_ROUND_MAX} records fail in Spark's engine, among them {ssp} "
-            f"offset {offset}: {kind}: {message}",
-            "the expression does not fit the data: use try_cast or a filter before it",
-        )
+    records = sum(piece.records for piece in planned.ranges)
+    say(f"round {planned.id}: a Spark expression fails; looking for the record among {records:,}, reading them again")
+    known = [one for one in rounds.known_failures if _within(one, planned)]
+    found_any = False
     for piece in planned.ranges:
-        culprit = _culprit_of(engine, rounds, planned, piece)
-        if culprit is not None:
-            offset, failure = culprit
-            rounds.known_failures.append((piece.ssp, offset, failure.error_class, failure.message))
-            return True
-    return False
+        for failed in _failing(engine, rounds, planned, piece, is_stopping):
+            if len(known) >= CULPRITS_PER_ROUND_MAX:
+                raise _too_many(planned, known)
+            rounds.known_failures.append(failed)
+            known.append(failed)
+            found_any = True
+            ssp, offset, kind, message = failed
+            say(f"round {planned.id}: {ssp} offset {offset} fails: {kind}: {message}")
+            if rounds.program.dead_letter is None:
+                return True
+    return found_any
 
 
-def _within(known: tuple[object, int, str, str], planned: PlannedRound) -> bool:
+def _failing(
+    engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange, is_stopping: Callable[[], bool]
+) -> Iterator[tuple[SSP, int, str, str]]:
+    """The failing records of one range, one after the other."""
+
+    def failure_of(part: OffsetRange) -> EngineFailure | None:
+        if is_stopping():
+            raise EngineFailure("the job stops", cancelled=True)
+        failure = engine.probe(rounds.probe_work(planned, part), rounds.program)
+        if failure is not None and not failure.in_expression:
+            raise failure
+        return failure
+
+    start = piece.start
+    while start < piece.end:
+        culprit = first_failing(OffsetRange(piece.ssp, start, piece.end), failure_of)
+        if culprit is None:
+            return
+        offset, failure = culprit
+        yield piece.ssp, offset, failure.error_class, failure.message
+        start = offset + 1
+
+
+def _within(known: tuple[SSP, int, str, str], planned: PlannedRound) -> bool:
     return any(piece.ssp == known[0] and piece.start <= known[1] < piece.end for piece in planned.ranges)
 
 
-def _culprit_of(
-    engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange
-) -> tuple[int, EngineFailure] | None:
-    failure = _probe(engine, rounds, planned, piece)
-    if failure is None:
-        return None
-    while piece.records > 1:
-        left, right = halves(piece)
-        in_left = _probe(engine, rounds, planned, left)
-        piece, failure = (left, in_left) if in_left is not None else (right, failure)
-    failure = _probe(engine, rounds, planned, piece)
-    return None if failure is None else (piece.start, failure)
-
-
-def _probe(engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange) -> EngineFailure | None:
-    failure = engine.probe(rounds.probe_work(planned, piece), rounds.program)
-    if failure is not None and not failure.in_expression:
-        raise failure
-    return failure
+def _too_many(planned: PlannedRound, known: KnownFailures) -> RoundFailedError:
+    ssp, offset, kind, message = known[-1]
+    return RoundFailedError(
+        f"round {planned.id}: more than {CULPRITS_PER_ROUND_MAX} records fail in Spark's engine, among them {ssp} "
+        f"offset {offset}: {kind}: {message}",
+        "the expression does not fit the data: use try_cast or a filter before it",
+    )

@@ -12,7 +12,7 @@ from headrace.core.sub_topologies import upstream_names_of
 from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, UnavailableError, WaitTimeoutError
 from headrace.ports import WORKER_DIED, Engine, EngineFailure, JobStore
 from headrace.runtime.caught_up import CaughtUp
-from headrace.runtime.culprits import find_culprit
+from headrace.runtime.culprits import find_culprits
 from headrace.runtime.next_round import NextRound
 from headrace.runtime.reported_errors import worker_death
 from headrace.runtime.round_plans import PlannedRound
@@ -243,7 +243,7 @@ class Job:
             return True
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             rounds.stop_flag(planned)
-            if self._stopping.is_set() or self._finds_culprit(rounds, planned, failure):
+            if self._stopping.is_set() or self._finds_culprits(rounds, planned, failure):
                 return True
             self._again_or_raise(rounds, planned, failures, failure)
             return False
@@ -263,15 +263,26 @@ class Job:
         except OSError as error:
             LOG.warning("could not remove files that are not needed any more, the next start does: %s", error)
 
-    def _finds_culprit(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
-        """Whether a record on which an expression raises was found: the next round goes on without it."""
+    def _finds_culprits(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
+        """Whether records on which an expression raises were found: the next round goes on without them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
         try:
-            return find_culprit(self._engine, rounds, planned)
+            return find_culprits(
+                self._engine, rounds, planned, say=self._say_of(rounds), is_stopping=self._stopping.is_set
+            )
         except EngineFailure as error:
             LOG.warning("the search for the record that fails in round %s ended: %s", planned.id, error.message)
             return False
+
+    def _say_of(self, rounds: Rounds) -> Callable[[str], None]:
+        """What tells whoever looks at the log or the status what a sub-topology is doing."""
+
+        def say(line: str) -> None:
+            LOG.warning("%s", line)
+            self._waiting_for[rounds.sub.name] = line
+
+        return say
 
     def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__

@@ -12,18 +12,23 @@ from typing import Any
 import msgspec
 
 from headrace.core.prefix import Endpoint
+from headrace.core.record_parts import PARTS
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
-    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read)."""
+    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read).
+
+    `parts`: of what was read, the parts that are looked at (`core.record_parts`); the others may be null.
+    """
 
     key: Serde | None
     value: Serde | None
     key_changed: bool
     value_changed: bool
+    parts: frozenset[str] = PARTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ from headrace.core.containers import containers_of, job_model_of
 from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_partition, group_by_system_stream_partition
 from headrace.core.partition_counts import partition_counts_of
 from headrace.core.prefix import Endpoint, endpoints_of
+from headrace.core.record_parts import PARTS, parts_used
 from headrace.core.resolution import Sides
 from headrace.core.sub_topologies import SubTopology, has_state, is_stateful, sub_topologies_of
 from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamNotFoundError
@@ -224,7 +225,7 @@ def _program(
         sub_topology=sub.name,
         nodes=sub.nodes,
         endpoints=endpoints,
-        endpoint_sides=tuple(_endpoint_side(endpoint, sides) for endpoint in endpoints),
+        endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides) for endpoint in endpoints),
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
@@ -234,11 +235,12 @@ def _program(
     )
 
 
-def _endpoint_side(endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:
+def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:
     key, value = sides[endpoint.entry]
     return EndpointSide(
         key,
         value,
         any(isinstance(node, (SelectKey, Transform)) for node in endpoint.chain),
         any(isinstance(node, (MapValues, Transform)) for node in endpoint.chain),
+        PARTS if endpoint.chain else parts_used(sub.nodes, endpoint),
     )

@@ -25,7 +25,7 @@ from headrace.model.serde import Serde
 from headrace.model.topology import Repartition, Sink
 from headrace.ports import EngineFailure
 from headrace.record import Record
-from headrace.runtime.culprits import find_culprit
+from headrace.runtime.culprits import find_culprits
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.next_round import NextRound
 from headrace.runtime.round_plans import PlannedRound
@@ -245,7 +245,7 @@ class Driver:
         try:
             summaries = rounds.run(planned)
         except EngineFailure as failure:
-            if failure.in_expression and find_culprit(job.engine, rounds, planned):
+            if failure.in_expression and find_culprits(job.engine, rounds, planned):
                 return  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
         rounds.commit(planned, summaries)

@@ -15,49 +15,10 @@ from pathlib import Path
 
 from headrace.adapters.kafka import jaas
 from headrace.adapters.kafka.secrets import Secrets
+from headrace.adapters.kafka.settings import MADE, OWN_KEYS, PROTOCOLS, SHARED, TOPIC_PREFIX, WRITER, check_known
 from headrace.errors import ConfigError
 
 SECRET_KEYS = re.compile(r"password|secret|jaas|credential|token(?!\.endpoint)|ssl\.keystore\.key|ssl\.key\.pem", re.IGNORECASE)
-OWN_KEYS = frozenset({"replication.factor", "wait.s", "transaction.timeout.ms"})  # for us, not for a client
-# What exactly-once and the order of records rest on: never a user's to set.
-HELD_KEYS = frozenset(
-    {
-        "isolation.level",
-        "group.id",
-        "group.instance.id",
-        "enable.auto.commit",
-        "auto.offset.reset",
-        "transactional.id",
-        "enable.idempotence",
-        "acks",
-        "bootstrap.servers",
-        "key.serializer",
-        "value.serializer",
-        "key.deserializer",
-        "value.deserializer",
-    }
-)
-TOPIC_PREFIX = "topic."  # kafka.topic.retention.ms and the like: of the topics that a job makes
-
-# What both clients know under one name.
-_SHARED = frozenset(
-    {
-        "client.id",
-        "client.rack",
-        "security.protocol",
-        "metadata.max.age.ms",
-        "connections.max.idle.ms",
-        "reconnect.backoff.ms",
-        "reconnect.backoff.max.ms",
-        "retry.backoff.ms",
-        "socket.connection.setup.timeout.ms",
-        "sasl.kerberos.service.name",
-        "client.dns.lookup",
-    }
-)
-# librdkafka's own that stand for something of Java's, made below.
-_MADE = frozenset({"sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 
 
@@ -99,15 +60,12 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
     """From a system's URL and the `kafka.*` settings, without their prefix; `ConfigError` names what does not fit."""
     servers = servers_of(url)
     given = {name: str(value) for name, value in kafka.items()}
-    held = sorted(HELD_KEYS.intersection(given))
-    if held:
-        raise ConfigError(
-            f"kafka.{held[0]} cannot be set: Headrace sets it itself, its guarantees rest on it",
-            "the address is in system=; processing_guarantee chooses between exactly_once and at_least_once",
-        )
+    check_known(given, _protocol(given))
     common = {name: value for name, value in given.items() if name not in OWN_KEYS and not name.startswith(TOPIC_PREFIX)}
-    client = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name in _SHARED}
-    java = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name not in _MADE}
+    client = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name in SHARED}
+    client |= {WRITER[name]: value for name, value in common.items() if name in WRITER}
+    java = {name: value for name, value in common.items() if name not in MADE and name not in WRITER}
+    java["bootstrap.servers"] = servers
     secret = [value for name, value in given.items() if SECRET_KEYS.search(name)]
     protocol = _protocol(given)
     if protocol.startswith("SASL"):
@@ -163,8 +121,8 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
 
 def _protocol(given: Mapping[str, str]) -> str:
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in _PROTOCOLS:
-        raise ConfigError(f"kafka.security.protocol {protocol!r} is not known", f"known are {', '.join(_PROTOCOLS)}")
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"kafka.security.protocol {protocol!r} is not known", f"known are {', '.join(PROTOCOLS)}")
     return protocol
 
 
@@ -176,6 +134,10 @@ def _sasl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]
     java.pop("sasl.mechanisms", None)
     java["sasl.mechanism"] = client["sasl.mechanism"] = mechanism
     if mechanism == "GSSAPI":
+        kerberos = {name: given[name] for name in ("sasl.kerberos.principal", "sasl.kerberos.keytab") if name in given}
+        client |= kerberos  # Java's has them in its JAAS text, or from the ticket
+        for name in kerberos:
+            java.pop(name, None)
         return []
     login = jaas.parsed(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
     if mechanism == "OAUTHBEARER":

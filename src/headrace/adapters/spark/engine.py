@@ -161,7 +161,8 @@ class SparkEngine:
         see_added_jars(self._session)
         streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
         slices = [[p for work in group for p in work.inputs if p.stream in streams] for group in works]
-        return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)
+        parts = frozenset().union(*(program.endpoint_sides[number].parts for number in endpoints))
+        return kafka_rows.grouped_rows(self._session, self._kafka.options, slices, parts)
 
     def _endpoint(
         self,

@@ -94,7 +94,8 @@ def settings_of(session: Any) -> dict[str, str]:
     return dict(session.sparkContext.getConf().getAll())
 
 
-_added_jars: dict[str, set[str]] = {}  # by Spark application: the names of jars that its class loader was given
+_added_jars: dict[str, set[str]] = {}  # by Spark application: the names of jars that its executors were sent
+_of_their_own: set[str] = set()  # Spark applications whose own class loader alone has the jars
 
 
 def add_jars(session: Any, jars: Sequence[Path]) -> None:
@@ -102,6 +103,38 @@ def add_jars(session: Any, jars: Sequence[Path]) -> None:
     quiet = session._jvm.org.apache.logging.log4j
     # It warns at every load of a group id, which here never joins anything: some lines per round.
     quiet.core.config.Configurator.setLevel("org.apache.spark.sql.kafka010.KafkaSourceProvider", quiet.Level.ERROR)
+    loader = _loader_of_all(session)
+    if loader is not None:
+        there = {Path(url.getPath()).name for url in loader.getURLs()}
+        for jar in jars:
+            if jar.name not in there:
+                loader.addURL(session._jvm.java.io.File(str(jar)).toURI().toURL())
+    else:
+        _of_their_own.add(session.sparkContext.applicationId)
+    if loader is None or not is_in_one_process(session.sparkContext.master):
+        _send(session, jars)
+
+
+def is_in_one_process(master: str) -> bool:
+    """Whether a master means that Spark tasks run in the driver's JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def _loader_of_all(session: Any) -> Any:
+    """The class loader under those of every Spark in this JVM, which spark-submit makes; None where there is none.
+
+    A class of the connector must be loaded once per JVM: it registers its settings by their names when it is loaded, and
+    a second Spark that loads it again (each has class loaders of its own for added jars) fails on names that are taken.
+    """
+    loader, found = session._jvm.java.lang.Thread.currentThread().getContextClassLoader(), None
+    while loader is not None:
+        if loader.getClass().getName() == "org.apache.spark.util.MutableURLClassLoader":
+            found = loader
+        loader = loader.getParent()
+    return found
+
+
+def _send(session: Any, jars: Sequence[Path]) -> None:
     # Not what LIST JARS says: in a JVM that ran another Spark before, `spark.jars` is listed and cannot be loaded.
     known = _added_jars.setdefault(session.sparkContext.applicationId, set())
     for jar in jars:
@@ -113,8 +146,9 @@ def add_jars(session: Any, jars: Sequence[Path]) -> None:
 
 def see_added_jars(session: Any) -> None:
     """Let this thread's calls find what is in added jars: the JVM asks the thread's own class loader for it."""
-    thread = session._jvm.java.lang.Thread.currentThread()
-    thread.setContextClassLoader(session._jsparkSession.sharedState().jarClassLoader())
+    if session.sparkContext.applicationId in _of_their_own:
+        thread = session._jvm.java.lang.Thread.currentThread()
+        thread.setContextClassLoader(session._jsparkSession.sharedState().jarClassLoader())
 
 
 def _configured(session: Any) -> Any:

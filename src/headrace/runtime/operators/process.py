@@ -150,6 +150,11 @@ class ProcessOperator(Operator):
             raise TopologyError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
         if (at is None) == (after is None):
             raise TopologyError(f"timer {name!r}: give either `at` or `after`")
+        if not _overrides(self.node.processor, "on_timer"):
+            raise TopologyError(
+                f"timer {name!r}: {self.node.processor.__name__} defines no on_timer, nothing would happen",
+                "define on_timer(self, timer)",
+            )
         if self._key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         now = self._time_us if clock == "event" else self.context.now_us
