@@ -23,14 +23,14 @@ def test_a_full_queue_keeps_order_times_and_headers(kafka_server: KafkaServer) -
     settings = {**kafka_server.client_settings(), **QUIET}
     topic = make_topic(settings)
     sent: list[Message] = [
-        (b"%d" % n, None if n % 3 else b"k", TIME_MS + n, [("h", b"x")] if n % 2 else []) for n in range(500)
+        (b"%d" % n, None if n % 3 else b"k", 0, TIME_MS + n, [("h", b"x")] if n % 2 else []) for n in range(500)
     ]
     errors: list[KafkaError] = []
     producer = new_producer({**settings, "queue.buffering.max.messages": 20}, None, 60_000)
-    produce_all(producer, topic, 0, sent, errors, WAIT_S)
+    produce_all(producer, topic, sent, errors, WAIT_S)
     assert (producer.flush(WAIT_S), errors) == (0, [])
     found = [row for _, batch in fetched(settings, topic, 0, 0, 500) for row in batch.to_pylist()]
-    assert [(row["value"], row["key"], row["timestamp_us"] // 1000) for row in found] == [m[:3] for m in sent]
+    assert [(row["value"], row["key"], row["timestamp_us"] // 1000) for row in found] == [(m[0], m[1], m[3]) for m in sent]
     assert [row["headers"] is not None for row in found] == [n % 2 == 1 for n in range(500)]
 
 
@@ -41,7 +41,7 @@ def test_what_the_broker_refuses_is_reported(kafka_server: KafkaServer) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})])[topic].result(WAIT_S)
     errors: list[KafkaError] = []
     producer = new_producer({**settings, "compression.type": "none"}, None, 60_000)
-    produce_all(producer, topic, 0, [(b"v" * 5_000, b"k", TIME_MS)], errors, WAIT_S)
+    produce_all(producer, topic, [(b"v" * 5_000, b"k", 0, TIME_MS)], errors, WAIT_S)
     producer.flush(WAIT_S)
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
@@ -53,7 +53,8 @@ def test_a_kept_consumer_reads_on_and_one_that_was_left_is_not_kept(
     topic = make_topic(settings, partitions=2)
     producer = new_producer(settings, None, 60_000)
     for partition in (0, 1):
-        produce_all(producer, topic, partition, [(b"%d-%d" % (partition, n), None, TIME_MS) for n in range(10)], [], WAIT_S)
+        rows = [(b"%d-%d" % (partition, n), None, partition, TIME_MS) for n in range(10)]
+        produce_all(producer, topic, rows, [], WAIT_S)
     producer.flush(WAIT_S)
     made: list[Any] = []
     make = fetching._made

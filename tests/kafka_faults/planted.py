@@ -47,8 +47,8 @@ def _commit_before_output() -> None:
     """Positions and checkpoints are committed, and outputs come in a transaction after that."""
     write, commit = KafkaWorkerPorts.write_outputs, KafkaWorkerPorts.commit
 
-    def later(self: Any, parts: Any) -> None:
-        self.held_back = list(parts)
+    def later(self: Any, outputs: Any) -> None:
+        self.held_back = outputs
 
     def commit_first(self: Any, checkpoints: Any) -> Any:
         transaction, producer = self._transaction, self._transaction._producer
@@ -65,10 +65,10 @@ def _commit_before_output() -> None:
 
 @_bug("outputs outside the transaction")
 def _outputs_outside() -> None:
-    def plainly(self: Any, parts: Any) -> None:
+    def plainly(self: Any, outputs: Any) -> None:
         producer = lanes.new_producer(self._client, None, 0)
-        for stream, partition, table in parts:
-            lanes.produce_all(producer, stream, partition, messages_of(table), [], 30.0)
+        for stream, batch, partitions in outputs.batches():
+            lanes.produce_all(producer, stream, messages_of(batch, partitions), [], 30.0)
         producer.flush(30)
 
     _put(KafkaWorkerPorts, "write_outputs", plainly)

@@ -283,7 +283,7 @@ class _Container:
                 heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
                 files.extend(written)
         self.reached("outputs")
-        self.ports.write_outputs(outputs.by_partition())
+        self.ports.write_outputs(outputs)
         self.reached("written")
         self._poll()
         return [self._checkpoint(task_run, heads[task_run.task]) for task_run in self.runs], files

@@ -48,6 +48,12 @@ class Outputs:
                 start = stop
         self.records[stream] = self.records.get(stream, 0) + records.num_rows
 
+    def batches(self) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray[Any, Any]]]:
+        """(stream, records, the partition of each), in the order in which they were emitted."""
+        for stream in sorted(self._batches):
+            for batch, partitions in self._batches[stream]:
+                yield stream, batch, partitions
+
     def by_partition(self) -> Iterator[tuple[str, int, Any]]:
         """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
         as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
@@ -56,10 +62,11 @@ class Outputs:
                 table = pa.Table.from_batches([batch for batch, _ in group])
                 partitions = np.concatenate([numbers for _, numbers in group])
                 order = np.argsort(partitions, kind="stable")
-                ordered = table.take(pa.array(order))
-                present, starts = np.unique(partitions[order], return_index=True)
-                for number, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
-                    yield stream, int(number), ordered.slice(start, stop - start)
+                ordered = _in_order(table.combine_chunks(), pa.array(order))
+                numbers = partitions[order]
+                starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+                for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+                    yield stream, int(numbers[start]), ordered.slice(start, stop - start)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -84,6 +91,14 @@ def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
         size += batch[0].nbytes
     if group:
         yield group
+
+
+def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
+    """`table.take`, without the work that it makes of headers where no record has any."""
+    headers = table.column("headers")
+    if headers.null_count < len(headers):
+        return table.take(order)
+    return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
 
 
 def _part(array: Any, start: int, stop: int) -> Any:

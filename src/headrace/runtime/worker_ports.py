@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import TaskPlan
+from headrace.runtime.task_run import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
 STEPS = {
@@ -44,8 +45,9 @@ class WorkerPorts(Protocol):
     def engine_cuts(self) -> dict[int, int]:
         """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
 
-    def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> None:
-        """Write all outputs, (stream, partition, records), so that `commit` can make them count."""
+    def write_outputs(self, outputs: Outputs) -> None:
+        """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them
+        count."""
 
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Where workers commit: outputs, positions and `checkpoints` in one transaction (steps 7 to 9). Where the driver

@@ -25,6 +25,7 @@ from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, TaskPlan
 from headrace.runtime.steps import reached
 from headrace.runtime.task_commits import round_id_of
+from headrace.runtime.task_run import Outputs
 from headrace.wire import decode_checkpoint, encode_checkpoint
 from headrace.wiring.worker_state import WorkerState
 
@@ -104,9 +105,9 @@ class KafkaWorkerPorts(WorkerState):
         _, stream, partition = self._plan.ssps[ssp]
         return fetched_at(self._client, stream, partition, offsets)
 
-    def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> None:
-        for stream, partition, table in parts:
-            self._transaction.produce(stream, partition, messages_of(table))
+    def write_outputs(self, outputs: Outputs) -> None:
+        for stream, batch, partitions in outputs.batches():
+            self._transaction.produce(stream, messages_of(batch, partitions))
 
     def commit(self, checkpoints: list[Checkpoint]) -> Any:
         """Which process has the lane's producer now."""

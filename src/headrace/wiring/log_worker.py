@@ -17,6 +17,7 @@ from headrace.model.topology import Repartition
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, InputRange, Program, TaskPlan
 from headrace.runtime.task_commits import round_id_of
+from headrace.runtime.task_run import Outputs
 from headrace.wiring.worker_state import WorkerState
 
 
@@ -47,13 +48,13 @@ class LogWorkerPorts(WorkerState):
                 found[offset] = (row["key"], row["value"], row["timestamp_us"], row["headers"])
         return found
 
-    def write_outputs(self, parts: Iterable[tuple[str, int, pa.Table]]) -> None:
+    def write_outputs(self, outputs: Outputs) -> None:
         """A data file for repartition streams and one for all others, durable when this returns. They are apart because a
         file goes only when all that is in it is forgotten, and repartition streams are purged as they are read."""
         internal = {node.stream for node in self._program.nodes if isinstance(node, Repartition)}
         name_parts = parts_of_round(self._program.application, round_id_of(self._plan.round_id))
         self._writers = [ChunkWriter(Path(self._plan.terms), name_parts) for _ in range(2)]
-        for stream, partition, table in parts:
+        for stream, partition, table in outputs.by_partition():
             for batch in table.combine_chunks().to_batches():
                 self._writers[stream in internal].write(stream, partition, batch)
         self._chunks = tuple(chunk for writer in self._writers for chunk in writer.close())

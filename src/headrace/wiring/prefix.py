@@ -195,13 +195,17 @@ def prepared_rows(
         if batch.column("timestamp_us").null_count:
             timeless.extend(_timeless(batch, program, chained))
             batch = batch.filter(batch.column("timestamp_us").is_valid())
-        endpoints = batch.column("endpoint").to_numpy()
         ssps = batch.column("ssp").to_numpy()
+        if "endpoint" not in batch.schema.names:  # all of them as they were read
+            for start, stop in _runs(ssps, ssps):
+                yield RAW, int(ssps[start]), _raw(batch.slice(start, stop - start), None)
+            continue
+        endpoints = batch.column("endpoint").to_numpy()
         single = "key_1" not in batch.schema.names  # one endpoint's columns: its number is not in them
         for start, stop in _runs(endpoints, ssps):
             column, piece = int(endpoints[start]), batch.slice(start, stop - start)
             if column == RAW:
-                yield RAW, int(ssps[start]), _raw(piece, None if "key" in batch.schema.names else plain[0])
+                yield RAW, int(ssps[start]), _raw(piece, plain[0])
                 continue
             endpoint = chained[0] if single else column
             yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
@@ -218,16 +222,24 @@ def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> It
 
 
 def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
-    """Records as they were read, from the columns of endpoint `column`, or from `key` and `value`."""
+    """Records as they were read, from the columns of endpoint `column`, or from `key` and `value`; a column that is not
+    there is one that nobody looks at."""
     suffix = "" if column is None else f"_{column}"
-    headers = batch.column("headers")
+    names = batch.schema.names
+
+    def found(name: str, kind: Any) -> Any:
+        if name not in names:
+            return pa.nulls(batch.num_rows, kind)
+        array = batch.column(name)
+        return array if array.type == kind else array.cast(kind)
+
     return pa.RecordBatch.from_arrays(
         [
             batch.column("offset"),
             batch.column("timestamp_us"),
-            headers if headers.type == HEADERS_TYPE else headers.cast(HEADERS_TYPE),
-            _binary(batch.column(f"key{suffix}")),
-            _binary(batch.column(f"value{suffix}")),
+            found("headers", HEADERS_TYPE),
+            found(f"key{suffix}", pa.binary()),
+            found(f"value{suffix}", pa.binary()),
         ],
         names=["offset", "timestamp_us", "headers", "key", "value"],
     )

@@ -187,17 +187,17 @@ class LaneTransaction:
         self._call(self._producer.begin_transaction)
         self._open = True
 
-    def produce(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
+    def produce(self, topic: str, messages: Iterable[Message]) -> None:
         """Send records."""
         assert self._producer is not None
-        produce_all(self._producer, topic, partition, messages, self._errors, self._lane.timeout_ms / 1000)
+        produce_all(self._producer, topic, messages, self._errors, self._lane.timeout_ms / 1000)
 
     def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
         """Positions and checkpoint records join the outputs, and all of it is committed."""
         producer = self._producer
         assert producer is not None
         self._reached("kafka", 7)
-        self.produce(topic, 0, [(value, key, 0) for key, value in checkpoints])
+        self.produce(topic, [(value, key, 0, 0) for key, value in checkpoints])
         by_group: dict[str, list[TopicPartition]] = {}
         for p in positions:
             by_group.setdefault(p.group, []).append(
@@ -285,7 +285,6 @@ def take_id(producer: Producer, bound_s: float) -> None:
 def produce_all(
     producer: Producer,
     topic: str,
-    partition: int,
     messages: Iterable[Message],
     errors: list[KafkaError],
     bound_s: float,
@@ -302,7 +301,7 @@ def produce_all(
 
     deadline_s = time.monotonic() + bound_s
     produce = producer.produce
-    for value, key, time_ms, *headers in messages:
+    for value, key, partition, time_ms, *headers in messages:
         while True:
             try:
                 if headers:

@@ -13,20 +13,29 @@ import pyarrow as pa
 
 from headrace.record_coding import HEADERS_TYPE
 
-# Value, key and timestamp (ms), in some also headers: plain tuples, as a round may write a million of them.
-Message = tuple[bytes | None, bytes | None, int] | tuple[bytes | None, bytes | None, int, list[tuple[str, str | bytes | None]]]
+# Value, key, partition and timestamp (ms), in some also headers: plain tuples, as a round may write a million of them.
+Message = (
+    tuple[bytes | None, bytes | None, int, int]
+    | tuple[bytes | None, bytes | None, int, int, list[tuple[str, str | bytes | None]]]
+)
+_PIECE = 10_000  # rows that are Python objects at a time: few enough to stay in the processor's cache
 
 
-def messages_of(table: pa.Table) -> Iterator[Message]:
-    """The rows of a table as what `lanes.produce_all` takes."""
-    keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
-    times_us = table.column("timestamp_us").to_numpy()
+def messages_of(batch: pa.RecordBatch, partitions: Any) -> Iterator[Message]:
+    """The rows of a batch, each for its partition (an array of ints), as what `lanes.produce_all` takes."""
+    for start in range(0, batch.num_rows, _PIECE):
+        yield from _messages(batch.slice(start, _PIECE), partitions[start : start + _PIECE].tolist())
+
+
+def _messages(batch: pa.RecordBatch, partitions: list[int]) -> Iterator[Message]:
+    keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+    times_us = batch.column("timestamp_us").to_numpy()
     times_ms = np.maximum(times_us // 1000, 1).tolist()  # 0 would be now
-    headers = table.column("headers")
+    headers = batch.column("headers")
     if headers.null_count == len(headers):
-        return zip(values, keys, times_ms, strict=True)
+        return zip(values, keys, partitions, times_ms, strict=True)
     pairs = [[(item["name"], item["value"]) for item in items or ()] for items in headers.to_pylist()]
-    return zip(values, keys, times_ms, pairs, strict=True)
+    return zip(values, keys, partitions, times_ms, pairs, strict=True)
 
 
 def batch_of(messages: Sequence[Any]) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageE
 from headrace.model.serde import Serde
 from headrace.ports import RECORD_BYTES_MAX
 from headrace.record import Record
-from headrace.record_coding import batch_of, partitions_of, records_of, split
+from headrace.record_coding import batch_of, partitions_of, records_of
 
 COMMIT_RECORDS = 100_000  # one transaction, all or nothing
 _STEP_RECORDS = 10_000
@@ -49,10 +49,10 @@ class TransactionalWriter:
             self._call(take_id, self._producer, ANSWER_S)
         self._call(self._producer.begin_transaction)
 
-    def write(self, topic: str, partition: int, messages: Iterable[Message]) -> None:
+    def write(self, topic: str, messages: Iterable[Message]) -> None:
         assert self._producer is not None
         try:
-            produce_all(self._producer, topic, partition, messages, self._errors, ANSWER_S)
+            produce_all(self._producer, topic, messages, self._errors, ANSWER_S)
         except KafkaException as error:
             raise self._failed(topic, error.args[0]) from None
 
@@ -111,9 +111,9 @@ def produce(
                 if not began:
                     began = True
                     writer.begin()
-                for partition, part in split(batch, chosen):
-                    writer.write(topic, partition, messages_of(part))
-                    counts[partition] = counts.get(partition, 0) + part.num_rows
+                writer.write(topic, messages_of(batch, chosen))
+                for partition, records_there in zip(*np.unique(chosen, return_counts=True), strict=True):
+                    counts[int(partition)] = counts.get(int(partition), 0) + int(records_there)
                 count += len(step)
             writer.commit(topic)
         except BaseException:

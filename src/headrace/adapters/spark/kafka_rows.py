@@ -14,7 +14,6 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from headrace.core.record_parts import PARTS
 from headrace.ports import InputSlice
 
 RAW = -1  # the endpoint number of rows that no expression has seen
@@ -22,57 +21,53 @@ ROW_COLUMNS = (
     "endpoint int, ssp int, offset bigint, timestamp_us bigint, headers array<struct<name:string,value:binary>>, "
     "key binary, value binary"
 )
-_TYPES = dict(column.split(" ", 1) for column in ROW_COLUMNS.split(", "))
 DEFAULTS: Mapping[str, str] = {
     "kafka.isolation.level": "read_committed",
     # A reader that comes back to a partition's end waits for the answer to the fetch that it left open there.
     "kafka.fetch.max.wait.ms": "20",
+    # A consumer here has one partition, and a round reads a long range of it: fewer and larger answers.
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "kafka.max.poll.records": "10000",
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
     "fetchOffset.numRetries": "3",
     "fetchOffset.retryIntervalMs": "100",
+    "includeHeaders": "true",
     "failOnDataLoss": "true",
     "kafkaConsumer.pollTimeoutMs": "30000",  # of a broker that does not answer; each Spark task tries again
 }
 
 
-def rows_of(
-    session: Any, options: Mapping[str, str], slices: Sequence[InputSlice], parts: frozenset[str] = PARTS
-) -> Any:
-    """A DataFrame with one partition: `ROW_COLUMNS` of `slices`, which are at least one and not empty, one by one.
-
-    Of key, value and headers those that are not in `parts` are null: what is not looked at is not copied either.
-    """
+def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlice]) -> Any:
+    """A DataFrame with one partition: `ROW_COLUMNS` of `slices`, which are at least one and not empty, one by one."""
     read = session.read.format("kafka").options(**{**DEFAULTS, **options})
     read = read.option("assign", json.dumps(_by_topic(slices, None)))
     read = read.option("startingOffsets", json.dumps(_by_topic(slices, "start")))
     read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
-    read = read.option("includeHeaders", str("headers" in parts).lower())
     # A cast renames the fields; a function of higher order would keep the whole projection out of Spark's generated code.
-    columns = {name: F.col(name).cast(_TYPES[name]) for name in ("headers", "key", "value")}  # null where there are none
+    headers = F.col("headers").cast("array<struct<name:string,value:binary>>")  # null where a record has none
     return read.load().coalesce(1).select(
         F.lit(RAW).alias("endpoint"),
         _number(slices).alias("ssp"),
         "offset",
         F.unix_micros("timestamp").alias("timestamp_us"),
-        *((columns[name] if name in parts else F.lit(None).cast(_TYPES[name])).alias(name) for name in columns),
+        headers.alias("headers"),
+        "key",
+        "value",
     )
 
 
-def grouped_rows(
-    session: Any,
-    options: Mapping[str, str],
-    groups: Sequence[Sequence[InputSlice]],
-    parts_read: frozenset[str] = PARTS,
-) -> Any:
+def grouped_rows(session: Any, options: Mapping[str, str], groups: Sequence[Sequence[InputSlice]]) -> Any:
     """Partition i of the DataFrame holds what group i reads; a group that reads nothing has an empty one."""
     parts = []
     for group in groups:
         wanted = [piece for piece in group if piece.end > piece.start]  # Spark's reader drops empty ranges
-        parts.append(rows_of(session, options, wanted, parts_read) if wanted else _no_rows(session))
+        parts.append(rows_of(session, options, wanted) if wanted else _no_rows(session))
     return reduce(lambda united, part: united.union(part), parts)
 
 
 def _no_rows(session: Any) -> Any:
-    return session.range(0, 0, 1, 1).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _TYPES.items()))
+    columns = [column.split(" ", 1) for column in ROW_COLUMNS.split(", ")]
+    return session.range(0, 0, 1, 1).select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))
 
 
 def _by_topic(slices: Sequence[InputSlice], field: str | None) -> dict[str, Any]:
