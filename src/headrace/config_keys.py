@@ -100,10 +100,10 @@ class Config(Mapping[str, Any]):
         "What to do where records of an input are gone before they were read: stop with an error that names them, or go "
         "on at the first record that is still there, or at the end; what was passed over is counted and noted.",
     )
-    max_lag: int | None = _key(
-        None,
-        "Records that a repartition stream may hold unread before the sub-topology that writes it waits; unset: no "
-        "limit.",
+    max_lag: int = _key(
+        10_000_000,
+        "Records that a repartition stream may hold unread before the sub-topology that writes it begins no further "
+        "round. What one round writes may come on top.",
         least=1,
     )
     keep_state_versions: int = _key(

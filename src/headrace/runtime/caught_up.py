@@ -28,6 +28,10 @@ class CaughtUp:
         if rounds.sub.name not in self._targets:
             self._targets[rounds.sub.name] = rounds.standing.high_watermarks()
 
+    def went_on(self, rounds: Rounds) -> None:
+        """A round was planned, or could have been: nothing is held back any more."""
+        self._held_since_s.pop(rounds.sub.name, None)
+
     def reached(self, rounds: Rounds, now_s: float) -> bool:
         """Whether all that is to be read was read; to be asked when no round can be planned.
 

@@ -46,6 +46,7 @@ class Job:
         *,
         trigger_s: float,
         idle_timeout_s: float,
+        max_lag: int,
         until: str | None,
         collect: Callable[[Rounds], None],
         tidy: Callable[[], None],
@@ -58,7 +59,7 @@ class Job:
         self._trigger_s, self._until = trigger_s, until
         self._collect, self._tidy, self._close, self._clock_us = collect, tidy, close, clock_us
         self._upstream = upstream_names_of(plan.subs)
-        self._next_round = NextRound(self._rounds, self._upstream, idle_timeout_s)
+        self._next_round = NextRound(self._rounds, self._upstream, idle_timeout_s, max_lag)
         self._stopping = threading.Event()
         self._wakes = {name: threading.Event() for name in self._rounds}  # one per thread: none takes another's away
         self._ended = threading.Event()
@@ -66,6 +67,7 @@ class Job:
         self._current: dict[str | None, PlannedRound] = {}
         self._began_s: dict[str | None, float] = {}
         self._waiting_for: dict[str | None, str] = {}
+        self._slowed_by: dict[str | None, str] = {}  # what a sub-topology waits for before it writes more
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
@@ -199,6 +201,11 @@ class Job:
             while not self._stopping.is_set():
                 planned = self._answered(rounds, "to look for records", lambda: self._planned(rounds))
                 published = self._publish(rounds)
+                if planned is None and self._slowed_by.get(name):
+                    self._waiting_for[name] = self._slowed_by[name]
+                    self._wakes[name].wait(self._trigger_s)
+                    self._wakes[name].clear()
+                    continue
                 if planned is None:
                     if self._caught_up and self._caught_up.reached(rounds, time.monotonic()):
                         return
@@ -230,7 +237,13 @@ class Job:
         if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
             self._caught_up.writers_done(rounds)
         limit = self._caught_up.limit_of(rounds) if self._caught_up else None
-        return self._next_round.of(rounds, time.monotonic(), self._clock_us(), limit)
+        self._slowed_by[rounds.sub.name] = self._next_round.held_back(rounds)
+        if self._slowed_by[rounds.sub.name]:
+            return None
+        planned = self._next_round.of(rounds, time.monotonic(), self._clock_us(), limit)
+        if planned is not None and self._caught_up:
+            self._caught_up.went_on(rounds)
+        return planned
 
     def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
         """Run and commit a round; False if it failed in a way that another try may mend."""

@@ -1,4 +1,5 @@
-"""Owns what a round's plan needs to know of the other sub-topologies: how far event time has come above it.
+"""Owns what a round's plan needs to know of the other sub-topologies: how far event time has come above it, and whether
+those below it come after.
 
 Whoever runs rounds asks here for the next one: a job from its threads, the test driver one after the other. Time is an
 argument.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from headrace.core.back_pressure import held_back_by
 from headrace.core.watermarks import stream_watermark
 from headrace.model.streams import SSP
 from headrace.runtime.round_plans import Outlook, PlannedRound
@@ -22,8 +24,21 @@ class NextRound:
         rounds: Mapping[str | None, Rounds],
         upstream: Mapping[str | None, Collection[str | None]],
         idle_timeout_s: float,
+        max_lag: int | None = None,
     ) -> None:
         self._rounds, self._upstream, self._idle_timeout_s = rounds, upstream, idle_timeout_s
+        self._max_lag = max_lag
+
+    def held_back(self, rounds: Rounds) -> str:
+        """Why `rounds` waits for a sub-topology that reads what it writes, for people; empty where it does not wait."""
+        if self._max_lag is None:
+            return ""
+        readers = {stream: r for r in self._rounds.values() for stream in r.sub.reads if stream in rounds.sub.writes}
+        unread = {stream: reader.standing.unread(stream) for stream, reader in readers.items()}
+        stream = held_back_by(unread, self._max_lag)
+        if stream is None:
+            return ""
+        return f"{readers[stream].sub.title}, which is {unread[stream]:,} records behind (max_lag {self._max_lag:,})"
 
     def of(
         self, rounds: Rounds, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None

@@ -79,6 +79,12 @@ class Standing:
         """Offsets that can be read and were not; `OffsetOutOfRangeError` for a position behind the end."""
         return sum(lags_of(self.positions(), ends).values())
 
+    def unread(self, stream: str) -> int:
+        """How many offsets of one stream can be read and were not."""
+        positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
+        ends = self._system.end_offsets(stream)
+        return sum(max(0, ends.get(ssp.partition, 0) - position) for ssp, position in positions.items())
+
     # --- event time -------------------------------------------------------------------------------------------------
 
     def is_repartition(self, ssp: SSP) -> bool:

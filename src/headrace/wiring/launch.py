@@ -70,6 +70,7 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
         job.engine,
         trigger_s=config.trigger_interval_ms / 1000,
         idle_timeout_s=config.idle_timeout_s,
+        max_lag=config.max_lag,
         until=until,
         collect=job.collect,
         tidy=job.tidy,
