@@ -16,6 +16,7 @@ from headrace.core.sub_topologies import (
 from headrace.model.serde import Serde
 from headrace.model.topology import (
     Aggregate,
+    DropDuplicates,
     Filter,
     FlatMap,
     FlatMapValues,
@@ -156,6 +157,7 @@ _KINDS: dict[type[Node], str] = {
     SplitOutput: "split-output",
     Transform: "transform",
     Process: "process",
+    DropDuplicates: "drop_duplicates",
     Group: "group",
     TableFilter: "filter",
     ToStream: "to_stream",
@@ -188,6 +190,9 @@ def _details(topology: Topology, node: Node) -> dict[str, Any]:
             return {"function": node.label, "key": _form(node.key), "value": _form(node.value)}
         case Process():
             return {"processor": node.processor.__qualname__, "timers": node.timers, "value": _form(node.value)}
+        case DropDuplicates():
+            by = {} if node.by is None else {"by": node.by.label}
+            return {**by, "within": duration_text(node.within_us)}
         case Aggregate():
             return _aggregate(node)
         case Repartition():

@@ -24,6 +24,7 @@ from headrace.model.topology import (
     Map,
     MapValues,
     Node,
+    DropDuplicates,
     Process,
     Repartition,
     SelectKey,
@@ -164,6 +165,8 @@ def _with_sides(node: Node, before: Sides, windowed: Callable[[Serde], Serde]) -
             result = node.key or (key if node.windows is None or key is None else windowed(key))
             store = with_spark_types(node.store, key, node.value or value)
             return replace(node, key=result, store=store, value=node.value or value), (result, node.value or value)
+        case DropDuplicates():
+            return replace(node, store=with_spark_types(node.store, key, value)), before
         case Table():
             store = with_spark_types(node.store, key, value)
             return replace(node, store=store, value=node.value or value), before

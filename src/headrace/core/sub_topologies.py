@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from headrace.errors import TopologyError
 from headrace.model.topology import (
     Aggregate,
+    DropDuplicates,
     Node,
     Process,
     Repartition,
@@ -65,7 +66,7 @@ def short_name_of(application: str, stream: str) -> str:
 def stores_of(node: Node) -> tuple[StoreSpec, ...]:
     """The stores that an operator has."""
     match node:
-        case Aggregate(store=store) | Table(store=store):
+        case Aggregate(store=store) | Table(store=store) | DropDuplicates(store=store):
             return (store,)
         case Process(stores=stores):
             return stores

@@ -12,11 +12,12 @@ from headrace.core.picture import picture_of
 from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
 from headrace.dsl.builder import operator_text
+from headrace.dsl.duplicates import without_duplicates
 from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, merged, needed, result_side
 from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.processor import declared_by
-from headrace.dsl.rekeying import Grouping, written_anew
-from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.rekeying import Grouping, asked_of_repartition, written_anew
+from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
 from headrace.dsl.schema_text import schema_text
 from headrace.dsl.serdes import serde_of_annotation
@@ -194,6 +195,17 @@ class KStream:
         )
         return self._put("process", node, name, key=keys, value=values, rekeyed=key is not None)
 
+    def drop_duplicates(
+        self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None
+    ) -> KStream:
+        """Of the records of one key that are less than `within` apart in event time, keep the first that comes.
+
+        With `by`, a function of the record, of those that have one key and one result of it. To drop duplicates across
+        keys, make what is to be unique the key first (`select_key`). The time runs from the last record that was kept. A
+        record that comes more than `within` after the watermark has passed it may be kept again.
+        """
+        return KStream(self.app, without_duplicates(self.app.builder, self.flow, by, within, store, name))
+
     # --- several streams --------------------------------------------------------------------------------------------
 
     def merge(self, *others: KStream, name: str | None = None) -> KStream:
@@ -230,28 +242,47 @@ class KStream:
 
     # --- by key -----------------------------------------------------------------------------------------------------
 
-    def repartition(self, repartitioned: Repartitioned | None = None, *, name: str | None = None) -> KStream:
+    def repartition(
+        self,
+        mapper: Any = None,
+        repartitioned: Repartitioned | None = None,
+        *,
+        key: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Write the stream by its key into an internal stream, and go on from there with tasks of its own.
 
-        It always makes a stream, whether the key was changed or not. After it, Spark expressions work again.
+        `repartition()`, `repartition(hr.Repartitioned(...))`, or with another key `repartition("value.carrier",
+        hr.Repartitioned(...))`; the mapper is as that of `select_key`. It always makes a stream, whether the key was changed
+        or not. After it, Spark expressions work again.
         """
-        if repartitioned is not None and not isinstance(repartitioned, Repartitioned):
-            raise TopologyError(
-                f"repartition({repartitioned!r}): expected hr.Repartitioned(...)",
-                'write .repartition(name="...") or .repartition(hr.Repartitioned(name="...", number_of_partitions=4))',
-            )
-        options = repartitioned or Repartitioned()
-        if name is not None and options.name is not None and name != options.name:
-            raise TopologyError(f"repartition: named {name!r} and {options.name!r}", "give one name")
-        return KStream(self.app, written_anew(self.app.builder, self.flow, options, name or options.name))
+        mapper, options = asked_of_repartition(mapper, repartitioned, name)
+        builder = self.app.builder
+        with builder.all_or_nothing():
+            rekeyed = self
+            if mapper is not None:
+                checked_function("repartition", mapper, flows.ANY, self.flow)
+                rekeyed = self.select_key(mapper, key=key)
+            elif key is not None:
+                raise TopologyError(
+                    "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the same one anew"
+                )
+            return KStream(self.app, written_anew(builder, rekeyed.flow, options, options.name))
 
-    def group_by_key(self) -> KGrouped:
-        """Group by the current key; a repartition stream is put in where the key was changed."""
-        return KGrouped(self.app, Grouping(self.app.builder, self.flow))
+    def group_by_key(self, repartitioned: Repartitioned | None = None) -> KGrouped:
+        """Group by the current key; a repartition stream is put in where the key was changed, and only there.
 
-    def group_by(self, selector: Any, *, key: Serde | None = None) -> KGrouped:
+        `hr.Repartitioned(...)` says how that stream is written; without one it has no effect.
+        """
+        options = checked_options("group_by_key", repartitioned)
+        return KGrouped(self.app, Grouping(self.app.builder, self.flow, options))
+
+    def group_by(
+        self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None
+    ) -> KGrouped:
         """Group by the key that `selector` gives: `select_key` and `group_by_key`."""
-        return self.select_key(selector, key=key).group_by_key()
+        options = checked_options("group_by", repartitioned)
+        return self.select_key(selector, key=key).group_by_key(options)
 
     def to_table(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """The last value of each key as a table; a null value deletes the key."""
@@ -259,10 +290,18 @@ class KStream:
 
     # --- out --------------------------------------------------------------------------------------------------------
 
-    def to(self, name: Any, key: Serde | None = None, value: Serde | None = None, headers: Any = None) -> None:
+    def to(
+        self,
+        name: Any,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Any = None,
+        headers: Any = None,
+    ) -> None:
         """Write the stream to the output `name`: a text, or a function of the record that gives the name.
 
-        The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs.
+        The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs;
+        `partitioner` is one as in `hr.Repartitioned`.
         """
         stream: str | Function
         if isinstance(name, str):
@@ -278,6 +317,7 @@ class KStream:
             stream=stream,
             key=of_stream(keys, stream, "key") if isinstance(stream, str) else keys,
             value=of_stream(values, stream, "value") if isinstance(stream, str) else values,
+            partitioner=checked_partitioner(text, partitioner),
             headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
         )
         self.app.builder.add("to", sink)

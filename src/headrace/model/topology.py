@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from headrace.model.serde import Serde
-from headrace.model.windows import Windows
+from headrace.model.windows import AnyWindows
 
 
 class FunctionKind(StrEnum):
@@ -177,6 +177,15 @@ class Process(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DropDuplicates(Node):
+    """Of the records with one key (and one value of `by`) less than `within_us` apart in time, the first."""
+
+    store: StoreSpec
+    within_us: int
+    by: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Group(Node):
     """Drops and counts records whose key is null; everything keyed comes after it."""
 
@@ -203,7 +212,8 @@ class Aggregate(Node):
     named: Mapping[str, NamedAggregate] | None = None
     function: Callable[..., Any] | None = None
     initial: Any = None
-    windows: Windows | None = None
+    merger: Callable[[Any, Any], Any] | None = None  # of a general aggregate's states, where sessions merge
+    windows: AnyWindows | None = None
     key: Serde | None = None  # of the result: `Windowed(...)` of the grouping key where there are windows
     value: Serde | None = None
     label: str = ""
@@ -225,30 +235,56 @@ class TableFilter(Node):
     negate: bool = False
 
 
+class Emit(StrEnum):
+    ROUND = "round"  # the last value of each changed key, once per round
+    EACH = "each"  # every update, in order
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ToStream(Node):
     """The updates of a table as a stream."""
 
+    emit: Emit = Emit.ROUND
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Suppress(Node):
+    """Of a windowed table: each window's last value, once, when the window closes. `key`, `value`: serdes of both sides."""
+
+    store: StoreSpec
+    windows: AnyWindows
+    key: Serde | None = None
+    value: Serde | None = None
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Repartition(Node):
-    """Writes an internal stream keyed by the current key. `partitions` None: inherited from the source."""
+    """Writes an internal stream keyed by the current key. `partitions` None: inherited from the source.
+
+    `partitions_is_hint`: they are for a stream that does not exist yet. `partitioner` None: by the key's hash; else a
+    function of (record, number of partitions) that gives one, None or several.
+    """
 
     stream: str
     key: Serde | None = None
     value: Serde | None = None
     partitions: int | None = None
     partitions_is_hint: bool = False
+    partitioner: Function | None = None
     generated: bool = False  # put in by a grouping, not asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Sink(Node):
-    """Writes to an output stream; `stream` is its name or a record function that gives the name."""
+    """Writes to an output stream; `stream` is its name or a record function that gives the name.
+
+    `partitioner` as that of a `Repartition`.
+    """
 
     stream: str | Function
     key: Serde | None = None
     value: Serde | None = None
+    partitioner: Function | None = None
     headers: Function | None = None
 
 

@@ -59,7 +59,7 @@ def _value_of(node: t.Node, spec: t.StoreSpec) -> Callable[[bytes], Any]:
         return _results_of(node)
     serde = spec.value or getattr(node, "value", None)
     assert serde is not None, f"store {spec.name!r} has no serde; resolving the topology must have given it one"
-    if isinstance(node, t.Process) and spec.ttl_us is not None:
+    if isinstance(node, (t.Process, t.DropDuplicates)) and spec.ttl_us is not None:
         return lambda data: serde.decode(data[TIME_BYTES:])
     return serde.decode
 

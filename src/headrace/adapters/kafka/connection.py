@@ -44,6 +44,11 @@ def servers_of(url: str) -> str:
     """
     scheme, found, rest = url.partition("://")
     names = rest.rstrip("/").split(",")
+    if "@" in url:  # not repeated here: what stands before it may be a password
+        raise ConfigError(
+            "system kafka://...@...: an address is HOST:PORT, without a user or a password in it",
+            "users and passwords are the settings kafka.sasl.username and kafka.sasl.password",
+        )
     if scheme != "kafka" or not found or not rest:
         raise ConfigError(f"system {url!r}: expected kafka://HOST:PORT", "such as kafka://localhost:9092")
     for name in names:

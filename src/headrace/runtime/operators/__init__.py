@@ -9,8 +9,10 @@ from headrace.model import topology as t
 from headrace.runtime.operators import stateless as s
 from headrace.runtime.operators.aggregate import VectorAggregateOperator
 from headrace.runtime.operators.base import Operator
-from headrace.runtime.operators.keyed import RecordAggregateOperator, TableFilterOperator, TableOperator
+from headrace.runtime.operators.duplicates import DropDuplicatesOperator
+from headrace.runtime.operators.keyed import RecordAggregateOperator
 from headrace.runtime.operators.process import ProcessOperator
+from headrace.runtime.operators.tables import TableFilterOperator, TableOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,
@@ -30,6 +32,7 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Table: TableOperator,
     t.TableFilter: TableFilterOperator,
     t.Process: ProcessOperator,
+    t.DropDuplicates: DropDuplicatesOperator,
 }
 
 
