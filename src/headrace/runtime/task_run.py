@@ -22,6 +22,7 @@ from headrace.runtime.vectors import partitions_of
 
 StateOpener = Callable[[], AbstractContextManager[Any]]
 Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
+FEW_PARTITIONS = 32  # up to here batches are put in order one by one: what is small stays in the processor's cache
 PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
 
 
@@ -33,8 +34,9 @@ class Outputs:
         self._batches: dict[str, list[Batch]] = {}
         self.records: dict[str, int] = {}
 
-    def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any) -> None:
-        """Take `records` (of `output_table`); `routing`: the bytes that choose the partition of each."""
+    def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any, partitions: Any = None) -> None:
+        """Take `records` (of `output_table`). `routing`: the bytes that choose the partition of each, where it is not
+        known already (`partitions`)."""
         if stream not in self._counts:
             known = ", ".join(sorted(self._counts)) or "none"
             raise KeyError(f"output stream {stream!r} is not known to the plan (it knows: {known})")
@@ -43,8 +45,11 @@ class Outputs:
         for batch in records.to_batches():  # cut where the data are in several arrays: no copy
             for piece in _pieces(batch):
                 stop = start + piece.num_rows
-                partitions = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
-                mine.append((piece, partitions))
+                if partitions is None:
+                    numbers = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
+                else:
+                    numbers = partitions[start:stop]
+                mine.append((piece, numbers))
                 start = stop
         self.records[stream] = self.records.get(stream, 0) + records.num_rows
 
@@ -58,15 +63,29 @@ class Outputs:
         """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
         as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
         for stream in sorted(self._batches):
-            for group in _groups(self._batches[stream]):
-                table = pa.Table.from_batches([batch for batch, _ in group])
-                partitions = np.concatenate([numbers for _, numbers in group])
-                order = np.argsort(partitions, kind="stable")
-                ordered = _in_order(table.combine_chunks(), pa.array(order))
-                numbers = partitions[order]
-                starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
-                for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-                    yield stream, int(numbers[start]), ordered.slice(start, stop - start)
+            mine = self._batches[stream]
+            if self._counts[stream] <= FEW_PARTITIONS:
+                groups: Iterator[list[Batch]] = ([one] for one in mine)
+            else:
+                groups = _groups(mine)
+            for group in groups:
+                for partition, table in _split(group):
+                    yield stream, partition, table
+
+
+def _split(group: list[Batch]) -> Iterator[tuple[int, pa.Table]]:
+    """The records of some batches by partition. Most cheaply where they are all of one, as behind a key that stayed."""
+    table = pa.Table.from_batches([batch for batch, _ in group])
+    partitions = group[0][1] if len(group) == 1 else np.concatenate([numbers for _, numbers in group])
+    if bool((partitions == partitions[0]).all()):
+        yield int(partitions[0]), table
+        return
+    order = np.argsort(partitions, kind="stable")
+    ordered = _in_order(table.combine_chunks(), pa.array(order))
+    numbers = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(numbers[start]), ordered.slice(start, stop - start)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -140,10 +159,8 @@ class TaskRun:
         self._state: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
-        self._kept_us = {
-            n.store.name: n.windows.size_us + n.windows.kept_us
-            for n in program.nodes
-            if isinstance(n, t.Aggregate) and n.windows is not None
+        self._windows = {
+            n.store.name: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
         self.graph = Graph(program.nodes, program.endpoints, self, self.watermarks)
 
@@ -168,8 +185,21 @@ class TaskRun:
     def database(self, name: str) -> Any:
         return self.state.database(name)
 
-    def emit(self, stream: str, key: Any, value: Any, timestamp_us: Any, headers: Any, routing: Any, offsets: Any) -> None:
-        self._outputs.add(stream, output_table(key, value, timestamp_us, headers), routing, offsets)
+    def partition_count(self, stream: str) -> int:
+        return self._program.partition_counts[stream]
+
+    def emit(
+        self,
+        stream: str,
+        key: Any,
+        value: Any,
+        timestamp_us: Any,
+        headers: Any,
+        routing: Any,
+        offsets: Any,
+        partitions: Any = None,
+    ) -> None:
+        self._outputs.add(stream, output_table(key, value, timestamp_us, headers), routing, offsets, partitions)
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state and timers."""
@@ -212,7 +242,7 @@ class TaskRun:
     def begin(self) -> None:
         """Delete what had outlived its time when the round began, and fire what was due."""
         if self._expires:
-            expired = Expiry(self).run(self.watermark_us, self._kept_us)
+            expired = Expiry(self).run(self.watermark_us, self._windows)
             if expired:
                 self.count("entries_expired", expired)
         self._fire("event", self.watermark_us)
@@ -264,4 +294,4 @@ def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Ta
 
 
 def is_table(node: t.Node) -> bool:
-    return isinstance(node, t.Source) and node.kind is t.SourceKind.TABLE
+    return isinstance(node, t.Source) and (node.kind is t.SourceKind.TABLE or node.of_table)
