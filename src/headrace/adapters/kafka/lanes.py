@@ -291,8 +291,8 @@ def produce_all(
 ) -> None:
     """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`. Timestamp 0 is now.
 
-    Arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them, and
-    both together take more than half off what one costs.
+    All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them,
+    and one argument by its name takes as long as all the rest of a call. (The callback has two places, for its two names.)
     """
 
     def delivered(error: KafkaError | None, message: Any) -> None:
@@ -304,10 +304,7 @@ def produce_all(
     for value, key, partition, time_ms, *headers in messages:
         while True:
             try:
-                if headers:
-                    produce(topic, value, key, partition, delivered, timestamp=time_ms, headers=headers[0])
-                else:
-                    produce(topic, value, key, partition, delivered, timestamp=time_ms)
+                produce(topic, value, key, partition, delivered, delivered, time_ms, *headers)
                 break
             except BufferError:
                 if time.monotonic() > deadline_s:
