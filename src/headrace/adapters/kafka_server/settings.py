@@ -61,6 +61,7 @@ def server_properties(plan: ClusterPlan, node_id: int, data_dir: Path) -> dict[s
         "advertised.listeners": reached,
         "listener.security.protocol.map": f"CLIENT:{plan.security.upper()},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data_dir),
+        "log.retention.ms": "-1",  # by the time of records: a week, Kafka's own, would take what was recorded last year
         "auto.create.topics.enable": "false",  # a name with a slip in it is an error, not a new topic
         "default.replication.factor": replicas,
         "min.insync.replicas": least_in_sync,
