@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Any
 
 import headrace as hr
@@ -70,7 +71,7 @@ def _ends_in(found: Pairs, expected: dict[Any, Any]) -> dict[Any, list[Any]]:
 
 def _rising(updates: dict[Any, list[int]]) -> None:
     for key, values in updates.items():
-        assert all(a < b for a, b in zip(values, values[1:], strict=False)), f"{key!r}: {values} does not rise"
+        assert all(a < b for a, b in pairwise(values)), f"{key!r}: {values} does not rise"
 
 
 def _count(found: Pairs, facts: list[Fact], origins: Any) -> None:
@@ -96,7 +97,7 @@ def _named(found: Pairs, facts: list[Fact], origins: Any) -> None:
     numbers = {key: [fact.value["n"] for fact in group] for key, group in _by_key(facts).items()}
     updates = _ends_in(found, {key: {"n": sum(group), "least": min(group)} for key, group in numbers.items()})
     for values in updates.values():
-        assert all(a["least"] >= b["least"] for a, b in zip(values, values[1:], strict=False)), values
+        assert all(a["least"] >= b["least"] for a, b in pairwise(values)), values
 
 
 def _table(found: Pairs, facts: list[Fact], origins: Any) -> None:

@@ -89,8 +89,7 @@ def run(file: Path, **variables: str) -> Any:
     """The exit code of a run."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_TEST_")}
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        [sys.executable, str(CHILD), str(file)], env=environ | variables, capture_output=True, text=True, timeout=110, check=False
-    )
+    command = [sys.executable, str(CHILD), str(file)]
+    done = subprocess.run(command, env=environ | variables, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode in (0, -9), done.stderr[-3000:]
     return done.returncode
