@@ -17,6 +17,7 @@ import typer
 import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
+from headrace.dsl.joinable import StreamJoins, TableJoins
 from headrace.runtime.job import Job
 from headrace.runtime.operators.process import Metrics, ProcessorContext
 from headrace.runtime.operators.stores import KeyValueStoreView, WindowStoreView
@@ -54,7 +55,7 @@ def page(text: str) -> str:
 def _members_of(*classes: type, only: Iterable[str] = ()) -> Callable[[], str]:
     def table() -> str:
         rows = [
-            (_signature(name, member), _sentence(member))
+            (_signature(f"metrics.{name}" if cls is Metrics else name, member), _sentence(member))
             for cls in classes
             for name, member in vars(cls).items()
             if (name in only if only else _is_for_users(cls, name))
@@ -140,10 +141,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "KStream": _members_of(hr.KStream),
     "KGrouped": _members_of(hr.KGrouped),
     "KTable": _members_of(hr.KTable),
+    "joins of streams": _members_of(StreamJoins),
+    "joins of tables": _members_of(TableJoins),
     "serdes": _names(
         "Bytes", "String", "Long", "Int", "Double", "Json", "Avro", "Protobuf", "JsonSchema", "SchemaRegistry", "Windowed"
     ),
-    "windows": _names("Tumbling", "Hopping", "WindowedKey"),
+    "windows": _names("Tumbling", "Hopping", "Session", "WindowedKey", "until_window_closes"),
     "aggregates": _names("count", "sum", "mean", "min", "max", "first", "last", "count_distinct"),
     "declarations": _names("App", "Repartitioned", "KeyValueStore", "WindowStore", "batch"),
     "Processor": _members_of(hr.Processor, only=_PROCESSOR_METHODS),

@@ -3,7 +3,8 @@
 Each run has a seed of its own, printed before it starts; a failure ends the soak, and its seed gives the same run again
 (as far as the order of threads allows). A run kills at every numbered step of the log's commit and of a start, lets the
 job finish, and compares all that it wrote with models and with an undisturbed run; then the same on Kafka, where drivers
-are stopped and the broker is killed, too. Last, each planted bug has to be seen.
+are stopped and the broker is killed, too. Last, each planted bug has to be seen, and a job on Spark has to come through
+200 kills of driver, JVM, Python workers and broker over a million records.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from chaos.checker import KillReport  # noqa: E402  (found on the path set above
 from chaos.killing import LOG_STEPS, START_STEPS, kill_run  # noqa: E402
 from headrace.testing.kafka_server import KafkaServer  # noqa: E402
 from kafka_faults.soaking import FORGETS, kafka_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
+from kafka_faults.storm import BROKER_HEAP_MB, all_landed, storm  # noqa: E402
 
 KILLS_PER_STEP = 4
+STORM_KILLS = 200
 
 
 def main(minutes: float, seed: int | None) -> int:
@@ -43,6 +46,11 @@ def main(minutes: float, seed: int | None) -> int:
             bugs = see_every_planted_bug(Path(folder), drawn, broker)
     with KafkaServer(properties=FORGETS) as broker, tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
         _add(kafka, quiet_partition_run(Path(folder), drawn, broker), "Kafka, positions forgotten")
+    with KafkaServer(heap_mb=BROKER_HEAP_MB) as broker, tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
+        print(f"a storm of {STORM_KILLS} kills, seed {drawn}", flush=True)
+        report = storm(Path(folder), drawn, broker, STORM_KILLS)
+        all_landed(report, STORM_KILLS)
+        _add(kafka, report, "Kafka, a storm")
     print(f"the log\n{log}\n\nKafka\n{kafka}\n")
     print(f"{runs} runs, {_kills(log)} kills on the log, {_kills(kafka)} on Kafka, {bugs} planted bugs seen: all as it must be")
     return 0

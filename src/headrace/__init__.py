@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
 from headrace.dsl.app import App
 from headrace.dsl.functions import batch
+from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import KGrouped
 from headrace.dsl.json_serde import Json
 from headrace.dsl.kstream import KStream
@@ -22,7 +23,7 @@ from headrace.dsl.schemas.json_schema import JsonSchema
 from headrace.dsl.schemas.protobuf import Protobuf
 from headrace.dsl.serdes import Bytes, Double, Int, Long, String
 from headrace.dsl.windowed import Windowed, WindowedKey
-from headrace.dsl.windows import Hopping, Tumbling
+from headrace.dsl.windows import Hopping, Session, Tumbling, until_window_closes
 from headrace.errors import (
     AppLoadError,
     ArtifactError,
@@ -68,6 +69,7 @@ __all__ = [
     "ConfigError",
     "Double",
     "FencedError",
+    "GlobalTable",
     "HeadraceError",
     "Hopping",
     "IncompatibleChangeError",
@@ -95,6 +97,7 @@ __all__ = [
     "SchemaError",
     "SchemaRegistry",
     "SerdeError",
+    "Session",
     "SetupError",
     "StateError",
     "StorageError",
@@ -120,6 +123,7 @@ __all__ = [
     "open_system",
     "sum",
     "testing",
+    "until_window_closes",
 ]
 
 

@@ -103,7 +103,7 @@ class Config(Mapping[str, Any]):
     max_lag: int = _key(
         10_000_000,
         "Records that a repartition stream may hold unread before the sub-topology that writes it begins no further "
-        "round. What one round writes may come on top.",
+        "round; what one round writes may come on top.",
         least=1,
     )
     keep_state_versions: int = _key(

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.core.planning import Extent, OffsetRange
+from headrace.core.stream_limits import StreamLimits
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.record import Record
-
-RECORD_BYTES_MAX = 64 * 1024 * 1024
 
 Terms = Any
 """What the driver's side of an adapter tells its worker's side, or the other way round: values that msgspec writes as JSON.
@@ -131,6 +130,9 @@ class System(Streams, Protocol):
 
     def metadata_store(self, application: str) -> MetadataStore: ...
 
+    def limits(self, streams: Collection[str]) -> Mapping[str, StreamLimits]:
+        """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
+
     def range_terms(self, piece: OffsetRange) -> Terms:
         """Where a worker finds these records by itself (the log: the chunks that hold them); asked for only where no
         engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
@@ -188,6 +190,10 @@ class JobStore(Protocol):
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
+    def check_free(self, holder: Holder, now_us: int) -> None:
+        """`JobHeldError` while another holder lives, as `acquire` would raise; changes nothing. To be asked before what
+        takes long is started."""
+
     def acquire(self, holder: Holder, now_us: int) -> int:
         """Take the application and give the new epoch, which is in force, and was read back, when this returns: no
         attempt of an older one can commit any more. `JobHeldError` while another holder lives. Whatever it raises, the
@@ -197,6 +203,10 @@ class JobStore(Protocol):
 
     def check_epoch(self, epoch: int) -> None:
         """`FencedError` if a newer epoch exists. What was true before a check that passes, nobody else had changed."""
+
+    def hurry(self) -> None:
+        """The job ends: from now on a system that does not answer is waited for a few seconds at most, by whoever waits for
+        it already too; then `UnavailableError` as ever."""
 
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
@@ -286,11 +296,13 @@ class ContainerWork:
 
 
 WORKER_DIED = "PythonWorkerDied"
+ENGINE_LOST = "EngineLost"
 
 
 class EngineFailure(Exception):
     """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
-    `error_class` `WORKER_DIED`: a process that ran containers is gone without an answer."""
+    `error_class` `WORKER_DIED`: a process that ran containers is gone without an answer; `ENGINE_LOST`: the engine itself
+    is gone, and runs nothing any more."""
 
     def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
         super().__init__(message)
@@ -319,6 +331,22 @@ class Engine(Protocol):
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         """Run nothing but the Column prefix over what `work` reads; how it failed, or None. Nothing is committed."""
 
-    def cancel(self, round_id: str) -> None: ...
+    def frames(
+        self,
+        sub_topology: str,
+        round_id: str,
+        works: Sequence[Sequence[ContainerWork]],
+        program: Any,
+        endpoints: Sequence[int],
+    ) -> Sequence[Any]:
+        """For each of these endpoints a DataFrame of what `works` read behind its chain, each record once: key, value,
+        timestamp, partition, offset, headers, for the user's own code in the calling thread. What that starts is cancelled
+        with the round. `EngineFailure` where an expression raises on one of the records: then no code has seen any."""
+
+    def failure_in(self, error: BaseException) -> EngineFailure | None:
+        """What the engine says, in one line, where it is behind `error`, which the user's code raised over a frame."""
+
+    def cancel(self, round_id: str) -> None:
+        """Cancel what runs for the round, and what would be started for it."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids.
+"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids, handovers.
 
 Both the runtime and the adapters use them, so they stand at the level of the ports. Every document carries `wire`, the
 number of its form; SSPs and task names stand as their texts; maps are sorted, so equal values give equal bytes. A
@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.core.handover import Handover
+from headrace.core.planning import OffsetRange
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
@@ -86,6 +88,7 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream_ids: dict[str, str]
     sub_topologies: tuple[_SubTopologyForm, ...]
     left: tuple[_LeftForm, ...]
+    partitioned_by_users: tuple[str, ...]
 
 
 class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +100,14 @@ class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     position: int | None
     written_by: str
     written_at_us: int
+
+
+class _HandoverForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    id: int
+    round_id: RoundId
+    ranges: tuple[tuple[str, int, int], ...]
+    is_done: bool
 
 
 def encode_round_id(round_id: RoundId) -> bytes:
@@ -165,6 +176,7 @@ def encode_job_model(model: JobModel) -> bytes:
             stream_ids=dict(sorted(model.stream_ids.items())),
             sub_topologies=tuple(_sub_topology_form(sub) for sub in model.sub_topologies),
             left=tuple(_LeftForm(str(one.task), str(one.ssp), one.position, one.stream_id) for one in model.left),
+            partitioned_by_users=tuple(sorted(model.partitioned_by_users)),
         )
     )
 
@@ -182,6 +194,7 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             elasticity_factor=form.elasticity_factor,
             stream_ids=form.stream_ids,
             left=tuple(map(_left, form.left)),
+            partitioned_by_users=form.partitioned_by_users,
         )
     except ValueError as error:
         raise _malformed(what, error) from error
@@ -212,6 +225,21 @@ def decode_startpoint(data: bytes | str, what: str = "startpoint") -> Startpoint
     except ValueError as error:
         raise _malformed(what, error) from error
     return StartpointEntry(form.id, key, startpoint, form.written_by, form.written_at_us)
+
+
+def encode_handover(handover: Handover) -> bytes:
+    ranges = tuple((str(piece.ssp), piece.start, piece.end) for piece in handover.ranges)
+    return msgspec.json.encode(_HandoverForm(WIRE, handover.id, handover.round_id, ranges, handover.is_done))
+
+
+def decode_handover(data: bytes | str, what: str = "handover") -> Handover:
+    """See `decode_round_id`."""
+    form = _decoded(data, _HandoverForm, what)
+    try:
+        ranges = tuple(OffsetRange(SystemStreamPartition.parse(ssp), start, end) for ssp, start, end in form.ranges)
+    except ValueError as error:
+        raise _malformed(what, error) from error
+    return Handover(form.id, form.round_id, ranges, form.is_done)
 
 
 def _decoded(data: bytes | str, form: type[_T], what: str) -> _T:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.core.hashing import partition_of
+from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import (
     ConfigError,
     InvalidNameError,
@@ -20,7 +21,6 @@ from headrace.errors import (
     StreamExistsError,
     StreamNotFoundError,
 )
-from headrace.ports import RECORD_BYTES_MAX
 from headrace.record import Record
 
 

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 
 import headrace as hr
-from headrace.core.compatibility import check_compatible, notes, refusals, store_forms, with_spark_types
+from headrace.core.compatibility import (
+    check_compatible,
+    check_same_partitioning,
+    notes,
+    refusals,
+    store_forms,
+    with_spark_types,
+)
 from headrace.errors import IncompatibleChangeError
 from headrace.model.job_model import JobModel
 from headrace.model.topology import StoreKind, StoreSpec
@@ -156,3 +163,14 @@ def test_spark_types_are_filled_into_the_form() -> None:
     assert resolved.form == "reduce key=string value=json<a int, b string>"
     assert resolved.value == hr.Json("a int, b string")
     assert with_spark_types(resolved, hr.Long(), hr.Long()).form == resolved.form
+
+
+@pytest.mark.parametrize(("before", "now"), [((), ("s",)), (("s",), ()), (("s", "t"), ("t",))])
+def test_state_does_not_follow_to_a_partitioner_or_from_one(before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    model = JobModel("delays", 3, (), partition_counts={"s": 2, "t": 2}, partitioned_by_users=before)
+    with pytest.raises(IncompatibleChangeError, match=r"stream 's' was written by (the key|a partitioner), and is now by"):
+        check_same_partitioning(model, now, ["t", "s"])
+    check_same_partitioning(model, now, ["t"])  # no state takes `s`
+    check_same_partitioning(model, before, ["t", "s"])
+    check_same_partitioning(model, (*now, "new"), ["new"])
+    check_same_partitioning(None, now, ["t", "s"])

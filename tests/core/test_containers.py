@@ -73,6 +73,7 @@ def test_the_same_in_another_order_is_the_same_version() -> None:
         {"partition_counts": {"a": 4, "b": 8}},
         {"stores": {}},
         {"elasticity_factor": 2},
+        {"partitioned_by_users": ("a",)},
     ],
 )
 def test_any_change_is_the_next_version(changes: dict[str, object]) -> None:

@@ -82,3 +82,77 @@ def test_an_unknown_source_is_named() -> None:
 def test_a_count_is_at_least_1(count: int) -> None:
     with pytest.raises(TopologyError, match=f"'a': {count} partitions"):
         partition_counts_of({"a": ["x"]}, {"a": count}, EXTERNAL, {})
+
+
+# --- joins ----------------------------------------------------------------------------------------------------------
+
+joins_of_some = st.dictionaries(
+    st.sampled_from(["j", "k", "l"]), st.lists(st.sampled_from(STREAMS), min_size=2, max_size=3, unique=True), max_size=3
+)
+
+
+def grown(feeds: dict[str, list[str]], fixed: dict[str, int], joined: dict[str, list[str]]) -> dict[str, int] | None:
+    """Every count that is not given grows to the highest of its feeds, and of those it is joined with, until none does."""
+    counts = {stream: fixed.get(stream, 0) for stream in feeds}
+    for _ in range(len(feeds) ** 2):
+        for streams in joined.values():
+            given = [stream for stream in streams if stream in fixed]
+            if len({fixed[stream] for stream in given}) > 1:
+                return None
+            if given:
+                fixed = fixed | dict.fromkeys(streams, fixed[given[0]])
+    for _ in range(len(feeds) ** 2):
+        known = EXTERNAL | counts | fixed
+        counts = {stream: fixed.get(stream) or max([counts[stream], *(known[f] for f in feeds[stream])]) for stream in feeds}
+        for streams in joined.values():
+            counts |= {stream: fixed.get(stream) or max(counts[one] for one in streams) for stream in streams}
+    return counts
+
+
+@given(feeds_of_all, some_counts, joins_of_some)
+def test_joined_streams_against_the_dumb_solver(
+    feeds: dict[str, list[str]], explicit: dict[str, int], joined: dict[str, list[str]]
+) -> None:
+    expected = grown(feeds, explicit, joined)
+    if expected is None or 0 in expected.values():
+        with pytest.raises(TopologyError):
+            partition_counts_of(feeds, explicit, EXTERNAL, {}, {}, joined)
+    else:
+        found = partition_counts_of(feeds, explicit, EXTERNAL, {}, {}, joined)
+        assert found == expected
+        assert all(len({found[stream] for stream in streams}) == 1 for streams in joined.values())
+
+
+def test_a_diamond_of_joins_has_one_count() -> None:
+    feeds = {"left": ["x"], "right": ["z"], "again": ["left", "right"], "other": ["y"]}
+    joined = {"first": ["left", "right"], "second": ["again", "other"]}
+    expected = {"left": 3, "right": 3, "again": 5, "other": 5}
+    assert partition_counts_of(feeds, {}, EXTERNAL, {}, {}, joined) == expected
+    assert partition_counts_of(feeds, {"right": 8}, EXTERNAL, {}, {}, joined) == expected | {
+        "left": 8, "right": 8, "again": 8, "other": 8
+    }
+
+
+def test_streams_that_are_joined_follow_an_input() -> None:
+    assert partition_counts_of({"a": ["y"]}, {}, EXTERNAL, {}, {"a": 9}, {"join": ["a", "x"]}) == {"a": 2}
+
+
+def test_a_hint_counts_for_all_that_is_joined_and_nothing_against_what_is_there() -> None:
+    feeds = {"a": ["x"], "b": ["x"]}
+    assert partition_counts_of(feeds, {}, EXTERNAL, {}, {"a": 7}, {"join": ["a", "b"]}) == {"a": 7, "b": 7}
+    assert partition_counts_of(feeds, {}, EXTERNAL, {"b": 4}, {"a": 7}, {"join": ["a", "b"]}) == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("feeds", "explicit", "existing", "streams", "words"),
+    [
+        ({}, {}, {}, ["x", "y"], r"'x' \(2 partitions\) and 'y' \(5 partitions\)(.|\n)*repartition\(\) before the join"),
+        ({"a": ["x"]}, {"a": 1}, {}, ["a", "y"], r"'a' \(1 partition\) and 'y' \(5 .*(.|\n)*same number_of_partitions"),
+        ({"a": ["x"], "b": ["x"]}, {"b": 6}, {"a": 4}, ["a", "b"], r"'a' \(4 .*'b' \(6 .*(.|\n)*another name"),
+    ],
+)
+def test_counts_that_meet_and_differ_are_refused_with_both(
+    feeds: dict[str, list[str]], explicit: dict[str, int], existing: dict[str, int], streams: list[str], words: str
+) -> None:
+    with pytest.raises(TopologyError, match=f"'together' joins the streams {words}"):
+        partition_counts_of(feeds, explicit, EXTERNAL, existing, {}, {"together": streams})

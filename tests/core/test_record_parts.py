@@ -30,13 +30,20 @@ JOBS: dict[str, tuple[Callable[[hr.KStream], Any], set[str]]] = {
 def test_the_parts_that_a_job_looks_at(job: str) -> None:
     build, expected = JOBS[job]
     app = hr.App("parts")
-    build(app.stream("in", key=hr.String(), value=hr.Json("n int")))
+    build(app.stream("in", key=hr.String(), value=hr.Json("n int")).repartition(name="anew"))
     assert parts_of(app) == expected
+
+
+def test_a_value_that_may_not_decode_is_always_looked_at() -> None:
+    for value, expected in ((hr.Bytes(), KEY), (hr.String(), {"key", "value"}), (hr.Json(), {"key", "value"})):
+        app = hr.App("parts")
+        app.stream("in", key=hr.String(), value=value).group_by_key().count()
+        assert parts_of(app) == expected
 
 
 def test_two_operators_on_one_stream_need_the_parts_of_both() -> None:
     app = hr.App("parts")
-    stream = app.stream("in", key=hr.String(), value=hr.Json("n int"))
+    stream = app.stream("in", key=hr.String(), value=hr.Json("n int")).repartition(name="anew")
     stream.group_by_key().count()
     assert parts_of(app) == KEY
     stream.group_by_key().aggregate(n=hr.sum("value.n"))
@@ -54,6 +61,6 @@ def test_a_table_and_a_function_of_time_need_all() -> None:
 
 def parts_of(app: hr.App) -> set[str]:
     topology = app.topology()
-    (sub,) = sub_topologies_of(topology)
+    sub = sub_topologies_of(topology)[-1]
     (endpoint,) = endpoints_of(sub, topology)
     return set(parts_used(sub.nodes, endpoint))

@@ -23,6 +23,9 @@ from headrace.model.topology import (
     Function,
     FunctionKind,
     Group,
+    Join,
+    JoinKind,
+    JoinSides,
     Merge,
     Node,
     Peek,
@@ -234,3 +237,21 @@ def test_the_order_in_which_branches_were_written_does_not_matter(whole: Topolog
     assert [sub.title for sub in one] == [sub.title for sub in two]
     assert [set(names(sub)) for sub in one] == [set(names(sub)) for sub in two]
     assert [(sub.reads, sub.writes) for sub in one] == [(sub.reads, sub.writes) for sub in two]
+
+
+def test_a_global_table_is_where_it_is_joined_and_else_with_the_inputs() -> None:
+    def everywhere(name: str) -> Source:
+        return Source(name=name, stream="rates", key=None, value=None, kind=SourceKind.TABLE, broadcast=True)
+
+    def join(name: str, left: str, right: str) -> Join:
+        sides = JoinSides.STREAM_GLOBAL
+        return Join(name=name, parents=(left, right), kind=JoinKind.INNER, sides=sides, joiner=NOOP)
+
+    subs = sub_topologies_of(
+        topology(
+            source("a"), *repartition("r", "a"), everywhere("g1"), everywhere("g2"), everywhere("g3"),
+            join("j1", "a", "g1"), join("j2", "r", "g2"),
+        )
+    )
+    assert {sub.title: sub.reads for sub in subs} == {"source": ("a", "rates"), "r": ("app-r-repartition", "rates")}
+    assert [names(sub) for sub in subs] == [["a", "r-repartition", "g1", "g3", "j1"], ["r", "g2", "j2"]]

@@ -70,7 +70,35 @@ def everything() -> hr.App:
     return app
 
 
-APPS = {"flight-delays": flight_delays, "everything": everything}
+def repartitions() -> hr.App:
+    """Every way in which a repartition stream comes about, and what can be said of one."""
+    app = hr.App("shop")
+    orders = app.stream("orders", key=hr.String(), value=hr.Json("shop string, amount double"))
+    named = orders.repartition(hr.Repartitioned(name="by-id", number_of_partitions=1, partitioner=divmod))
+    named.group_by_key().count(store="orders-of")
+    orders.repartition("value.shop", hr.Repartitioned.with_("by-shop", 4)).to("shops", partitioner=divmod)
+    orders.repartition().to("copied")
+    hinted = hr.Repartitioned(
+        name="per-shop", key_serde=hr.String(), value_serde=hr.Json(), number_of_partitions=3, partitioner=max
+    )
+    per_shop = orders.group_by(len, hinted)
+    per_shop.count(store="shop-orders")
+    per_shop.windowed_by(hr.Tumbling("1 day")).count(store="per-day")
+    orders.select_key(len, key=hr.Long()).group_by_key().count(store="by-length")
+    orders.group_by_key(hr.Repartitioned.as_("not-needed")).count(store="plain")
+    return app
+
+
+def sessions() -> hr.App:
+    app = hr.App("sessions")
+    clicks = app.stream("clicks", key=hr.String(), value=hr.Long()).group_by_key()
+    visits = clicks.windowed_by(hr.Session("30 minutes", grace="5 minutes")).count(store="visits")
+    visits.suppress(hr.until_window_closes(), store="over").to_stream().to("visits-over")
+    visits.to_stream(emit="each", name="every-visit").to("visits-each")
+    return app
+
+
+APPS = {"sessions": sessions, "flight-delays": flight_delays, "everything": everything, "repartitions": repartitions}
 
 
 def held_against(name: str, found: str) -> None:
@@ -132,6 +160,16 @@ def test_boxes_of_the_picture_do_not_overlap(app: str) -> None:
     assert not [
         (a, b) for a in corners for b in corners if a < b and abs(a[0] - b[0]) < width and abs(a[1] - b[1]) < height
     ]
+
+
+def test_the_picture_tells_of_each_repartition_what_the_text_does() -> None:
+    app = repartitions()
+    picture = app._repr_html_()
+    told = [line.strip().partition("  ")[2].strip() for line in app.describe().splitlines() if "  write to " in line]
+    assert len(told) == 5
+    for line in told:
+        sentence = line.partition("  <- ")[0].replace("<", "&lt;").replace(">", "&gt;")
+        assert sentence in picture
 
 
 def test_a_stream_describes_what_it_comes_from_and_no_more() -> None:

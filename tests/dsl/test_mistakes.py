@@ -94,6 +94,21 @@ def test_what_needs_a_grouped_stream_says_so(name: str) -> None:
         _ = stream().colour
 
 
+def test_a_python_type_is_answered_with_its_serde() -> None:
+    with pytest.raises(TopologyError, match=r"(?s)str is a class.*write hr.String\(\)"):
+        hr.App("mistakes").stream("in", key=str)
+
+
+def test_stores_are_a_list() -> None:
+    class One(hr.Processor[str, Any, str, Any]):
+        stores = hr.KeyValueStore("s", value=hr.Long())  # type: ignore[assignment]
+
+        def process(self, record: Any) -> None: ...
+
+    with pytest.raises(TopologyError, match=r"One.stores: expected a list, found KeyValueStore"):
+        stream().process(One, value=hr.Json())
+
+
 @pytest.mark.parametrize("where", ["key", "value"])
 def test_a_serde_class_is_asked_for_as_an_object(where: str) -> None:
     with pytest.raises(TopologyError, match=r"hr.String\(\)"):

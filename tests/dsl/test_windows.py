@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace.dsl.windows import Hopping, Tumbling
+import headrace as hr
+from headrace.dsl.windows import Hopping, Session, Tumbling
 from headrace.errors import TopologyError
-from headrace.model.windows import DAY_US, Windows
+from headrace.model.windows import DAY_US, SessionWindows, Windows
 
 HOUR_US = 3_600_000_000
 
@@ -25,12 +26,19 @@ def test_hopping() -> None:
     assert Hopping("1 hour", advance="1 hour") == Tumbling("1 hour")
 
 
+def test_sessions() -> None:
+    assert Session("30 minutes") == SessionWindows(HOUR_US // 2, None, 7 * DAY_US)
+    assert Session("1 hour", grace="5 min", retention="1 day") == SessionWindows(HOUR_US, HOUR_US // 12, DAY_US)
+
+
 @pytest.mark.parametrize(
     ("made", "told"),
     [
         (lambda: Hopping("1 hour", "2 hours"), "the advance of 2 hours is above the size of 1 hour"),
         (lambda: Hopping("1 hour", "0 seconds"), "window advance '0 seconds': expected more than 0"),
         (lambda: Tumbling("0 ms"), "window size '0 ms': expected more than 0"),
+        (lambda: Session("0 seconds"), "window gap '0 seconds': expected more than 0"),
+        (lambda: Session("1 hour", grace="soon"), "Session grace 'soon'"),
         (lambda: Tumbling(3600), "window size 3600"),  # type: ignore[arg-type]
         (lambda: Tumbling("1 hour", grace="soon"), "Tumbling grace 'soon'"),
         (lambda: Hopping("1 hour", "1 min", retention="1 year"), "Hopping retention '1 year'"),
@@ -40,3 +48,83 @@ def test_what_makes_no_windows_is_refused(made: Callable[[], Any], told: str) ->
     with pytest.raises(TopologyError) as raised:
         made()
     assert told in str(raised.value)
+
+
+def grouped(name: str = "windows") -> hr.KGrouped:
+    return hr.App(name).stream("in", key=hr.String(), value=hr.Long()).group_by_key()
+
+
+CLOSING = Tumbling("1 hour", grace="0 seconds")
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "no windows": (lambda: grouped().windowed_by("1 hour"), "hr.Session(gap)"),  # type: ignore[arg-type]
+    "windows twice": (lambda: grouped().windowed_by(CLOSING).windowed_by(Session("1 hour")), "have windows already"),
+    "sessions without a merger": (
+        lambda: grouped().windowed_by(Session("1 hour")).aggregate(initial=0, function=lambda s, r: s, value=hr.Long()),
+        "expected merger=",
+    ),
+    "a merger without sessions": (
+        lambda: grouped().aggregate(initial=0, function=lambda s, r: s, merger=lambda a, b: a, value=hr.Long()),
+        "only sessions merge",
+    ),
+    "a merger of named aggregates": (
+        lambda: grouped().windowed_by(Session("1 hour")).aggregate(n=hr.count(), merger=lambda a, b: a),
+        "named aggregates (n) and a function",
+    ),
+    "a merger of one argument": (
+        lambda: grouped()
+        .windowed_by(Session("1 hour"))
+        .aggregate(initial=0, function=lambda s, r: s, merger=lambda a: a, value=hr.Long()),
+        "merger",
+    ),
+    "suppress until something else": (
+        lambda: grouped().windowed_by(CLOSING).count().suppress("closed"),  # type: ignore[arg-type]
+        "hr.until_window_closes()",
+    ),
+    "suppress without windows": (
+        lambda: grouped().count().suppress(hr.until_window_closes()),
+        "expected a table of windows",
+    ),
+    "suppress without a grace": (
+        lambda: grouped().windowed_by(Tumbling("1 hour")).count().suppress(hr.until_window_closes()),
+        "its windows have no grace",
+    ),
+    "sessions that close without a grace": (
+        lambda: grouped().windowed_by(Session("1 hour")).count().to_stream(emit="closed"),
+        "its windows have no grace",
+    ),
+    "closed twice": (
+        lambda: grouped().windowed_by(CLOSING).count().suppress(hr.until_window_closes()).to_stream(emit="closed"),
+        "suppress once",
+    ),
+    "closed without windows": (lambda: grouped().count().to_stream(emit="closed"), "expected a table of windows"),
+    "suppressed values without a serde": (
+        lambda: grouped().windowed_by(CLOSING).count().map_values(lambda r: r.value).to_stream(emit="closed"),
+        "does not say the serde of the values",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_mistakes_with_windows_are_refused_with_a_way_out(mistake: str) -> None:
+    made, told = MISTAKES[mistake]
+    with pytest.raises(TopologyError) as raised:
+        made()
+    assert told in str(raised.value)
+    assert raised.value.hint
+
+
+def test_a_refused_closing_leaves_nothing_behind() -> None:
+    app = hr.App("refused")
+    table = app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().count(store="s")
+    before = app.topology().nodes
+    with pytest.raises(TopologyError):
+        table.to_stream(emit="closed")
+    assert app.topology().nodes == before
+
+
+def test_two_streams_of_closed_windows_of_one_table_need_names() -> None:
+    table = grouped().windowed_by(CLOSING).count(store="s")
+    table.to_stream(emit="closed")
+    with pytest.raises(TopologyError, match=r'store="\.\.\."'):
+        table.to_stream(emit="closed")
+    table.suppress(hr.until_window_closes(), store="again").to_stream()

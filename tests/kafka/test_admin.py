@@ -9,10 +9,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
 import headrace as hr
 from headrace.adapters.kafka import admin as admins
@@ -81,11 +83,31 @@ class TestWaiting:
         self, nobody: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(admins, "SAY_S", 0.0)
-        with pytest.raises(StorageError, match=r"cannot list the topics after \d+ s: .*refused") as raised:
+        words = r"cannot reach Kafka at 127.0.0.1:1: connection refused \(tried for \d+ s, to list the topics\)"
+        with pytest.raises(StorageError, match=words) as raised:
             nobody.names()
         assert "127.0.0.1:1" in str(raised.value)
-        assert "waiting to list the topics: " in caplog.text
+        assert "waiting to list the topics, for up to 1 s: cannot reach Kafka at 127.0.0.1:1: connection" in caplog.text
         assert "canary" not in caplog.text + str(raised.value)
+
+    def test_an_offset_that_no_broker_told_is_asked_for_again(self, nobody: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers = [[7, OFFSET_INVALID], [OFFSET_INVALID, 0], [7, 0]]
+
+        class Answering:
+            """Answers as librdkafka does of a broker that has just come back: an offset that it has not, and no error."""
+
+            def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+                futures: dict[TopicPartition, Future[Any]] = {place: Future() for place in wanted}
+                for future, offset in zip(futures.values(), answers.pop(0), strict=True):
+                    future.set_result(SimpleNamespace(offset=offset))
+                return futures
+
+            def poll(self, timeout: float) -> int:
+                return 0
+
+        monkeypatch.setattr(nobody, "_client", Answering())
+        assert nobody.ends(Topic("t", 2, "id")) == {0: 7, 1: 0}
+        assert not answers
 
 
 def relay(listening: socket.socket, host: str, port: int) -> None:
@@ -122,7 +144,25 @@ def test_a_broker_that_comes_late_is_waited_for(
         with caplog.at_level(logging.WARNING), open_system(f"kafka://127.0.0.1:{listening.getsockname()[1]}") as system:
             assert isinstance(system.streams(), list)
         listening.shutdown(socket.SHUT_RDWR)
-    assert "waiting to list the topics: " in caplog.text
+    assert "waiting to list the topics, for up to 30 s: " in caplog.text
+
+
+def test_a_request_is_answered_though_another_thread_takes_a_new_client_meanwhile(
+    admin: Admin, name: str, kafka_server: KafkaServer
+) -> None:
+    """As it does where a broker that came back says that what is known of it is stale."""
+    told: list[dict[str, Topic]] = []
+    admin.topics([name])  # there is a connection
+    thread = threading.Thread(target=lambda: told.append(admin.topics([name])), daemon=True)
+    kafka_server.pause()
+    try:
+        thread.start()
+        time.sleep(0.5)  # it asks
+        admin._client = admin._connected()
+    finally:
+        kafka_server.resume()
+    thread.join(20)
+    assert told == [{}], "the request was never answered"
 
 
 class TestTopics:

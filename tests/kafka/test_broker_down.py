@@ -83,6 +83,40 @@ def test_at_the_start_it_is_waited_for_with_a_word(
     assert any(record.message.startswith("waiting to ") for record in caplog.records)
 
 
+def test_a_start_waits_once_for_a_broker_that_does_not_come(
+    broker: KafkaServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(broker, tmp_path, None)
+    broker.kill()
+    try:
+        began_s = time.monotonic()
+        with pytest.raises(UnavailableError, match=r"cannot reach Kafka at 127\.0\.0\.1:\d+: connection refused"):
+            world.start(**{"wait.s": "6"})
+        assert 5 < time.monotonic() - began_s < 11, "it waited twice"
+    finally:
+        broker.restart()
+    assert sum(record.message.startswith("waiting to ") for record in caplog.records) == 1
+
+
+def test_a_job_whose_broker_is_dead_stops_soon_and_cleanly(broker: KafkaServer, tmp_path: Path) -> None:
+    world = World(broker, tmp_path, None)
+    world.send(50)
+    job = world.start()
+    world.wait_for_copies(job)
+    broker.kill()
+    try:
+        time.sleep(3.0)  # all its threads are in the middle of waiting
+        began_s = time.monotonic()
+        job.stop()
+        assert time.monotonic() - began_s < 20, "it waited for the broker"
+        job.wait(0)  # and no error
+    finally:
+        broker.restart()
+    again = world.start("caught-up")
+    again.wait(60)
+    assert world.copies() == list(range(50))
+
+
 @pytest.mark.spark
 def test_in_the_middle_the_job_goes_on_when_it_is_back(
     broker: KafkaServer, tmp_path: Path, spark: Any, caplog: pytest.LogCaptureFixture

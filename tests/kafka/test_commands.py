@@ -105,6 +105,37 @@ def test_streams_are_made_filled_read_and_deleted(headrace: Headrace) -> None:
     unknown = headrace("stream", "describe", "cli-made")
     assert unknown.returncode == 1
     assert unknown.stderr.startswith("error: stream 'cli-made' does not exist\n")
+    assert "create it first: headrace stream create cli-made --system kafka://" in unknown.stderr
+
+
+def test_topics_that_kafka_or_an_application_needs_are_not_deleted_by_the_way(headrace: Headrace) -> None:
+    offsets = "__consumer_offsets"
+    for command in (("delete", offsets, "--yes", "--force"), ("create", "__mine"), ("describe", offsets)):
+        refused = headrace("stream", *command)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"error: stream {command[1]!r}: names that begin with two underscores are Kafka's own")
+    listed = answer(headrace("stream", "list", "--json"))
+    repartition = next(row["name"] for row in listed if row["internal_of"] == "kafka-shop")
+    for name in ("kafka-shop-metadata", "kafka-shop-checkpoints", repartition):
+        refused = headrace("stream", "delete", name, "--yes")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"error: stream {name!r} belongs to application 'kafka-shop': ")
+        assert "--force" in refused.stderr
+    assert answer(headrace("status", "--application", "kafka-shop", "--json"))["application"] == "kafka-shop"
+
+
+def test_with_force_they_are(headrace: Headrace, place: tuple[Path, str]) -> None:
+    with hr.open_system(place[1]) as system:
+        system.ensure_job_topics("kafka-forced")
+    done = answer(headrace("stream", "delete", "kafka-forced-checkpoints", "--yes", "--force", "--json"))
+    assert done["deleted"] == "kafka-forced-checkpoints"
+
+
+def test_a_broker_that_is_not_there_is_waited_for_a_few_seconds(headrace: Headrace) -> None:
+    done = headrace("stream", "list", system=NOBODY)
+    assert done.returncode == 1
+    assert "error: cannot reach Kafka at 127.0.0.1:1: connection refused (tried for 5 s, to list the topics)\n" in done.stderr
+    assert done.stderr.count("cannot reach Kafka") == 1 and done.stderr.count("\n") == 2
 
 
 def test_an_unknown_application_is_told_of_those_that_are_there(headrace: Headrace) -> None:
@@ -119,7 +150,7 @@ def test_a_broker_that_is_not_there_is_one_error(headrace: Headrace, command: tu
     done = headrace(*command, system=NOBODY, HEADRACE_KAFKA__wait__s="0")
     assert (done.returncode, done.stdout) == (1, "")
     error, hint = done.stderr.splitlines()
-    assert error.startswith("error: cannot list the topics") and "127.0.0.1:1" in error and "refused" in error
+    assert error.startswith("error: cannot reach Kafka at 127.0.0.1:1: connection refused")
     assert hint == "hint: is the broker at 127.0.0.1:1 up, and are its address and the kafka.security settings right?"
 
 

@@ -206,6 +206,7 @@ class TestMistakes:
             ({**TLS, "ssl.certificate.location": "c"}, "kafka.ssl.key.location is not"),
             ({**TLS, "ssl.key.location": "k"}, "kafka.ssl.certificate.location is not"),
             ({"replication.factor": "0"}, "kafka.replication.factor = '0': expected a number of at least 1"),
+            ({"transaction.timeout.ms": "999"}, "kafka.transaction.timeout.ms = '999': expected a number of at least 1000"),
             ({"transaction.timeout.ms": "x"}, "kafka.transaction.timeout.ms = 'x'"),
             ({"wait.s": "soon"}, "kafka.wait.s = 'soon': expected a number of seconds"),
             ({"wait.s": "-1"}, "expected a number of seconds"),

@@ -116,6 +116,18 @@ def test_rows_without_expressions(world: World, reader: str) -> None:
     assert world.run(app).status()["sub_topologies"]["source"]["records"] == 0  # markers and aborted records are passed
 
 
+def test_a_count_looks_at_values_that_may_not_decode(world: World, reader: str) -> None:
+    """What Spark leaves out is what nobody looks at: the same records are rejected whoever reads, and however much at once."""
+    world.make()
+    world.transact([(n % 2, b"k%d" % (n % 2), b"no json" if n % 10 == 0 else b'{"n": 1}', []) for n in range(60)])
+    for value, expected in ((hr.Json("n int"), (54, 6)), (hr.Bytes(), (60, 0))):
+        app = world.app(f"count-{expected[1]}", dead_letter_stream=f"{world.name}-dead")
+        app.stream(world.topic, value=value).group_by_key().count(store="c").to_stream().to(f"{world.name}-{expected[0]}")
+        status = world.run(app).status()["sub_topologies"]["source"]
+        last = {r.key: r.value for r in world.system.consume(f"{world.name}-{expected[0]}", value=hr.Long())}
+        assert (sum(last.values()), status["counters"].get("dead_letters", 0)) == expected
+
+
 def test_rows_by_expressions(world: World) -> None:
     filled(world)
     app = world.app("sql")

@@ -23,9 +23,9 @@ from headrace.adapters.log.data_files import (
     read_range,
 )
 from headrace.adapters.log.file_names import PRODUCER_PARTS, new_file_name, parts_of_round, round_of
+from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import InvalidNameError, RecordTooLargeError, StorageError
 from headrace.model.checkpoint import RoundId
-from headrace.ports import RECORD_BYTES_MAX
 from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 

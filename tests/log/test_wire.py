@@ -65,6 +65,7 @@ JOB_MODELS = st.builds(
     st.sampled_from([1, 2, 4]),
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
+    st.sets(NAMES, max_size=3).map(sorted).map(tuple),
 )
 STARTPOINTS = st.one_of(
     st.builds(Startpoint, st.just(PositionType.SPECIFIC_OFFSET), NUMBERS),

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.core.stream_limits import StreamLimits
+from headrace.runtime import dead_letters
+from headrace.runtime.operators.base import Reject
+from headrace.runtime.task_run import Outputs
 from headrace.testing import Driver
 
 
@@ -135,3 +139,24 @@ def test_many_letters_of_one_round_are_read_at_once() -> None:
     assert {letter.value for letter in letters} == {b'"bad"'}
     places = {(dict(r.headers)["headrace.partition"], dict(r.headers)["headrace.offset"]) for r in letters}
     assert len(places) == 2_000
+
+
+@pytest.mark.parametrize("bytes_max", [100_000, 3_000, 1_500, 900])
+def test_a_letter_is_no_larger_than_its_stream_takes_and_has_a_time_that_it_takes(bytes_max: int) -> None:
+    outputs = Outputs({"dead": 1})
+    reject = Reject(0, 7, "to(out)", "RecordTooLargeError", "much is said of it: " + "x" * 1_200)
+    original = (b"key" * 20, bytes(5_000), -5, [{"name": "own", "value": bytes(300)}])
+    limits = StreamLimits(bytes_max=bytes_max, time_min_us=0, age_us_max=60)
+    dead_letters.write(outputs, "dead", limits, [reject], [original], [("log", "in", 3)], 1_000)
+    ((_, batch, _),) = outputs.batches()
+    (row,) = batch.to_pylist()
+    headers = {header["name"]: header["value"] for header in row["headers"]}
+    size = len(row["key"]) + len(row["value"]) + sum(len(name) + len(value) for name, value in headers.items())
+    assert size <= bytes_max
+    assert (row["timestamp_us"], headers["headrace.timestamp-us"]) == (1_000, b"-5")
+    assert (headers["headrace.stream"], headers["headrace.partition"], headers["headrace.offset"]) == (b"in", b"3", b"7")
+    assert headers["headrace.error-class"] == b"RecordTooLargeError"
+    if bytes_max < 5_000:
+        assert f"value: its first {len(row['value'])} of 5000 bytes" in headers["headrace.cut"].decode()
+    else:
+        assert (row["value"], headers["own"]) == (bytes(5_000), bytes(300))

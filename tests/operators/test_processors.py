@@ -111,6 +111,19 @@ def test_a_timer_that_nobody_answers_stops_the_job() -> None:
             d.run()
 
 
+def test_a_bare_number_is_no_time_to_wait() -> None:
+    class Waits(Base):
+        def process(self, record: hr.Record) -> None:
+            self.context.timer("t", after=10)
+
+        def on_timer(self, timer: Any) -> None: ...
+
+    with Driver(app_of(Waits)) as d:
+        d.send("in", "k", None)
+        with pytest.raises(hr.errors.TopologyError, match=r"timer 't': after=10 is a bare number"):
+            d.run()
+
+
 def test_a_resource_is_loaded_once_per_process() -> None:
     loaded: list[str] = []
 

@@ -144,6 +144,8 @@ class Far(hr.Processor[str, Any, str, Any]):
                 self.context.store("w").range(0, at)
         self.context.forward(value=n.get())
 
+    def on_timer(self, timer: Any) -> None: ...
+
 
 @pytest.mark.parametrize(
     ("what", "at"),

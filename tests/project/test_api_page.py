@@ -33,7 +33,11 @@ def test_every_operator_is_on_the_page_with_its_arguments() -> None:
             assert re.search(rf"^\| `{name}\b", TEXT, re.MULTILINE), f"{kind.__name__}.{name}"
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def marks_of(block: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.spark, pytest.mark.timeout(300)] if "for_each_round" in block else []
+
+
+@pytest.mark.parametrize("number", [pytest.param(i, marks=marks_of(block)) for i, block in enumerate(BLOCKS)])
 def test_the_examples_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS[number], f"docs/api.md, example {number}", "exec"), {"__name__": "__main__"})

@@ -43,3 +43,22 @@ def test_expressions_run_in_one_shared_session() -> None:
             assert [r.value for r in d.read("alarms")] == ["k at 15"]
         sessions.append(app.spark.sparkContext.applicationId)
     assert len(set(sessions)) == 1
+
+
+def test_sessions_and_final_results_of_keys_whose_type_spark_says() -> None:
+    app = hr.App("typed", dead_letter_stream="dead")
+    rows = app.stream("in", key=hr.String(), value=hr.Json("a int, b string")).select_key("upper(value.b)").group_by_key()
+    visits = rows.windowed_by(hr.Session("5 us", grace="0 us"))
+    visits.aggregate(n=hr.count(), most=hr.max("value.a"), store="visits").to_stream(emit="closed").to("visits-out")
+    sums = visits.reduce(lambda old, new: {"a": old["a"] + new["a"], "b": new["b"]}, store="sums")
+    sums.to_stream(emit="closed").to("sums-out")
+    rows.count(store="counts").to_stream(emit="each").to("counts-out")
+    with Driver(app) as d:
+        for time, a in ((0, 1), (8, 2), (4, 3), (20, 9)):
+            d.send("in", "k", {"a": a, "b": "x"}, at=time)
+        d.run()
+        visit = hr.WindowedKey("X", 0, 8)
+        assert [(r.key, r.value) for r in d.read("visits-out")] == [(visit, {"n": 3, "most": 3})]
+        assert [(r.key, r.value) for r in d.read("sums-out")] == [(visit, {"a": 6, "b": "x"})]
+        assert [r.value for r in d.read("counts-out")] == [1, 2, 3, 4]
+        assert d.store("visits-suppress").all() == {("X", 20): {"n": 1, "most": 9}}

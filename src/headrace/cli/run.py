@@ -53,12 +53,15 @@ def run(
     if status.get("stopped"):
         say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there")
     elif not json:
-        say(_summary(status))
+        # Kafka's transactions take an offset each for their markers, which are no records.
+        on_kafka = wiring.config_of(loaded, set_ or ()).system.startswith("kafka:")
+        say(_summary(status, "offset" if on_kafka else "record"))
 
 
-def _summary(status: dict[str, Any]) -> str:
+def _summary(status: dict[str, Any], unit: str) -> str:
     """Of the inputs only: what goes through a repartition stream is read there once more, and is no other record."""
     source = status["sub_topologies"]["source"]
     records, lag = source["records"], source["lag"]
     behind = f", {lag:,} came meanwhile" if lag else ""
-    return f"{status['application']} has caught up: {records:,} input record{'' if records == 1 else 's'} read{behind}"
+    read = f"{records:,} input {unit}{'' if records == 1 else 's'}"
+    return f"{status['application']} has caught up: {read} read{behind}"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace import wiring
-from headrace.cli.output import print_json, print_line, print_table, say
-from headrace.cli.targets import JsonOption, SystemOption, system_url
+from headrace.cli.output import fail, print_json, print_line, print_table, say
+from headrace.cli.targets import JsonOption, SystemOption, looked_up, system_url
 
 if TYPE_CHECKING:
     from headrace.model.serde import Serde
@@ -80,7 +80,7 @@ def create(
 
 def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
     """List all streams, also the repartition streams that belong to an application."""
-    with wiring.open_system(system_url(system), create=False) as opened:
+    with looked_up(system) as opened:
         rows = [
             {
                 "name": stream.name,
@@ -101,7 +101,7 @@ def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
 
 def describe(name: NameArgument, system: SystemOption = None, json: JsonOption = False) -> None:
     """Show a stream's partitions: the first offset that can be read, and the end (the offset of the next record)."""
-    with wiring.open_system(system_url(system), create=False) as opened:
+    with looked_up(system) as opened:
         stream = opened.describe_stream(name)
         beginnings, ends = opened.beginning_offsets(name), opened.end_offsets(name)
     rows = [{"partition": number, "beginning": beginnings[number], "end": ends[number]} for number in sorted(ends)]
@@ -109,7 +109,7 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
         described = {"name": stream.name, "id": stream.id, "internal_of": stream.internal_of, "partitions": rows}
         print_json(described)
         return
-    owner = f", a repartition stream of {stream.internal_of}" if stream.internal_of else ""
+    owner = f", of application {stream.internal_of}" if stream.internal_of else ""
     print(f"{stream.name}: {_partitions_text(stream.partitions)}{owner}")
     names = ("partition", "beginning", "end", "records")
     print_table(names, [(r["partition"], r["beginning"], r["end"], r["end"] - r["beginning"]) for r in rows], right=names)
@@ -118,12 +118,19 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
 def delete(
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also a stream that an application needs for itself.")] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete a stream and its records. A job that reads or writes it fails from then on."""
     with wiring.open_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
+        if stream.internal_of is not None and not force:
+            fail(
+                f"stream {name!r} belongs to application {stream.internal_of!r}: with it go its positions, or records that it "
+                "has read and not worked off, and it cannot go on from where it stands",
+                "--force deletes it all the same; the application is to be run under another name then",
+            )
         if not yes:
             if not sys.stdin.isatty():
                 raise typer.BadParameter("nobody is there to be asked: give --yes")
@@ -188,7 +195,7 @@ def consume(
     from headrace.errors import SerdeError
 
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
-    with wiring.open_system(system_url(system), create=False) as opened:
+    with looked_up(system) as opened:
         positions = _starts(opened, name, start, sorted(set(partition)) if partition else None)
         records = islice(_consumed(opened, name, key_serde, value_serde, positions, follow), limit)
         try:

@@ -104,13 +104,19 @@ def target_of(app: str | None, application: str | None, system: str | None, over
 
 
 def _only_one(config: Config) -> str:
-    with wiring.open_configured(config, create=False) as system:
+    with wiring.open_configured(config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
         known: list[str] = system.applications()
     if not known:
         fail(f"no application has run on {config.system} yet", "run one with `headrace run APP`, or name another --system")
     if len(known) > 1:
         fail(f"{len(known)} applications have run on {config.system}: {', '.join(known)}", "say which: --application ID")
     return known[0]
+
+
+def looked_up(system: str | None) -> Any:
+    """The system of commands that need no application and change nothing, opened."""
+    config = load_config(Path.cwd(), os.environ, {}, _system_set(system))
+    return wiring.open_configured(config, create=False, wait_s=wiring.LOOK_UP_WAIT_S)
 
 
 def system_url(system: str | None) -> str:
@@ -127,7 +133,7 @@ def _system_set(system: str | None) -> list[str]:
 @contextmanager
 def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
     """The target's system and its job store, of an application that has run; else an error that names those that have."""
-    with wiring.open_configured(target.config, create=False) as system:
+    with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
         known: list[str] = system.applications()
         if target.application not in known:
             near = difflib.get_close_matches(target.application, known, 3) or known

@@ -107,7 +107,7 @@ def check_tasks(
     if previous is None:
         return
     going_on = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
-    streams = {stream for sub in subs for stream in sub.reads}
+    streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
     timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
     before = _owners((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
     now = _owners((task.name, task.ssps) for task in _tasks(models))

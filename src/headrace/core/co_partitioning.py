@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.core.sub_topologies import SubTopology, is_stateful
+from headrace.core.partitioning import same_partitioner
+from headrace.core.sub_topologies import SubTopology, meets_by_key
 from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
 from headrace.model.tasks import TaskName
+from headrace.model.topology import Function, Join
 
 
-def check_co_partitioned(sub: SubTopology, counts: Mapping[str, int], tasks: Iterable[TaskModel]) -> None:
+def check_co_partitioned(
+    sub: SubTopology,
+    counts: Mapping[str, int],
+    tasks: Iterable[TaskModel],
+    partitioners: Mapping[str, Function] | None = None,
+) -> None:
     """`TopologyError` for an operator with state whose streams do not bring a key to one task.
 
     A key is in the partition with the number hash(key) mod count of every stream that is keyed alike. So the counts must
-    be equal, and partitions of one number in one task. A broadcast stream goes to all tasks, and is left out.
+    be equal, and partitions of one number in one task. A broadcast stream goes to all tasks, and is left out. Where a
+    stream has one of `partitioners`, a key is where that says; then all must have the same one.
     """
+    by_users = partitioners or {}
     owners: dict[str, dict[int, set[TaskName]]] = {}
+    joins = joined_streams(sub)
     for task in tasks:
         for ssp in task.ssps:
             owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name)
     for operator, streams in _meetings(sub):
+        does = "joins by key" if operator in joins else "keeps state by key"
         everywhere = {frozenset(names) for stream in streams for names in owners[stream].values()}
         if len(everywhere) == 1:  # one task, or the same ones, for all of it
             continue
@@ -28,29 +39,46 @@ def check_co_partitioned(sub: SubTopology, counts: Mapping[str, int], tasks: Ite
         for other in streams[1:]:
             if counts[first] != counts[other]:
                 raise TopologyError(
-                    f"{operator!r} keeps state by key and takes records of the streams {first!r} ({_partitions(counts[first])})"
+                    f"{operator!r} {does} and takes records of the streams {first!r} ({_partitions(counts[first])})"
                     f" and {other!r} ({_partitions(counts[other])}): a key's records would come to different tasks",
                     "put a repartition() between them and that operator, or give both streams as many partitions",
+                )
+            if not same_partitioner(by_users.get(first), by_users.get(other)):
+                raise TopologyError(
+                    f"{operator!r} {does} and takes records of the streams {first!r} (partitioned by "
+                    f"{_by(by_users.get(first))}) and {other!r} (by {_by(by_users.get(other))}): a key's records would come to "
+                    "different tasks",
+                    "give both repartitions one and the same partitioner, or put one repartition() behind where they meet",
                 )
             apart = next((p for p in range(counts[first]) if owners[first][p] != owners[other][p]), None)
             if apart is not None:
                 raise TopologyError(
-                    f"{operator!r} keeps state by key and takes records of the streams {first!r} and {other!r}, but their "
+                    f"{operator!r} {does} and takes records of the streams {first!r} and {other!r}, but their "
                     f"partitions {apart} are in different tasks: {_names(owners[first][apart])} and "
                     f"{_names(owners[other][apart])}",
                     "leave ssp_grouper unset, or put a repartition() between them and that operator",
                 )
 
 
+def joined_streams(sub: SubTopology) -> dict[str, tuple[str, ...]]:
+    """The joins of a sub-topology that need their sides in one task, and the streams that come to each, sorted."""
+    joins = {node.name for node in sub.nodes if isinstance(node, Join)}
+    return {operator: streams for operator, streams in _meetings(sub) if operator in joins}
+
+
 def _meetings(sub: SubTopology) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The operators with state that take records of several streams, and those streams, sorted."""
+    """The joins and operators with state that take records of several streams, and those streams, sorted."""
     feeding: dict[str, set[str]] = {source.name: set() for source in sub.sources}
     feeding |= {source.name: {source.stream} for source in sub.sources if not source.broadcast}
     for node in sub.nodes:
         if node.name not in feeding:
             feeding[node.name] = set().union(*(feeding.get(parent, set()) for parent in node.parents))
-        if is_stateful(node) and len(feeding[node.name]) > 1:
+        if meets_by_key(node) and len(feeding[node.name]) > 1:
             yield node.name, tuple(sorted(feeding[node.name]))
+
+
+def _by(partitioner: Function | None) -> str:
+    return "the key" if partitioner is None else partitioner.label
 
 
 def _partitions(count: int) -> str:

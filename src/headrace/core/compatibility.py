@@ -6,7 +6,7 @@ it, as bytes of one form. What changes the place or the form of a store that sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from headrace.core.sub_topologies import stores_of, sub_topologies_of
@@ -125,6 +125,24 @@ def check_same_streams(previous: JobModel | None, ids: Mapping[str, str | None])
             "state are of the stream that is gone",
             "run the application under another name, or in another folder, to begin with the streams as they are",
         )
+
+
+def check_same_partitioning(previous: JobModel | None, by_users: Collection[str], under_state: Iterable[str]) -> None:
+    """`IncompatibleChangeError` where a stream came by its keys and now goes by a user's partitioner, or the other way.
+
+    `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one
+    partitioner that is another now nobody can tell.
+    """
+    for stream in sorted(under_state) if previous is not None else ():
+        assert previous is not None
+        before, now = stream in previous.partitioned_by_users, stream in by_users
+        if stream in previous.partition_counts and before != now:
+            ways = ("the key", "a partitioner")
+            raise IncompatibleChangeError(
+                f"repartition stream {stream!r} was written by {ways[before]}, and is now by {ways[now]}: a key's records "
+                "would come to other tasks than its state",
+                "undo that edit; or give the repartition, and the stores behind it, other names, so that they begin empty",
+            )
 
 
 def _resolved(part: str, side: str, serde: Serde | None) -> str:

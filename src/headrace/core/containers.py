@@ -34,6 +34,7 @@ def job_model_of(
     elasticity_factor: int = 1,
     stream_ids: Mapping[str, str] | None = None,
     left: tuple[LeftPosition, ...] = (),
+    partitioned_by_users: tuple[str, ...] = (),
 ) -> JobModel:
     """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
 
@@ -51,6 +52,7 @@ def job_model_of(
         elasticity_factor,
         dict(sorted((stream_ids or {}).items())),
         left,
+        tuple(sorted(partitioned_by_users)),
     )
     if previous is None or model == previous:
         return model

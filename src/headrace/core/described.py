@@ -17,11 +17,16 @@ from headrace.model.serde import Serde
 from headrace.model.topology import (
     Aggregate,
     DropDuplicates,
+    Emit,
     Filter,
     FlatMap,
     FlatMapValues,
+    ForEachRound,
     Function,
     Group,
+    Join,
+    JoinKind,
+    JoinSides,
     Map,
     MapValues,
     Merge,
@@ -37,13 +42,14 @@ from headrace.model.topology import (
     Split,
     SplitOutput,
     StoreSpec,
+    Suppress,
     Table,
     TableFilter,
     Topology,
     ToStream,
     Transform,
 )
-from headrace.model.windows import Windows
+from headrace.model.windows import AnyWindows, SessionWindows
 
 BY_SPARK_TYPE = "by Spark type"
 _UNITS = (
@@ -92,7 +98,7 @@ def operator_of(topology: Topology, node: Node) -> dict[str, Any]:
         "name": node.name,
         "kind": _kind(node),
         "parents": list(node.parents),
-        "engine": "spark" if runs_in_jvm(node) else "worker",
+        "engine": "spark" if runs_in_jvm(node) or isinstance(node, ForEachRound) else "worker",
     }
     described.update(_details(topology, node))
     if stores := stores_of(node):
@@ -115,8 +121,11 @@ def _sub_topology(topology: Topology, sub: SubTopology, upstream: tuple[str | No
 
 def _store(store: StoreSpec, node: Node) -> dict[str, Any]:
     windows = node.windows if isinstance(node, Aggregate) else None
-    if windows is not None:
-        kept = f"{duration_text(windows.kept_us)} past the window's end"
+    if isinstance(node, Suppress):
+        kept = "until its window closes"
+    elif windows is not None:
+        past = "the gap after its last record" if isinstance(windows, SessionWindows) else "the window's end"
+        kept = f"{duration_text(windows.kept_us)} past {past}"
     else:
         kept = "for ever" if store.ttl_us is None else duration_text(store.ttl_us)
     return {
@@ -138,6 +147,8 @@ def _kind(node: Node) -> str:
             return "filter_not"
         case Table():
             return "table-store"
+        case Join(kind=kind):
+            return {JoinKind.INNER: "join"}.get(kind, f"{kind}_join")
         case Aggregate(kind=kind):
             return {"count": "count", "reduce": "reduce"}.get(str(kind), "aggregate")
         case _:
@@ -161,8 +172,10 @@ _KINDS: dict[type[Node], str] = {
     Group: "group",
     TableFilter: "filter",
     ToStream: "to_stream",
+    Suppress: "suppress",
     Repartition: "repartition",
     Sink: "to",
+    ForEachRound: "for_each_round",
 }
 
 
@@ -182,6 +195,8 @@ def _details(topology: Topology, node: Node) -> dict[str, Any]:
                 "key": _form(node.key, node.function),
                 "value": _form(node.value, node.function),
             }
+        case ForEachRound():
+            return {"function": node.label}
         case Split():
             return {"predicates": [predicate.label for predicate in node.predicates]}
         case SplitOutput():
@@ -190,28 +205,55 @@ def _details(topology: Topology, node: Node) -> dict[str, Any]:
             return {"function": node.label, "key": _form(node.key), "value": _form(node.value)}
         case Process():
             return {"processor": node.processor.__qualname__, "timers": node.timers, "value": _form(node.value)}
+        case Repartition():
+            return _repartition(topology, node)
+        case Sink(stream=stream):
+            return {
+                "stream": stream.label if isinstance(stream, Function) else stream,
+                "key": _form(node.key),
+                "value": _form(node.value),
+                "partitioner": _label(node.partitioner),
+            }
+        case _:
+            return _keyed_details(node)
+
+
+def _keyed_details(node: Node) -> dict[str, Any]:
+    """Of what comes behind a grouping."""
+    match node:
         case DropDuplicates():
             by = {} if node.by is None else {"by": node.by.label}
             return {**by, "within": duration_text(node.within_us)}
         case Aggregate():
             return _aggregate(node)
-        case Repartition():
-            return _repartition(topology, node)
-        case Sink(stream=str(stream)):
-            return {"stream": stream, "key": _form(node.key), "value": _form(node.value)}
-        case Sink(stream=Function(label=label)):
-            return {"stream": label, "key": _form(node.key), "value": _form(node.value)}
+        case Join():
+            return _join(node)
+        case ToStream() if node.emit is not Emit.ROUND:
+            return {"emit": str(node.emit)}
+        case Suppress():
+            return {"key": _form(node.key), "value": _form(node.value), "windows": _windows(node.windows)}
         case _:
             return {}
 
 
 def _source(node: Source) -> dict[str, Any]:
     described: dict[str, Any] = {"stream": node.stream, "key": _form(node.key), "value": _form(node.value)}
+    if node.broadcast:
+        described["broadcast"] = True
     if node.kind is not SourceKind.REPARTITION:
         start = node.start if isinstance(node.start, str | int) else f"{node.start.position_type} {node.start.position}"
         described |= {"start": start, "reset_offset": node.reset_offset}
         if node.timestamp is not None:
             described["timestamp"] = node.timestamp.label
+    return described
+
+
+def _join(node: Join) -> dict[str, Any]:
+    described = {"sides": str(node.sides), "function": node.joiner.label, "value": _form(node.value, node.joiner)}
+    if node.key_of is not None:
+        described["key_of"] = node.key_of.label
+    if node.sides is JoinSides.STREAM_STREAM:
+        described |= {"within": duration_text(node.within_us), "kept": duration_text(node.kept_us)}
     return described
 
 
@@ -230,10 +272,13 @@ def _named(aggregate: NamedAggregate) -> str:
     return f"{aggregate.kind}({aggregate.field or ''})"
 
 
-def _windows(windows: Windows) -> dict[str, Any]:
+def _windows(windows: AnyWindows) -> dict[str, Any]:
+    if isinstance(windows, SessionWindows):
+        lengths = {"gap": duration_text(windows.gap_us)}
+    else:
+        lengths = {"size": duration_text(windows.size_us), "advance": duration_text(windows.advance_us)}
     return {
-        "size": duration_text(windows.size_us),
-        "advance": duration_text(windows.advance_us),
+        **lengths,
         "grace": None if windows.grace_us is None else duration_text(windows.grace_us),
         "kept": duration_text(windows.kept_us),
     }
@@ -246,8 +291,20 @@ def _repartition(topology: Topology, node: Repartition) -> dict[str, Any]:
         "key": _form(node.key),
         "value": _form(node.value),
         "partitions": node.partitions,
+        "partitions_are": _partitions_are(node),
+        "partitioner": _label(node.partitioner),
         "generated": node.generated,
     }
+
+
+def _partitions_are(node: Repartition) -> str:
+    if node.partitions is None:
+        return "inherited"
+    return "a hint" if node.partitions_is_hint else "explicit"
+
+
+def _label(function: Function | None) -> str | None:
+    return None if function is None else function.label
 
 
 def _form(serde: Serde | None, function: Function | None = None) -> str | None:

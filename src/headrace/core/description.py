@@ -30,6 +30,7 @@ def mermaid_of(topology: Topology) -> str:
     lines = ["flowchart TD"]
     edges: list[str] = []
     streams: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
     def stream_id(name: str) -> str:
         return streams.setdefault(name, f"s{len(streams)}")
@@ -39,15 +40,25 @@ def mermaid_of(topology: Topology) -> str:
         for operator in sub["operators"]:
             own = ids.setdefault(operator["name"], f"o{len(ids)}")
             opening, closing = ("[(", ")]") if operator.get("stores") else ("[", "]")
-            lines.append(f'        {own}{opening}"{_escaped(_headline(operator))}"{closing}')
+            stores = f"<br/>store {', '.join(operator['stores'])}" if operator.get("stores") else ""
+            lines.append(f'        {own}{opening}"{_escaped(_headline(operator))}{stores}"{closing}')
             edges += [f"    {ids[parent]} --> {own}" for parent in operator["parents"]]
             if operator["kind"] in ("stream", "table", "repartition-source"):
                 edges.append(f"    {stream_id(operator['stream'])} --> {own}")
             elif operator["kind"] in ("to", "repartition"):
                 edges.append(f"    {own} --> {stream_id(operator['stream'])}")
+            if operator["kind"] == "repartition":
+                labels[operator["stream"]] = _stream_label(operator)
         lines.append("    end")
-    lines += [f'    {own}(["{_escaped(name)}"])' for name, own in streams.items()]
+    lines += [f'    {own}(["{labels.get(name) or _escaped(name)}"])' for name, own in streams.items()]
     return "\n".join(lines + edges) + "\n"
+
+
+def _stream_label(operator: dict[str, Any]) -> str:
+    """Of a repartition stream, for its box: its name, then a line for the partitions and one for the serdes."""
+    partitions = ", ".join([_partitions_text(operator), *_partitioner_parts(operator)])
+    serdes = ", ".join(f"{part} {operator[part]}" for part in ("key", "value") if operator[part] is not None)
+    return "<br/>".join(_escaped(line) for line in (operator["stream"], partitions, serdes))
 
 
 def headline_of(topology: Topology, node: Node) -> str:
@@ -86,6 +97,8 @@ def _sentence(operator: dict[str, Any]) -> str:
         parts += [f"{part} {operator[part]}" for part in ("key", "value") if operator.get(part) is not None]
     if operator["kind"] in _SENTENCES:
         parts += _SENTENCES[operator["kind"]](operator)
+    if "emit" in operator:
+        parts.append("every update")
     if "windows" in operator:
         parts.append(_windows_text(operator["windows"]))
     if operator["engine"] == "spark":
@@ -106,6 +119,8 @@ def _headline(operator: dict[str, Any]) -> str:
         return f"split {' | '.join(operator['predicates'])}"
     if kind == "split-output":
         return f"output {operator['output'] + 1}"
+    if kind == "suppress":
+        return "the last value of each window, when it closes"
     if kind == "table-store":
         return "keep the last value per key"
     if "aggregates" in operator:
@@ -115,6 +130,8 @@ def _headline(operator: dict[str, Any]) -> str:
 
 def _source_parts(operator: dict[str, Any]) -> list[str]:
     parts = [f"from {operator['start']}"]
+    if operator.get("broadcast"):
+        parts.append("all of it in every task")
     if operator["reset_offset"]:
         parts.append("at every start")
     if "timestamp" in operator:
@@ -123,9 +140,30 @@ def _source_parts(operator: dict[str, Any]) -> list[str]:
 
 
 def _repartition_parts(operator: dict[str, Any]) -> list[str]:
+    parts = [_partitions_text(operator), *_partitioner_parts(operator)]
+    return [*parts, "put in by itself"] if operator["generated"] else parts
+
+
+def _partitions_text(operator: dict[str, Any]) -> str:
     count = operator["partitions"]
-    partitions = "as many partitions as its sources" if count is None else f"{count} partition{'s' * (count != 1)}"
-    return [partitions, "put in by the grouping"] if operator["generated"] else [partitions]
+    if count is None:
+        return "as many partitions as its sources"
+    text = f"{count} partition{'s' * (count != 1)}"
+    return f"{text} if it is new" if operator["partitions_are"] == "a hint" else text
+
+
+def _partitioner_parts(operator: dict[str, Any]) -> list[str]:
+    return [] if operator["partitioner"] is None else [f"partitioner {operator['partitioner']}"]
+
+
+def _join_parts(operator: dict[str, Any]) -> list[str]:
+    left, right = operator["sides"].split("-")
+    parts = [f"{left} with {'global table' if right == 'global' else right}"]
+    if "key_of" in operator:
+        parts.append(f"by {operator['key_of']}")
+    if "within" in operator:
+        parts.append(f"within {operator['within']}, open for {operator['kept']} more")
+    return parts
 
 
 def _process_parts(operator: dict[str, Any]) -> list[str]:
@@ -136,13 +174,19 @@ _SENTENCES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "stream": _source_parts,
     "table": _source_parts,
     "repartition": _repartition_parts,
+    "to": _partitioner_parts,
     "process": _process_parts,
+    "join": _join_parts,
+    "left_join": _join_parts,
+    "outer_join": _join_parts,
 }
 
 
 def _windows_text(windows: dict[str, Any]) -> str:
-    hop = "" if windows["advance"] == windows["size"] else f" every {windows['advance']}"
     late = "nothing is late while kept" if windows["grace"] is None else f"grace {windows['grace']}"
+    if "gap" in windows:
+        return f"sessions with gaps of up to {windows['gap']}, {late}, kept {windows['kept']} past the gap after them"
+    hop = "" if windows["advance"] == windows["size"] else f" every {windows['advance']}"
     return f"windows of {windows['size']}{hop}, {late}, kept {windows['kept']} past their end"
 
 

@@ -1,10 +1,17 @@
-"""Owns how many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited)."""
+"""Owns how many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited).
+
+Streams that are joined have equally many. So what is solved for is not a stream but a family: a stream, and all that are
+joined with it, directly or around. Of a family all have one number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 
 from headrace.errors import IncompatibleChangeError, TopologyError
+
+Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 def partition_counts_of(
@@ -13,50 +20,128 @@ def partition_counts_of(
     external: Mapping[str, int],
     existing: Mapping[str, int],
     hints: Mapping[str, int] | None = None,
+    joined: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, int]:
     """The number of partitions of each repartition stream, by name.
 
     `feeds`: for every repartition stream, the streams that the sub-topologies which write to it read (external ones, or
     repartition streams). `explicit`: what the application asks for. `external`: the external streams' counts.
     `existing`: repartition streams that were made before. `hints`: what to make a stream with; one that exists wins.
+    `joined`: for every join the streams that it takes records of.
 
-    An explicit count is binding. Else a stream keeps the count that it was made with; else the hint; else it takes the
-    largest among its feeds, through other repartition streams if need be:
+    An explicit count is binding. Else a stream keeps the count that it was made with; else it follows those that it is
+    joined with; else the hint; else it takes the largest among its feeds, through other repartition streams if need be:
 
     >>> partition_counts_of({"by-carrier": ["flights"], "by-day": ["by-carrier", "weather"]},
     ...                     explicit={}, external={"flights": 4, "weather": 2}, existing={})
     {'by-carrier': 4, 'by-day': 4}
+    >>> partition_counts_of({"left": ["flights"], "right": ["weather"]},
+    ...                     explicit={"right": 8}, external={"flights": 4, "weather": 2}, existing={},
+    ...                     joined={"both": ["left", "right"]})
+    {'left': 8, 'right': 8}
 
     Raises `IncompatibleChangeError` if an explicit count is not that of the existing stream, `TopologyError` if a count
-    is below 1 or follows from nothing.
+    is below 1 or follows from nothing, or if streams that are joined have different ones.
     """
     hints = hints or {}
-    fixed: dict[str, int] = {}
+    given: dict[str, int] = {}
     for stream in sorted(feeds):
         if stream in explicit:
-            fixed[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream))
+            given[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream))
         elif stream in existing:
-            fixed[stream] = existing[stream]
-        elif stream in hints:
-            fixed[stream] = _positive(stream, hints[stream])
-    return {stream: fixed.get(stream) or _inherited(stream, feeds, fixed, external) for stream in sorted(feeds)}
+            given[stream] = existing[stream]
+    families = _families([*feeds, *external], joined or {})
+    fixed = _fixed(families, joined or {}, given, external, existing)
+    for stream in sorted(set(hints) & set(feeds)):
+        count = _positive(stream, hints[stream])
+        family = families[stream]
+        if not any(member in given or member in external for member in family):
+            for member in family:
+                fixed[member] = max(count, fixed.get(member, 0))
+    return {stream: fixed.get(stream) or _inherited(stream, feeds, fixed, external, families) for stream in sorted(feeds)}
+
+
+def _families(streams: Iterable[str], joined: Mapping[str, Collection[str]]) -> Families:
+    """For every stream those that have to have as many partitions as it, with itself."""
+    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
+    for join in sorted(joined):
+        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in joined[join]))
+        for stream in together:
+            family[stream] = together
+    return {stream: tuple(sorted(members)) for stream, members in family.items()}
+
+
+def _fixed(
+    families: Families,
+    joined: Mapping[str, Collection[str]],
+    given: Mapping[str, int],
+    external: Mapping[str, int],
+    existing: Mapping[str, int],
+) -> dict[str, int]:
+    """The counts that are given, for all of the families of those that have one; `TopologyError` where they differ."""
+    counts = {**external, **given}
+    fixed: dict[str, int] = {}
+    for family in sorted(set(families.values())):
+        known = [stream for stream in family if stream in counts]
+        for first, other in pairwise(known):
+            if counts[first] != counts[other]:
+                raise _apart(first, other, counts, _join_of(family, joined), external, existing)
+        if known:
+            fixed |= dict.fromkeys(family, counts[known[0]])
+    return fixed
+
+
+def _join_of(family: tuple[str, ...], joined: Mapping[str, Collection[str]]) -> str:
+    return ", ".join(repr(join) for join in sorted(joined) if set(joined[join]) & set(family))
+
+
+def _apart(
+    first: str,
+    other: str,
+    counts: Mapping[str, int],
+    joins: str,
+    external: Mapping[str, int],
+    existing: Mapping[str, int],
+) -> TopologyError:
+    ways = []
+    if first in external or other in external:
+        ways.append("put a repartition() before the join on one side, which then has as many partitions as the other")
+    if not (first in external and other in external):
+        ways.append("ask for the same number_of_partitions on both sides, or for none on one")
+    if first in existing or other in existing:
+        ways.append("give the stream that exists another name, so that it is made anew (state behind it begins anew too)")
+    return TopologyError(
+        f"{joins} joins the streams {first!r} ({_partitions(counts[first])}) and {other!r} ({_partitions(counts[other])}): "
+        "a key's records would come to different tasks",
+        "; or ".join(ways),
+    )
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _inherited(
-    stream: str, feeds: Mapping[str, Collection[str]], fixed: Mapping[str, int], external: Mapping[str, int]
+    stream: str,
+    feeds: Mapping[str, Collection[str]],
+    fixed: Mapping[str, int],
+    external: Mapping[str, int],
+    families: Families,
 ) -> int:
-    """The largest count among the streams that reach `stream` through repartition streams without one."""
+    """The largest count among the streams that reach the family of `stream` through repartition streams without one."""
     counts: list[int] = []
-    seen, ahead = {stream}, [stream]
+    ahead = list(families[stream])
+    seen = set(ahead)
     while ahead:
         reader = ahead.pop()
         for feed in sorted(feeds[reader]):
             if feed in fixed:
                 counts.append(fixed[feed])
             elif feed in feeds:
-                if feed not in seen:
-                    seen.add(feed)
-                    ahead.append(feed)
+                for member in families[feed]:
+                    if member not in seen:
+                        seen.add(member)
+                        ahead.append(member)
             elif feed in external:
                 counts.append(external[feed])
             else:
@@ -94,3 +179,17 @@ def _positive(stream: str, count: int) -> int:
             f"repartition stream {stream!r}: {count} partitions", "give a number of at least 1, or none to inherit it"
         )
     return count
+
+
+def untaken_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
+    """What is to be said where a stream has another number of partitions than a hint asks for.
+
+    >>> untaken_hints({"by-day": 4, "by-shop": 2}, {"by-day": 6, "by-shop": 2})
+    ["repartition stream by-day has 6 partitions, not the 4 of its grouping's hint: that is for a new stream"]
+    """
+    return [
+        f"repartition stream {stream} has {counts[stream]} partitions, not the {hint} of its grouping's hint: "
+        "that is for a new stream"
+        for stream, hint in sorted(hints.items())
+        if counts[stream] != hint
+    ]

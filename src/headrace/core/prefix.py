@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.core.sub_topologies import SubTopology
-from headrace.model.topology import Filter, MapValues, Node, SelectKey, Topology, Transform
+from headrace.model.topology import Filter, FunctionKind, MapValues, Node, SelectKey, Topology, Transform
+
+ALL = "true"  # the predicate of a filter that keeps everything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,11 @@ def runs_in_jvm(node: Node) -> bool:
             return True
         case _:
             return False
+
+
+def passes_all(node: Node) -> bool:
+    """Whether an operator of the prefix gives every row as it is: one that was put in so that rows go through Spark."""
+    return isinstance(node, Filter) and node.predicate.kind is FunctionKind.SQL and node.predicate.body == ALL
 
 
 def endpoints_of(sub: SubTopology, topology: Topology) -> tuple[Endpoint, ...]:

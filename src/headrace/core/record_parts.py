@@ -15,7 +15,7 @@ def parts_used(nodes: Iterable[Node], endpoint: Endpoint) -> frozenset[str]:
     """Those of `PARTS` that the operators behind an endpoint without a chain look at; all of them where that is not known.
 
     A count looks at the key alone, a sum of `value.amount` at the value too; what is written to another stream takes its
-    headers along.
+    headers along. A value that may not decode is looked at by the source itself: such a record is rejected, whoever asks.
     """
     by_name = {node.name: node for node in nodes}
     children: dict[str, list[Node]] = {}
@@ -24,9 +24,11 @@ def parts_used(nodes: Iterable[Node], endpoint: Endpoint) -> frozenset[str]:
             children.setdefault(parent, []).append(node)
     source = by_name[endpoint.source]
     assert isinstance(source, Source)
-    if source.kind is not SourceKind.STREAM or source.timestamp is not None:
+    if source.kind not in (SourceKind.STREAM, SourceKind.REPARTITION) or source.timestamp is not None:
         return PARTS
-    return frozenset().union(*(_used_by(by_name[name], children) for name in endpoint.children))
+    used = frozenset[str]().union(*(_used_by(by_name[name], children) for name in endpoint.children))
+    always_decodes = source.kind is SourceKind.REPARTITION or (source.value is not None and source.value.form == "bytes")
+    return used if always_decodes else used | {"value"}
 
 
 def _used_by(node: Node, children: Mapping[str, list[Node]]) -> frozenset[str]:

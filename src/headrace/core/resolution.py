@@ -11,26 +11,29 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.compatibility import with_spark_types
-from headrace.core.prefix import runs_in_jvm
+from headrace.core.prefix import ALL, runs_in_jvm
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
     Aggregate,
+    DropDuplicates,
     Filter,
     FlatMap,
     FlatMapValues,
+    ForEachRound,
     Function,
     FunctionKind,
+    Join,
     Map,
     MapValues,
     Node,
-    DropDuplicates,
     Process,
     Repartition,
     SelectKey,
     Sink,
     Source,
     SourceKind,
+    Suppress,
     Table,
     Topology,
     Transform,
@@ -41,7 +44,7 @@ Sides = tuple[Serde | None, Serde | None]
 
 def has_open_types(topology: Topology) -> bool:
     """Whether Spark has to be asked for types."""
-    return any(runs_in_jvm(node) or _is_timed_by_spark(node) for node in topology.nodes)
+    return any(runs_in_jvm(node) or _is_timed_by_spark(node) or isinstance(node, ForEachRound) for node in topology.nodes)
 
 
 def _is_timed_by_spark(node: Node) -> bool:
@@ -49,24 +52,32 @@ def _is_timed_by_spark(node: Node) -> bool:
 
 
 def _through_spark(topology: Topology) -> Topology:
-    """The topology with a filter that keeps everything behind each source whose time is a Spark expression.
+    """The topology with a filter that keeps everything behind each source whose rows must go through Spark's engine, though
+    no expression follows: its time is a Spark expression, or a `ForEachRound` takes its rows from there.
 
-    Rows enter Spark's engine only where an expression follows, and these must all go through it to get their time.
+    All that follows goes through it then, so that rows are read once; but not what a function gives its time to, which is
+    called in the worker.
     """
     nodes: list[Node] = []
     names = {node.name for node in topology.nodes}
+    handing = {parent for node in topology.nodes if isinstance(node, ForEachRound) for parent in node.parents}
     instead: dict[str, str] = {}
+    for_handing: dict[str, str] = {}
     for node in topology.nodes:
         if not runs_in_jvm(node):
-            node = replace(node, parents=tuple(instead.get(parent, parent) for parent in node.parents))
+            others = for_handing if isinstance(node, ForEachRound) else instead
+            node = replace(node, parents=tuple(others.get(parent, parent) for parent in node.parents))
         nodes.append(node)
-        if isinstance(node, Source) and node.timestamp is not None and node.timestamp.in_jvm:
-            name = f"{node.name}-timed"
+        if isinstance(node, Source) and (_is_timed_by_spark(node) or node.name in handing):
+            name = f"{node.name}-{'timed' if _is_timed_by_spark(node) else 'rows'}"
             while name in names:
                 name += "-"
-            every = Function(FunctionKind.SQL, "true", "true", node.timestamp.given_at)
+            given_at = "" if node.timestamp is None else node.timestamp.given_at
+            every = Function(FunctionKind.SQL, ALL, ALL, given_at)
             nodes.append(Filter(name=name, parents=(node.name,), predicate=every))
-            instead[node.name] = name
+            for_handing[node.name] = name
+            if node.timestamp is None or node.timestamp.in_jvm:
+                instead[node.name] = name
     return Topology(topology.application, tuple(nodes))
 
 
@@ -88,6 +99,8 @@ def resolved(
     nodes: list[Node] = []
     for node in _through_spark(topology).nodes:
         before = sides[node.parents[0]] if node.parents else (None, None)
+        if isinstance(node, Join):
+            node = _joined(node, before, sides[node.parents[1]])
         if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
             key, value = streams[node.stream]
             node = replace(node, key=node.key or key, value=node.value or value)
@@ -144,6 +157,22 @@ def _serde(node: Node, part: str, spark_type: str, serde_of_type: Callable[[str]
     return serde
 
 
+def _joined(node: Join, left: Sides, right: Sides) -> Join:
+    """A join with what Spark's types say of its stores; `TopologyError` where keys of its sides can never be equal."""
+    if node.key_of is None and left[0] is not None and right[0] is not None and left[0].form != right[0].form:
+        raise key_mismatch(node.name, left[0], right[0])
+    stores = tuple(with_spark_types(store, *of) for store, of in zip(node.stores, (left, right), strict=False))
+    return replace(node, stores=stores)
+
+
+def key_mismatch(join: str, left: Serde, right: Serde) -> TopologyError:
+    """Keys are compared as bytes: those of two serdes would never meet."""
+    return TopologyError(
+        f"{join} joins keys of the serde {left!r} with keys of {right!r}: records meet where their key bytes are equal",
+        "give both sides the same key serde: key=... where they are read, or select_key(..., key=...) before the join",
+    )
+
+
 def _with_sides(node: Node, before: Sides, windowed: Callable[[Serde], Serde]) -> tuple[Any, Sides]:
     """The operator with its open serdes taken from its parent, and the serdes of what it gives."""
     key, value = before
@@ -165,8 +194,13 @@ def _with_sides(node: Node, before: Sides, windowed: Callable[[Serde], Serde]) -
             result = node.key or (key if node.windows is None or key is None else windowed(key))
             store = with_spark_types(node.store, key, node.value or value)
             return replace(node, key=result, store=store, value=node.value or value), (result, node.value or value)
+        case Join():
+            return node, (key, node.value)
         case DropDuplicates():
             return replace(node, store=with_spark_types(node.store, key, value)), before
+        case Suppress():
+            key, value = node.key or key, node.value or value
+            return replace(node, key=key, store=with_spark_types(node.store, key, value), value=value), (key, value)
         case Table():
             store = with_spark_types(node.store, key, value)
             return replace(node, store=store, value=node.value or value), before

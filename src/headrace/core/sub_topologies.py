@@ -13,6 +13,8 @@ from headrace.errors import TopologyError
 from headrace.model.topology import (
     Aggregate,
     DropDuplicates,
+    Join,
+    JoinSides,
     Node,
     Process,
     Repartition,
@@ -20,11 +22,12 @@ from headrace.model.topology import (
     Source,
     SourceKind,
     StoreSpec,
+    Suppress,
     Table,
     Topology,
 )
 
-_SUFFIX = "-repartition"
+REPARTITION_SUFFIX = "-repartition"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,15 +63,15 @@ def short_name_of(application: str, stream: str) -> str:
     >>> short_name_of("flight-delays", "flight-delays-by-carrier-repartition")
     'by-carrier'
     """
-    return stream.removeprefix(f"{application}-").removesuffix(_SUFFIX)
+    return stream.removeprefix(f"{application}-").removesuffix(REPARTITION_SUFFIX)
 
 
 def stores_of(node: Node) -> tuple[StoreSpec, ...]:
     """The stores that an operator has."""
     match node:
-        case Aggregate(store=store) | Table(store=store) | DropDuplicates(store=store):
+        case Aggregate(store=store) | Table(store=store) | DropDuplicates(store=store) | Suppress(store=store):
             return (store,)
-        case Process(stores=stores):
+        case Process(stores=stores) | Join(stores=stores):
             return stores
         case _:
             return ()
@@ -77,6 +80,14 @@ def stores_of(node: Node) -> tuple[StoreSpec, ...]:
 def is_stateful(node: Node) -> bool:
     """Whether an operator keeps anything between records: stores, or timers."""
     return bool(stores_of(node)) or (isinstance(node, Process) and node.timers)
+
+
+def meets_by_key(node: Node) -> bool:
+    """Whether all records of a key must come to one task of an operator: it has state, or joins with another's.
+
+    A global table is in every task whole: what is joined with it may be anywhere.
+    """
+    return is_stateful(node) or (isinstance(node, Join) and node.sides is not JoinSides.STREAM_GLOBAL)
 
 
 def has_state(sub: SubTopology) -> bool:
@@ -103,6 +114,18 @@ def sub_topologies_of(topology: Topology) -> tuple[SubTopology, ...]:
     return ordered
 
 
+def reads_inputs(topology: Topology, operator: str) -> bool:
+    """Whether records of the job's inputs come to an operator without a repartition stream in between."""
+    by_name = {node.name: node for node in topology.nodes}
+    left = [operator]
+    while left:
+        node = by_name[left.pop()]
+        if _is_external(node):
+            return True
+        left.extend(node.parents)
+    return False
+
+
 def upstream_names_of(subs: tuple[SubTopology, ...]) -> Mapping[str | None, tuple[str | None, ...]]:
     """For each sub-topology those that write a stream which it reads, in the order of `subs`."""
     return {
@@ -125,13 +148,13 @@ def ancestors_of(topology: Topology, name: str) -> Topology:
 
 
 def _parts(topology: Topology) -> list[tuple[Node, ...]]:
-    """The connected parts, where all external sources count as connected."""
+    """The connected parts, where all external sources count as connected; but a global table is where it is joined."""
     part_of: dict[str, int] = {}
     members: dict[int, list[str]] = {}
     external: int | None = None
     for number, node in enumerate(topology.nodes):
         joined = {part_of[parent] for parent in node.parents}
-        if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION:
+        if _is_external(node):
             if external is not None:
                 joined.add(part_of[topology.nodes[external].name])
             external = number
@@ -140,13 +163,31 @@ def _parts(topology: Topology) -> list[tuple[Node, ...]]:
             members[number].extend(members.pop(part))
         for name in members[number]:
             part_of[name] = number
-    return [tuple(node for node in topology.nodes if part_of[node.name] == part) for part in sorted(members)]
+    by_name = {node.name: node for node in topology.nodes}
+    alone = {number for number in members if _has_global_tables_only([by_name[name] for name in members[number]])}
+    home = min(alone, default=0) if external is None else part_of[topology.nodes[external].name]
+    part_of = {name: home if part in alone else part for name, part in part_of.items()}
+    found: dict[int, list[Node]] = {part: [] for part in sorted({*part_of.values()})}
+    for node in topology.nodes:
+        found[part_of[node.name]].append(node)
+    return [tuple(nodes) for nodes in found.values()]
+
+
+def _is_external(node: Node) -> bool:
+    """Whether it reads an input of the job whose partitions are shared out among tasks."""
+    return isinstance(node, Source) and node.kind is not SourceKind.REPARTITION and not node.broadcast
+
+
+def _has_global_tables_only(nodes: list[Node]) -> bool:
+    """Whether a part has nothing else to read: it is then put where the job's other inputs are."""
+    return all(node.broadcast for node in nodes if isinstance(node, Source))
 
 
 def _sub_topology(application: str, nodes: tuple[Node, ...]) -> SubTopology:
     sources = tuple(node for node in nodes if isinstance(node, Source))
-    external = any(source.kind is not SourceKind.REPARTITION for source in sources)
-    name = None if external else min(short_name_of(application, source.stream) for source in sources)
+    internal = [source for source in sources if source.kind is SourceKind.REPARTITION]
+    external = not internal or any(_is_external(source) for source in sources)
+    name = None if external else min(short_name_of(application, source.stream) for source in internal)
     return SubTopology(
         name=name,
         nodes=nodes,

@@ -34,7 +34,7 @@ def begin_anew(url: str, is_ours: bool) -> str | None:
             raise StreamExistsError(
                 f"{url} has {', '.join(there)} already, and no demonstration of this folder made them",
                 "give the demonstration a cluster of its own (headrace demo --with-kafka starts one), or delete them: "
-                f"headrace stream delete {there[0]} --system {url}",
+                f"headrace stream delete {there[0]} --system {url} --force",
             )
         _refuse_while_driven(system, url)
         _delete(system, there)

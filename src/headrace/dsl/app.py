@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from headrace.dsl import flow as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.durations import time_us
 from headrace.dsl.flow import Flow, Side, checked_function, checked_serde
+from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
@@ -82,6 +84,18 @@ class App:
         own = self.builder.checked("table", f"{stream}-table")
         self.builder.add("table", source)
         return added_table(self, _flow(source), own, store_name, Side(source.key), Side(source.value))
+
+    def global_table(
+        self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
+    ) -> GlobalTable:
+        """Read `stream` as a table of which every task has all: a stream is joined with it by any key, wherever it is."""
+        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", "hash", False, None)
+        source = replace(source, broadcast=True)
+        store_name = self.builder.checked_store("global_table", stream if store is None else store)
+        own = self.builder.checked("global_table", f"{stream}-table")
+        self.builder.add("global_table", source)
+        table = added_table(self, _flow(source), own, store_name, Side(source.key), Side(source.value), "global")
+        return GlobalTable(self, table.flow)
 
     def _source(
         self,

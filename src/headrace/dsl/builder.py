@@ -157,9 +157,9 @@ class Builder:
         fed: dict[str, list[str]] = {}  # stream -> the streams that are made of it
         for node in self._nodes:
             if isinstance(node, Sink | Repartition) and isinstance(node.stream, str):
-                for source in self._sources_of(node.name):
+                for source in self.sources_of(node.name):
                     fed.setdefault(source, []).append(node.stream)
-        goal = self._sources_of(end)
+        goal = self.sources_of(end)
         ways, seen = [[stream]], {stream}
         while ways:
             way = ways.pop(0)
@@ -171,7 +171,7 @@ class Builder:
                     ways.append([*way, following])
         return None
 
-    def _sources_of(self, operator: str) -> set[str]:
+    def sources_of(self, operator: str) -> set[str]:
         """The streams from which records come to an operator within its sub-topology."""
         by_name = {node.name: node for node in self._nodes}
         found, left = set(), [operator]

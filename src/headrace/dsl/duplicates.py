@@ -34,7 +34,7 @@ def without_duplicates(
     # The form of a Processor's store whose values expire: the time of the record that came first, as a long.
     form = f"key-value expiring key={key.form} value={Long().form}"
     spec = StoreSpec(store_name, StoreKind.KEY_VALUE, form, Long(), 2 * within_us)
-    grouped = grouping.grouped(store_name)
+    grouped = grouping.grouped(store_name, own)
     node = DropDuplicates(name=own, parents=(grouped.node,), store=spec, by=given, within_us=within_us)
     builder.add("drop_duplicates", node)
     return grouped.after(own, text, given=own)

@@ -23,6 +23,9 @@ ANY = JVM | WORKER
 RECORD_ONLY = frozenset({FunctionKind.RECORD})
 
 
+_OF_PYTHON = {str: "hr.String()", int: "hr.Long()", float: "hr.Double()", bytes: "hr.Bytes()", dict: "hr.Json()"}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
     """The serde of a key or of a value. None with `open_at` None: by the Spark type, known when the job starts.
@@ -132,9 +135,10 @@ def _serde_of_path(function: Function, flow: Flow) -> Serde | None:
 def checked_serde(operator: str, given: Any) -> Serde:
     """`given` if it is a serde."""
     if isinstance(given, type):
-        raise TopologyError(
-            f"{operator}: {given.__name__} is a class where a serde is expected", f"write hr.{given.__name__}()"
+        named = _OF_PYTHON.get(given) or (
+            f"hr.{given.__name__}()" if given.__module__.startswith("headrace.") else "hr.String(), or another"
         )
+        raise TopologyError(f"{operator}: {given.__name__} is a class where a serde is expected", f"write {named}")
     if not isinstance(given, Serde):
         raise TopologyError(
             f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()"

@@ -41,7 +41,7 @@ def batch(function: F) -> F:
 
 def function_of(operator: str, given: Any, arguments: Sequence[str] = ("record",)) -> Function:
     """`given` with its kind and the name that errors use; `TopologyError` names `operator` if it is of no kind, or
-    cannot be called with `arguments`, the names of what it is given.
+    cannot be called with `arguments`, the names of what it is given (a batch function instead of the first one a batch).
     """
     if isinstance(given, str):
         if not given.strip():
@@ -54,8 +54,9 @@ def function_of(operator: str, given: Any, arguments: Sequence[str] = ("record",
             f"{operator}: expected a function or an expression, found {type(given).__name__} {given!r:.60}",
             "give a Spark SQL expression as text, a Column, a function over a record, or one marked @hr.batch",
         )
-    kind = FunctionKind.BATCH if _is_marked(given) else FunctionKind.RECORD
-    checked_arguments(f"{operator}({label_of(given)})", given, ("batch",) if kind is FunctionKind.BATCH else arguments)
+    kind = FunctionKind.BATCH if is_batch(given) else FunctionKind.RECORD
+    given_these = ("batch", *arguments[1:]) if kind is FunctionKind.BATCH else arguments
+    checked_arguments(f"{operator}({label_of(given)})", given, given_these)
     return Function(kind, given, label_of(given), users_line())
 
 
@@ -90,7 +91,8 @@ def is_column(given: Any) -> bool:
     return any(cls.__name__ == "Column" and cls.__module__.startswith("pyspark.sql") for cls in type(given).__mro__)
 
 
-def _is_marked(given: Any) -> bool:
+def is_batch(given: Any) -> bool:
+    """Whether it is marked `@hr.batch`."""
     while isinstance(given, functools.partial):
         given = given.func
     return getattr(given, _MARK, False) is True

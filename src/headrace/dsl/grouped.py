@@ -27,7 +27,7 @@ from headrace.model.topology import (
     StoreSpec,
     Table,
 )
-from headrace.model.windows import Windows
+from headrace.model.windows import AnyWindows, SessionWindows, Windows
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
@@ -38,16 +38,17 @@ _ABSENT: Any = object()
 class KGrouped:
     """A stream grouped by its key. A record without a key is dropped, and counted."""
 
-    def __init__(self, app: App, grouping: Grouping, windows: Windows | None = None) -> None:
+    def __init__(self, app: App, grouping: Grouping, windows: AnyWindows | None = None) -> None:
         self.app = app
         self.grouping = grouping
         self.windows = windows
 
-    def windowed_by(self, windows: Windows) -> KGrouped:
+    def windowed_by(self, windows: AnyWindows) -> KGrouped:
         """Aggregate each window of time by itself; the key of a result is `hr.WindowedKey(key, start, end)`."""
-        if not isinstance(windows, Windows):
+        if not isinstance(windows, AnyWindows):
             raise TopologyError(
-                f"windowed_by({windows!r}): expected windows", 'give hr.Tumbling("1 hour") or hr.Hopping(size, advance)'
+                f"windowed_by({windows!r}): expected windows",
+                'give hr.Tumbling("1 hour"), hr.Hopping(size, advance) or hr.Session(gap)',
             )
         if self.windows is not None:
             raise TopologyError("windowed_by: these rows have windows already", "call it once")
@@ -62,10 +63,12 @@ class KGrouped:
     ) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
 
+        Where two sessions become one, `function` is given what each of them came to, the earlier one first.
+
         The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
         """
         given = _folding("reduce", function, "old", "new")
-        serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value").serde
+        serde = needed(self.grouping.value, "value", "reduce()", value, "value").serde
         return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
 
     def aggregate(
@@ -73,6 +76,7 @@ class KGrouped:
         *,
         initial: Any = _ABSENT,
         function: Any = None,
+        merger: Any = None,
         value: Serde | None = None,
         store: str | None = None,
         name: str | None = None,
@@ -82,9 +86,10 @@ class KGrouped:
 
         `aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))` gives a dict with those names.
         `aggregate(initial=0, function=lambda state, record: ..., value=hr.Long())` folds; `initial` is a value, or a
-        function without arguments that makes it. A state of None deletes the key.
+        function without arguments that makes it. A state of None deletes the key. Of sessions it takes a `merger` too,
+        which makes one state of those of two sessions, the earlier one first.
         """
-        if named and (function is not None or initial is not _ABSENT):
+        if named and (function is not None or merger is not None or initial is not _ABSENT):
             raise TopologyError(
                 f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other"
             )
@@ -96,6 +101,7 @@ class KGrouped:
                 'e.g. aggregate(flights=hr.count(), mean_delay=hr.mean("value.dep_delay"))',
             )
         given = _folding("aggregate", function, "state", "record")
+        merging = self._merging(merger)
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
@@ -108,13 +114,30 @@ class KGrouped:
             what="aggregate",
             function=given,
             initial=initial,
+            merger=merging,
         )
+
+    def _merging(self, merger: Any) -> Function | None:
+        """`merger` if it is given where sessions merge, and only there."""
+        if isinstance(self.windows, SessionWindows):
+            if merger is None:
+                raise TopologyError(
+                    "aggregate(initial=, function=) of sessions: expected merger= too: a record may join two sessions",
+                    "give merger=, a function of the states of two sessions, the earlier one first, that gives one state",
+                )
+            return _folding("aggregate merger", merger, "earlier", "later")
+        if merger is not None:
+            raise TopologyError(
+                "aggregate(merger=): only sessions merge, and these rows have none",
+                "leave it out, or write windowed_by(hr.Session(gap)) before it",
+            )
+        return None
 
     def _named(
         self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None
     ) -> KTable:
-        side = self.grouping.flow.value
-        checked_fields(named, side.serde, self.grouping.flow.key.serde)
+        side = self.grouping.value
+        checked_fields(named, side.serde, self.grouping.known_key.serde)
         serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
         return self._aggregated(
             "aggregate",
@@ -137,15 +160,16 @@ class KGrouped:
         what: str,
         function: Function | None = None,
         initial: Any = None,
+        merger: Function | None = None,
         named: Mapping[str, NamedAggregate] | None = None,
     ) -> KTable:
-        builder, before = self.app.builder, self.grouping.flow
-        own = builder.lasting_name_of(kind, before.anchor, name or store, say="store")
+        builder = self.app.builder
+        own = builder.lasting_name_of(kind, self.grouping.anchor, name or store, say="store")
         text = operator_text(kind, own)
         store_name = builder.checked_store(kind, store or own)
         key = self.grouping.key(text)
         spec = self._spec(store_name, what, key, value)
-        grouped = self.grouping.grouped(store_name)
+        grouped = self.grouping.grouped(store_name, own)
         result_key = self._result_key(key)
         node = Aggregate(
             name=own,
@@ -155,13 +179,15 @@ class KGrouped:
             named=named,
             function=None if function is None else function.body,
             initial=initial,
+            merger=None if merger is None else merger.body,
             windows=self.windows,
             key=result_key.serde,
             value=value,
             label="" if function is None else function.label,
         )
         builder.add(kind, node)
-        return KTable(self.app, _behind(grouped, own, text, result_key, Side(value), windowed=self.windows is not None))
+        behind = _behind(grouped, own, text, result_key, Side(value), windowed=self.windows is not None)
+        return KTable(self.app, behind, self.windows)
 
     def _result_key(self, key: Side) -> Side:
         """The grouping key's side, within `Windowed` where there are windows; by Spark's type it stays None."""
@@ -175,7 +201,10 @@ class KGrouped:
         if self.windows is None:
             return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
         windows = self.windows
-        form = f"{form} windows={windows.size_us}us/{windows.advance_us}us"
+        if isinstance(windows, Windows):
+            form = f"{form} windows={windows.size_us}us/{windows.advance_us}us"
+        else:
+            form = f"{form} windows=session/{windows.gap_us}us"
         return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
 
 
@@ -186,13 +215,13 @@ def table_of(app: App, flow: Flow, store: str | None, name: str | None) -> KTabl
     text = operator_text("table", own)
     store_name = app.builder.checked_store("table", store or own)
     key, value = grouping.key(text), needed(flow.value, "value", text, None)
-    grouped = grouping.grouped(store_name)
+    grouped = grouping.grouped(store_name, own)
     return added_table(app, grouped, own, store_name, key, value)
 
 
-def added_table(app: App, flow: Flow, own: str, store: str, key: Side, value: Side) -> KTable:
-    """Add the `Table` operator `own` behind `flow`; its names are checked by the caller."""
-    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"table key={key.form} value={value.form}", value.serde)
+def added_table(app: App, flow: Flow, own: str, store: str, key: Side, value: Side, what: str = "table") -> KTable:
+    """Add the `Table` operator `own` behind `flow`; its names are checked by the caller. `what` begins the store's form."""
+    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
     app.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
     return KTable(app, _behind(flow, own, operator_text("table", store), key, value, windowed=False))
 

@@ -13,18 +13,20 @@ from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.duplicates import without_duplicates
-from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, merged, needed, result_side
+from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, merged, result_side
+from headrace.dsl.for_each import handed_to
 from headrace.dsl.grouped import KGrouped, table_of
+from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
 from headrace.dsl.rekeying import Grouping, asked_of_repartition, written_anew
-from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
+from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
 from headrace.dsl.schema_text import schema_text
 from headrace.dsl.serdes import serde_of_annotation
+from headrace.dsl.sinks import written_to
 from headrace.dsl.splitting import split_by_expressions, split_by_functions
 from headrace.errors import TopologyError
-from headrace.model.names import checked_name
-from headrace.model.serde import Serde, of_stream
+from headrace.model.serde import Serde
 from headrace.model.topology import (
     Filter,
     FlatMap,
@@ -37,7 +39,6 @@ from headrace.model.topology import (
     Peek,
     Process,
     SelectKey,
-    Sink,
     Transform,
 )
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
 
 
-class KStream:
+class KStream(StreamJoins):
     """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
 
     def __init__(self, app: App, flow: Flow) -> None:
@@ -265,7 +266,7 @@ class KStream:
                 rekeyed = self.select_key(mapper, key=key)
             elif key is not None:
                 raise TopologyError(
-                    "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the same one anew"
+                    "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the one it has"
                 )
             return KStream(self.app, written_anew(builder, rekeyed.flow, options, options.name))
 
@@ -303,24 +304,16 @@ class KStream:
         The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs;
         `partitioner` is one as in `hr.Repartitioned`.
         """
-        stream: str | Function
-        if isinstance(name, str):
-            stream = self.app.builder.checked_sink(checked_name("stream", name), self.flow.node)
-        else:
-            stream = checked_function("to", name, flows.RECORD_ONLY, None)
-        text = operator_text("to", stream if isinstance(stream, str) else stream.label)
-        keys = needed(self.flow.key, "key", text, key, "key").serde
-        values = needed(self.flow.value, "value", text, value, "value").serde
-        sink = Sink(
-            name=self._name("to", None),
-            parents=(self.flow.node,),
-            stream=stream,
-            key=of_stream(keys, stream, "key") if isinstance(stream, str) else keys,
-            value=of_stream(values, stream, "value") if isinstance(stream, str) else values,
-            partitioner=checked_partitioner(text, partitioner),
-            headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
-        )
-        self.app.builder.add("to", sink)
+        written_to(self.app.builder, self.flow, name, key, value, partitioner, headers)
+
+    def for_each_round(self, function: Any, *, name: str | None = None) -> None:
+        """Hand the rows of each round to `function(df, round_id)` as a DataFrame, for Spark's own sinks: AT LEAST ONCE.
+
+        It is called in the driver, before the round is committed, and again after a failure: the same id always comes with
+        the same records, so let a write under an id replace what was written under it before. The columns are those that
+        expressions see: `key`, `value`, `timestamp`, `partition`, `offset`, `headers`.
+        """
+        handed_to(self.app.builder, self.flow, function, name)
 
     def preview(self, n: int = 20) -> Any:
         """What comes of the first `n` records of each input, as a small table; nothing is committed."""

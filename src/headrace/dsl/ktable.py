@@ -5,28 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.description import text_of
+from headrace.core.emission import table_of
 from headrace.core.picture import picture_of
 from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
 from headrace.dsl.builder import operator_text
-from headrace.dsl.flow import Flow, Side, checked_function, result_side, with_sides
+from headrace.dsl.flow import Flow, Side, checked_function, needed, result_side, with_sides
+from headrace.dsl.joinable import TableJoins
 from headrace.dsl.returns import returned
 from headrace.dsl.schema_text import schema_text
+from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import NotSupportedError, TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import MapValues, Node, TableFilter, ToStream
+from headrace.model.topology import (
+    Aggregate,
+    Emit,
+    MapValues,
+    Node,
+    StoreKind,
+    StoreSpec,
+    Suppress,
+    Table,
+    TableFilter,
+    ToStream,
+)
+from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
     from headrace.dsl.kstream import KStream
 
 
-class KTable:
+class KTable(TableJoins):
     """A table of keys and values, kept in a store. It is a value: a method leaves it as it is and gives a new one."""
 
-    def __init__(self, app: App, flow: Flow) -> None:
+    def __init__(self, app: App, flow: Flow, windows: AnyWindows | None = None) -> None:
         self.app = app
         self.flow = flow
+        self.windows = windows  # that its keys belong to, where the results of these may change
 
     def filter(self, predicate: Any, *, name: str | None = None) -> KTable:
         """Keep the keys for whose value `predicate` holds; one that no longer does is deleted further on."""
@@ -51,23 +67,81 @@ class KTable:
         return self._added("map_values", node, name, side)
 
     def to_stream(self, *, emit: str = "round", name: str | None = None) -> KStream:
-        """The updates as a stream: the last value of each changed key, once per round."""
+        """The updates as a stream: the last value of each changed key, once per round, or what `emit` says.
+
+        How many come with `emit="round"`, the default, depends on how many records a round takes; with `"each"`, every
+        update, in order, and with `"closed"`, the last value of each window, once, when it has closed, it does not.
+        `"closed"` is `suppress(hr.until_window_closes())` written shorter.
+        """
         from headrace.dsl.kstream import KStream  # a stream gives tables, and a table streams
 
-        if emit in ("each", "closed"):
-            raise NotSupportedError(
-                f'to_stream(emit="{emit}") is not there yet', 'emit="round" gives the last value of each changed key'
-            )
-        if emit != "round":
-            raise TopologyError(f'to_stream(emit={emit!r}): expected "round"')
+        if emit == "closed":
+            with self.app.builder.all_or_nothing():
+                return self._suppressed('to_stream(emit="closed")', None, None).to_stream(name=name)
+        if emit not in ("round", "each"):
+            raise TopologyError(f'to_stream(emit={emit!r}): expected "round", "each" or "closed"')
+        if emit == "each":
+            self._check_gives_each()
         own = self.app.builder.name_of("to_stream", self.flow.node, name)
-        self.app.builder.add("to_stream", ToStream(name=own, parents=(self.flow.node,)))
+        self.app.builder.add("to_stream", ToStream(name=own, parents=(self.flow.node,), emit=Emit(emit)))
         return KStream(self.app, self.flow.after(own, operator_text("to_stream", own), given=name))
 
-    def to(self, name: Any, key: Serde | None = None, value: Serde | None = None, headers: Any = None) -> None:
+    def _check_gives_each(self) -> None:
+        by_name = {node.name: node for node in self.app.builder.topology().nodes}
+        made_by = table_of(by_name, by_name[self.flow.node])
+        if not isinstance(made_by, Aggregate | Suppress | Table):
+            raise NotSupportedError(
+                f'to_stream(emit="each") behind {made_by.name!r}: only an aggregate or a table gives its every update',
+                'emit="round" gives the last value of each changed key',
+            )
+
+    def suppress(self, until: UntilWindowCloses, *, store: str | None = None, name: str | None = None) -> KTable:
+        """A table with the results of windows that have closed: `suppress(hr.until_window_closes())`.
+
+        Each comes once, when no record can change it any more: when the watermark has come to the window's end and its
+        `grace`, which has to be given. A window that has not closed when the job ends stays open until it goes on.
+        """
+        if not isinstance(until, UntilWindowCloses):
+            raise TopologyError(
+                f"suppress({until!r}): expected what hr.until_window_closes() gives",
+                "write suppress(hr.until_window_closes())",
+            )
+        return self._suppressed("suppress", store, name)
+
+    def _suppressed(self, operator: str, store: str | None, name: str | None) -> KTable:
+        windows, builder = self.windows, self.app.builder
+        if windows is None:
+            raise TopologyError(
+                f"{operator} behind {self.flow.node!r}: expected a table of windows whose results still change",
+                "write windowed_by(...) before the aggregate, and suppress once; other tables have nothing that closes",
+            )
+        if windows.grace_us is None:
+            raise TopologyError(
+                f"{operator} behind {self.flow.node!r}: its windows have no grace, so nothing says when one closes",
+                'say how late records may be, such as hr.Tumbling("1 hour", grace="5 minutes")',
+            )
+        own = builder.lasting_name_of("suppress", self.flow.anchor, name or store, say="store")
+        text = operator_text("suppress", own)
+        key, value = self.flow.key, needed(self.flow.value, "value", text, None)
+        form = f"suppress key={key.form} value={value.form}"
+        spec = StoreSpec(builder.checked_store("suppress", store or own), StoreKind.WINDOW, form, value.serde)
+        node = Suppress(
+            name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde
+        )
+        builder.add("suppress", node)
+        return KTable(self.app, with_sides(self.flow.after(own, text, given=own), None, value, None))
+
+    def to(
+        self,
+        name: Any,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Any = None,
+        headers: Any = None,
+    ) -> None:
         """Write the updates to the output `name`: `to_stream()` and `to(...)`."""
         with self.app.builder.all_or_nothing():
-            self.to_stream().to(name, key=key, value=value, headers=headers)
+            self.to_stream().to(name, key=key, value=value, partitioner=partitioner, headers=headers)
 
     def preview(self, n: int = 20) -> Any:
         """The updates that come of the first `n` records of each input, as a small table; nothing is committed."""
@@ -84,7 +158,7 @@ class KTable:
     def _added(self, kind: str, node: Node, given: str | None, value: Side | None) -> KTable:
         self.app.builder.add(kind, node)
         after = self.flow.after(node.name, operator_text(kind, node.name), given=given)
-        return KTable(self.app, with_sides(after, None, value, None))
+        return KTable(self.app, with_sides(after, None, value, None), self.windows)
 
     def _repr_html_(self) -> str:
         return picture_of(ancestors_of(self.app.builder.topology(), self.flow.node))

@@ -140,6 +140,11 @@ def declared_by(processor: Any) -> Declared:
 
 def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValueStore | WindowStore, ...]:
     names: set[str] = set()
+    if not isinstance(processor.stores, Sequence) or isinstance(processor.stores, str):
+        raise TopologyError(
+            f"{processor.__name__}.stores: expected a list, found {type(processor.stores).__name__}",
+            f"write stores = [...]: {processor.stores!r} in brackets",
+        )
     for store in processor.stores:
         if not isinstance(store, KeyValueStore | WindowStore):
             raise TopologyError(

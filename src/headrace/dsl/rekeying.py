@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-from headrace.core.sub_topologies import short_name_of
+from typing import Any
+
+from headrace.core.sub_topologies import REPARTITION_SUFFIX, short_name_of
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.flow import Flow, Side, needed
-from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
+from headrace.errors import TopologyError
 from headrace.model.topology import Group, Repartition, Source, SourceKind
 
 
+def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
+    """The key mapper (None: the key stays) and the options of `repartition(...)`, in all the forms that it takes.
+
+    A mapper stands beside a `Repartitioned` or a name: `repartition("by-carrier")` is more likely to mean a name than
+    the expression `by - carrier`.
+    """
+    if isinstance(mapper, Repartitioned):
+        if repartitioned is not None:
+            raise TopologyError("repartition: two hr.Repartitioned(...)", "give one, with all that is to be said")
+        mapper, repartitioned = None, mapper
+    elif mapper is not None and repartitioned is None and name is None:
+        raise TopologyError(
+            f"repartition({mapper!r:.60}): expected hr.Repartitioned(...), or a key and hr.Repartitioned(...)",
+            'write .repartition(name="...") for a name, or .repartition(KEY, hr.Repartitioned(...)) for another key',
+        )
+    options = checked_options("repartition", repartitioned)
+    if name is None:
+        return mapper, options
+    if options.name not in (None, name):
+        raise TopologyError(f"repartition: named {name!r} and {options.name!r}", "give one name")
+    return mapper, options.with_name(name)
+
+
 def written_anew(
-    builder: Builder, flow: Flow, options: Repartitioned, name: str | None, *, generated: bool = False
+    builder: Builder,
+    flow: Flow,
+    options: Repartitioned,
+    name: str | None,
+    *,
+    generated: bool = False,
+    beside: str | None = None,
+    of_table: bool = False,
 ) -> Flow:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
-    Of one that nobody named, or that a grouping put in, the reading one is `…-by-key`: the plain name is the
-    aggregation's.
+    Of one that nobody named, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
+    name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `beside` is the
+    name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
     """
     asked = builder.lasting_name_of("repartition", flow.anchor, None) if name is None else name
     stream = builder.repartition_stream(asked)
     short = short_name_of(builder.application, stream)
+    is_named = options.name is not None or not (generated or name is None)
     writer = builder.checked("repartition", f"{short}-repartition")
-    reader = builder.checked("repartition", f"{short}-by-key" if generated or name is None else short)
+    reader = builder.checked("repartition", short if is_named and short != beside else f"{short}-by-key")
     text = operator_text("repartition", short)
+    if beside in (writer, reader):
+        raise TopologyError(
+            f"{text} reads and writes its stream by operators named {reader!r} and {writer!r}, and the aggregation behind it"
+            f" is named {beside!r}",
+            "give one of them another name",
+        )
     argument = None if generated else "hr.Repartitioned({}_serde"
     key = needed(flow.key, "key", text, options.key_serde, argument and argument.format("key"))
     value = needed(flow.value, "value", text, options.value_serde, argument and argument.format("value"))
@@ -34,33 +75,58 @@ def written_anew(
         key=key.serde,
         value=value.serde,
         partitions=options.number_of_partitions,
+        partitions_is_hint=generated and options.number_of_partitions is not None,
+        partitioner=checked_partitioner(text, options.partitioner),
         generated=generated,
     )
-    reads = Source(name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION)
+    reads = Source(
+        name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION, of_table=of_table
+    )
     builder.add("repartition", writes)
     builder.add("repartition", reads)
     return Flow(node=reader, anchor=reader, key=key, value=value)
 
 
 class Grouping:
-    """Rows grouped by key: made when the first aggregation asks for it, which then names its repartition stream."""
+    """Rows grouped by key: made when the first aggregation asks for it, which then names its repartition stream.
 
-    def __init__(self, builder: Builder, flow: Flow) -> None:
+    `options` say how that stream is written; where the key was not changed there is none, and nothing of them is used.
+    """
+
+    def __init__(self, builder: Builder, flow: Flow, options: Repartitioned | None = None) -> None:
         self.builder = builder
         self.flow = flow
+        self._options = (options or Repartitioned()) if flow.rekeyed_at is not None else Repartitioned()
         self._grouped: Flow | None = None
 
-    def grouped(self, name: str) -> Flow:
-        """The flow behind the group; `name` is that of the operator which asks."""
+    def grouped(self, name: str, operator: str | None = None) -> Flow:
+        """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
-            flow = self.flow
+            flow, options = self.flow, self._options
             if flow.rekeyed_at is not None:
-                flow = written_anew(self.builder, flow, Repartitioned(), name, generated=True)
+                stream = options.name or name
+                flow = written_anew(self.builder, flow, options, stream, generated=True, beside=operator)
             own = self.builder.name_of("group", flow.node, None)
             self.builder.add("group", Group(name=own, parents=(flow.node,)))
             self._grouped = flow.after(own, operator_text("group", own), given=None)
         return self._grouped
 
+    @property
+    def anchor(self) -> str:
+        """What an aggregation that has no name is named after."""
+        name = self._options.name
+        return self.flow.anchor if name is None else name.removesuffix(REPARTITION_SUFFIX)
+
     def key(self, operator: str) -> Side:
         """What is known of the key, which `operator` keeps state under."""
-        return needed(self.flow.key, "key", operator, None)
+        return needed(self.known_key, "key", operator, None)
+
+    @property
+    def known_key(self) -> Side:
+        """The same, which may be nothing."""
+        return self.flow.key if self._options.key_serde is None else Side(self._options.key_serde)
+
+    @property
+    def value(self) -> Side:
+        """What is known of the values that are grouped."""
+        return self.flow.value if self._options.value_serde is None else Side(self._options.value_serde)

@@ -1,12 +1,14 @@
-"""Owns the public words for windows, `Tumbling` and `Hopping`; what a window is, `headrace.model.windows` says."""
+"""Owns the public words for windows, `Tumbling`, `Hopping`, `Session`, and for when results of them are given; what a
+window is, `headrace.model.windows` says."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.dsl.durations import duration_text, duration_us
 from headrace.errors import ConfigError, TopologyError
-from headrace.model.windows import Windows
+from headrace.model.windows import SessionWindows, Windows
 
 Duration = str | timedelta
 LENGTH_MAX_US = 1 << 61  # 73,000 years: sums of these and of a record's time stay within 64 bits
@@ -42,6 +44,30 @@ def Hopping(  # noqa: N802 - the two read like the classes that they are in othe
             "records between two windows would be lost: make the advance at most the size",
         )
     return _windows("Hopping", size_us, advance_us, grace, retention)
+
+
+def Session(gap: Duration, grace: Duration | None = None, retention: Duration = "7 days") -> SessionWindows:  # noqa: N802
+    """Sessions: records of a key that are at most `gap` apart belong together; one in between joins two sessions.
+
+    The key of a result has the times of the session's first and last record; both are in it. `grace` as for `Tumbling`,
+    from when the gap after the last record is over; without one a session is kept for `retention` after that.
+
+    >>> Session("30 minutes", grace="0 seconds").closes_us(0)   # a record 30 minutes later still joins it
+    1800000001
+    """
+    gap_us = _positive("gap", gap)
+    grace_us = None if grace is None else _length("Session grace", grace)
+    return SessionWindows(gap_us, grace_us, _length("Session retention", retention))
+
+
+@dataclass(frozen=True, slots=True)
+class UntilWindowCloses:
+    """What `until_window_closes` gives, for `KTable.suppress`."""
+
+
+def until_window_closes() -> UntilWindowCloses:
+    """For `suppress`: give the result of a window once, when it closes: no record can change it any more."""
+    return UntilWindowCloses()
 
 
 def _windows(kind: str, size_us: int, advance_us: int, grace: Duration | None, retention: Duration) -> Windows:

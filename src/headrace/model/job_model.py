@@ -67,7 +67,8 @@ class JobModel:
     text that says where its state lives and in which form, `<sub-topology>|<form>`; a later start compares it.
     `stream_ids`: every stream that is read to its id, which changes when it is deleted and made anew: positions and
     state are of the stream with that id. `left`: positions in streams that are not read any more, for when they are
-    again; sorted by task and SSP.
+    again; sorted by task and SSP. `partitioned_by_users`: the repartition streams that a user's partitioner distributes,
+    sorted: in the others a key is in the partition of its hash.
     """
 
     application: str
@@ -78,6 +79,7 @@ class JobModel:
     elasticity_factor: int = 1
     stream_ids: Mapping[str, str] = field(default_factory=dict)
     left: tuple[LeftPosition, ...] = ()
+    partitioned_by_users: tuple[str, ...] = ()
 
     def sub_topology(self, name: str | None) -> SubTopologyModel:
         for model in self.sub_topologies:

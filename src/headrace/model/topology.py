@@ -74,7 +74,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
-    """Reads a stream. `start` is 'earliest', 'latest', an offset, or µs since the epoch as a `Startpoint`."""
+    """Reads a stream. `start` is 'earliest', 'latest', an offset, or µs since the epoch as a `Startpoint`.
+
+    Of one that is `broadcast` every task reads all partitions.
+    """
 
     stream: str
     key: Serde | None
@@ -85,6 +88,7 @@ class Source(Node):
     broadcast: bool = False
     partitioning: str = "hash"
     reset_offset: bool = False
+    of_table: bool = False  # a repartition stream of a table's updates
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -240,6 +244,39 @@ class Emit(StrEnum):
     EACH = "each"  # every update, in order
 
 
+class JoinKind(StrEnum):
+    INNER = "inner"
+    LEFT = "left"
+    OUTER = "outer"
+
+
+class JoinSides(StrEnum):
+    STREAM_TABLE = "stream-table"
+    STREAM_GLOBAL = "stream-global"
+    TABLE_TABLE = "table-table"
+    STREAM_STREAM = "stream-stream"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Join(Node):
+    """Parents: left, right. A side that is a table is a `Table` node. `joiner` is given (left, right), or the key before.
+
+    Two streams: records at most `within_us` apart are joined, and are kept in `stores` (left, right) until `kept_us` after
+    their window, which ends `within_us` after them. A global table is asked for `key_of` the record, a key of `table_key`.
+    """
+
+    kind: JoinKind
+    sides: JoinSides
+    joiner: Function
+    with_key: bool = False
+    value: Serde | None = None
+    stores: tuple[StoreSpec, ...] = ()
+    within_us: int = 0
+    kept_us: int = 0
+    key_of: Function | None = None
+    table_key: Serde | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ToStream(Node):
     """The updates of a table as a stream."""
@@ -271,7 +308,7 @@ class Repartition(Node):
     partitions: int | None = None
     partitions_is_hint: bool = False
     partitioner: Function | None = None
-    generated: bool = False  # put in by a grouping, not asked for
+    generated: bool = False  # put in by a grouping or a join, not asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -286,6 +323,15 @@ class Sink(Node):
     value: Serde | None = None
     partitioner: Function | None = None
     headers: Function | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ForEachRound(Node):
+    """`function(df, id)` is given the rows of each round as a DataFrame, in the driver, before the round is committed."""
+
+    function: Callable[[Any, int], object]
+    label: str
+    given_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """Owns windows of time: which windows a timestamp falls into, when one closes, how long it is kept. All in µs.
 
-A window [start, end) holds the timestamps start <= t < end; starts are multiples of `advance_us` since the epoch.
+A window [start, end) holds the timestamps start <= t < end; starts are multiples of `advance_us` since the epoch. A
+session is named by the times of its first and its last record, both in it: its end is no bound, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -46,6 +47,51 @@ class Windows:
         """How long after its end a window is kept: records for it are late from then on at the latest."""
         return self.retention_us if self.grace_us is None else self.grace_us
 
+    def closes_us(self, end_us: int) -> int:
+        """The watermark from which on the window that ends at `end_us` is closed."""
+        return end_us + self.kept_us
+
     def is_late(self, start_us: int, watermark_us: int | None) -> bool:
         """Whether a record for the window at `start_us` comes too late, by the watermark from before the round."""
-        return watermark_us is not None and start_us + self.size_us + self.kept_us <= watermark_us
+        return watermark_us is not None and self.closes_us(start_us + self.size_us) <= watermark_us
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Records of a key that lie at most `gap_us` apart are one session. `grace_us` as for `Windows`.
+
+    Gap 10, sessions of records at 0 and 15: one at 7 joins both into [0, 15], one at 4 makes the first [0, 4].
+    """
+
+    gap_us: int
+    grace_us: int | None = None
+    retention_us: int = RETENTION_DEFAULT_US
+
+    def __post_init__(self) -> None:
+        if self.gap_us <= 0:
+            raise ValueError(f"session gap of {self.gap_us} µs: expected more than 0")
+        if self.grace_us is not None and self.grace_us < 0 or self.retention_us < 0:
+            raise ValueError("grace and retention must not be below 0")
+
+    @property
+    def kept_us(self) -> int:
+        """How long a session is kept after no record that is in time can join it."""
+        return self.retention_us if self.grace_us is None else self.grace_us
+
+    def closes_us(self, end_us: int) -> int:
+        """The watermark from which on the session whose last record is at `end_us` is closed.
+
+        Not before the gap is over: with gap 10 and no grace a record at 10 still joins a session that ends at 0, and is
+        no late one while the watermark is 10.
+
+        >>> SessionWindows(10, grace_us=0).closes_us(0)
+        11
+        """
+        return end_us + self.gap_us + self.kept_us + 1
+
+    def is_closed(self, end_us: int, watermark_us: int | None) -> bool:
+        """Whether the session that ends at `end_us` is closed, by the watermark from before the round."""
+        return watermark_us is not None and self.closes_us(end_us) <= watermark_us
+
+
+AnyWindows = Windows | SessionWindows

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
@@ -272,7 +273,9 @@ class _Container:
         if rejects:
             assert self.program.dead_letter is not None
             originals = self._originals(rejects)
-            dead_letters.write(outputs, self.program.dead_letter, rejects, originals, self.plan.ssps, self.plan.now_us)
+            stream = self.program.dead_letter
+            limits = self.program.limits.get(stream, ANY)
+            dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads: dict[str, Any] = {}
         files: list[str] = []
         for task_run in self.runs:

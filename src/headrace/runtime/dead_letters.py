@@ -1,7 +1,7 @@
 """Owns the form of dead letters: the record as it was read, with headers that say where it came from and what was wrong.
 
-A letter must be taken where its record was: of one that is too large with these headers a part is left out, which a header
-of its own says.
+A letter must be taken whatever its record was: of one that is too large for the stream, with these headers, a part is left
+out, and one whose time the stream does not take gets another. A header of its own says so.
 """
 
 from __future__ import annotations
@@ -12,18 +12,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.ports import RECORD_BYTES_MAX
+from headrace.core.stream_limits import StreamLimits
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.rows import HEADERS_TYPE
 
 PREFIX = "headrace."
 _CUT_BYTES = 300  # at least what the header takes that says what was left out
+_FACT_BYTES_MIN = 40  # of what is said of a record, where the stream takes small ones only
 
 
 def write(
-    outputs: Any, stream: str, rejects: Sequence[Reject], originals: Sequence[Any], ssps: Sequence[Any], now_us: int
+    outputs: Any,
+    stream: str,
+    limits: StreamLimits,
+    rejects: Sequence[Reject],
+    originals: Sequence[Any],
+    ssps: Sequence[Any],
+    now_us: int,
 ) -> None:
-    """Add one dead letter per reject to `outputs`. `originals`: (key, value, timestamp, headers), None for a timer."""
+    """Add one dead letter per reject to `outputs`. `originals`: (key, value, timestamp, headers), None for a timer;
+    `limits`: of `stream`."""
     from headrace.runtime.task_run import output_table
 
     routing, keys, values, times, headers = [], [], [], [], []
@@ -31,7 +39,9 @@ def write(
         key, value, time_us, own = original or (None, None, now_us, None)
         _, name, partition = ssps[reject.ssp]
         routing.append(key)
-        key, value, own = _fitting(key, value, list(own or ()), _headers(reject, name, partition))
+        added = _headers(reject, name, partition)
+        time_us, said = _taken_time(time_us, limits, now_us)
+        key, value, own = _fitting(key, value, list(own or ()), added + said, limits.bytes_max)
         keys.append(key)
         values.append(value)
         times.append(time_us)
@@ -59,15 +69,26 @@ def _header(name: str, fact: Any) -> dict[str, Any]:
     return {"name": PREFIX + name, "value": str(fact).encode()}
 
 
+def _taken_time(time_us: int, limits: StreamLimits, now_us: int) -> tuple[int, list[dict[str, Any]]]:
+    """A time that the stream takes, and a header with the record's own where that is another."""
+    earliest, latest = limits.times(now_us)
+    if earliest <= time_us <= latest:
+        return time_us, []
+    taken_us = limits.time_min_us if time_us < limits.time_min_us and earliest == limits.time_min_us else now_us
+    return taken_us, [_header("timestamp-us", time_us)]
+
+
 def _fitting(
-    key: bytes | None, value: bytes | None, own: list[dict[str, Any]], added: list[dict[str, Any]]
+    key: bytes | None, value: bytes | None, own: list[dict[str, Any]], added: list[dict[str, Any]], bytes_max: int
 ) -> tuple[bytes | None, bytes | None, list[dict[str, Any]]]:
     """Key, value and all headers, `added` last. Where they are too large for a record, the value is cut off; where that
-    is not enough, its own headers go, and then the key is cut off too."""
-    room = RECORD_BYTES_MAX - _size(added)
-    if len(key or b"") + len(value or b"") + _size(own) <= room:
+    is not enough, its own headers go, and then the key is cut off too; last what is said of the record."""
+    if len(key or b"") + len(value or b"") + _size(own) + _size(added) <= bytes_max:
         return key, value, own + added
-    room -= _CUT_BYTES
+    if _size(added) > bytes_max - _CUT_BYTES:
+        most = max(_FACT_BYTES_MIN, (bytes_max - _CUT_BYTES) // len(added) - _FACT_BYTES_MIN)
+        added = [{"name": fact["name"], "value": fact["value"][:most]} for fact in added]
+    room = max(0, bytes_max - _size(added) - _CUT_BYTES)
     notes = []
     kept = (key or b"")[:room]
     if len(kept) < len(key or b""):

@@ -32,6 +32,19 @@ class InlineEngine:
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
         return None
 
+    def frames(
+        self,
+        sub_topology: str,
+        round_id: str,
+        works: Sequence[Sequence[ContainerWork]],
+        program: Any,
+        endpoints: Sequence[int],
+    ) -> Sequence[Any]:
+        raise NotSupportedError("for_each_round gives a DataFrame: it needs Spark", "run the job on Spark, or write with to()")
+
+    def failure_in(self, error: BaseException) -> EngineFailure | None:
+        return None
+
     def cancel(self, round_id: str) -> None:
         """Workers look at the stop flag; there is nothing else to cancel."""
 

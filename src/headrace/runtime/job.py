@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from headrace.core.sub_topologies import upstream_names_of
 from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, UnavailableError, WaitTimeoutError
-from headrace.ports import WORKER_DIED, Engine, EngineFailure, JobStore
+from headrace.ports import ENGINE_LOST, WORKER_DIED, Engine, EngineFailure, JobStore
 from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.culprits import find_culprits
 from headrace.runtime.next_round import NextRound
-from headrace.runtime.reported_errors import worker_death
+from headrace.runtime.reported_errors import engine_loss, worker_death
 from headrace.runtime.round_plans import PlannedRound
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
@@ -26,7 +26,7 @@ HEARTBEAT_S = 2.0
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 TIDY_S = 30.0
 STATUS_S = 0.5
-STOP_WAIT_S = 30.0
+STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 SYSTEM_WAIT_S = 300.0  # how long the system may be gone before the job gives up
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
@@ -113,6 +113,7 @@ class Job:
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._store.hurry()
         self.wake()
         for name, planned in list(self._current.items()):
             self._rounds[name].stop_flag(planned)
@@ -153,6 +154,8 @@ class Job:
         """Let the next driver start at once, then close everything. Changes nothing where another has taken over."""
         try:
             self._store.release(self.plan.epoch)
+        except HeadraceError as error:
+            LOG.warning("could not give the application back, the next start takes it over: %s", error.message)
         except Exception:
             LOG.exception("could not give the application back; the next start takes it over")
         finally:
@@ -217,7 +220,10 @@ class Job:
                     continue
                 failures = 0 if self._try(rounds, planned, failures) else failures + 1
         except BaseException as error:
-            self._fail(self._explained(error))
+            if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
+                LOG.warning("while stopping: %s", error)  # what was asked for is dropped whole, as the round is
+            else:
+                self._fail(self._explained(error))
         finally:
             self._done[name].set()
             self.wake()
@@ -299,6 +305,8 @@ class Job:
 
     def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
+        if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
+            raise engine_loss(planned.id, reason)
         hint = "nothing of it was committed; what was committed before stays"
         if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
             reason, advice = worker_death(rounds.sub.title, planned.ranges, reason)
@@ -307,6 +315,8 @@ class Job:
             raise RoundFailedError(
                 f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
             ) from (failure if isinstance(failure, HeadraceError) else None)
+        if isinstance(failure, RoundFailedError):
+            self._answered(rounds, "to look for what it writes to", rounds.check_outputs)
         delay_s = min(3.0, 0.1 * 2**failures)
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[rounds.sub.name] = f"another try after: {reason.splitlines()[-1]}"

@@ -13,8 +13,9 @@ import msgspec
 
 from headrace.core.prefix import Endpoint
 from headrace.core.record_parts import PARTS
+from headrace.core.stream_limits import StreamLimits
 from headrace.model.serde import Serde
-from headrace.model.topology import Node, Source
+from headrace.model.topology import ForEachRound, Node, Source
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +39,7 @@ class Program:
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
     `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
-    function of a record may name as an output.
+    function of a record may name as an output; `limits`: what streams that are written take, where that is known.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Program:
     settings: dict[str, Any] = field(default_factory=dict)
     gone_stores: tuple[str, ...] = ()
     read_by_the_job: frozenset[str] = frozenset()
+    limits: dict[str, StreamLimits] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -64,20 +66,29 @@ class Program:
         return next(node for node in self.nodes if node.name == name)
 
     def without_columns(self) -> Program:
-        """As workers get it: what runs in the JVM stays behind, a Column cannot travel."""
+        """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""
         in_jvm = {node.name for endpoint in self.endpoints for node in endpoint.chain}
         endpoints = tuple(
             replace(endpoint, chain=tuple(Node(name=node.name, parents=node.parents) for node in endpoint.chain))
             for endpoint in self.endpoints
         )
-        nodes = tuple(
-            _without_time(node) if isinstance(node, Source) else node for node in self.nodes if node.name not in in_jvm
-        )
+        nodes = tuple(_of_the_worker(node) for node in self.nodes if node.name not in in_jvm)
         return replace(self, nodes=nodes, endpoints=endpoints)
 
 
-def _without_time(source: Source) -> Source:
-    return replace(source, timestamp=None) if source.timestamp is not None and source.timestamp.in_jvm else source
+def _of_the_worker(node: Node) -> Node:
+    """An operator without what only the driver or the engine calls."""
+    match node:
+        case Source(timestamp=time) if time is not None and time.in_jvm:
+            return replace(node, timestamp=None)
+        case ForEachRound():
+            return replace(node, function=_called_by_the_driver)
+        case _:
+            return node
+
+
+def _called_by_the_driver(rows: Any, number: int) -> None:
+    raise AssertionError("the functions of for_each_round are called by the driver")
 
 
 class InputRange(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 from headrace import errors
 from headrace.core.planning import OffsetRange
 from headrace.errors import HeadraceError, RecordError, RoundFailedError
+from headrace.model.checkpoint import RoundId
 from headrace.runtime.operators.words import TRACEBACK_CHARS_MAX, cut, message_of
 from headrace.runtime.plan import Failure
 
@@ -49,6 +50,15 @@ def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -
             "a function may have ended it on one of these records (os._exit, a crash in native code), or the system for lack"
             " of memory: with max_records_per_round=1 the range is the record"
         ),
+    )
+
+
+def engine_loss(round_id: RoundId, found: str) -> RoundFailedError:
+    """The end of a job whose engine is gone: another try would find nobody."""
+    return RoundFailedError(
+        f"round {round_id} cannot end: {found}",
+        "what is committed stays: start the job again, and it goes on from there; where the system ended it for lack of "
+        "memory, give the machine more, or the JVM less (spark.driver.memory)",
     )
 
 

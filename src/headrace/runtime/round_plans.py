@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from headrace.core.handover import HandoverRound
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import OffsetRange, is_small_round, lags_of, ranges_of, spark_tasks_of, within_bytes
 from headrace.core.sub_topologies import SubTopology
@@ -17,9 +18,12 @@ from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerWork, InputSlice, JobStore, System
+from headrace.runtime.for_each import Handovers, handed_works
 from headrace.runtime.plan import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.runtime.standing import Standing
 
+HANDED = "handed"  # the folder, in that of a round, of those who read what it hands over
+UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
 
 
@@ -51,13 +55,18 @@ class RoundTerms:
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
     """One attempt: what it reads, what each of its tasks builds on, and the work of its containers, packed into Spark
-    tasks. `lost`: offsets that were gone before they were read, and that it passes over."""
+    tasks. `lost`: offsets that were gone before they were read, and that it passes over.
+
+    `handover`: what the functions of `for_each_round` are given, and `handed` the work that reads it, in Spark tasks.
+    """
 
     id: RoundId
     ranges: tuple[OffsetRange, ...]
     bases: Mapping[TaskName, RoundId]
     works: tuple[tuple[ContainerWork, ...], ...]
     lost: tuple[OffsetRange, ...] = ()
+    handover: HandoverRound | None = None
+    handed: tuple[tuple[ContainerWork, ...], ...] = ()
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -95,8 +104,9 @@ class RoundPlans:
         store: JobStore,
         engine_reads: bool,
         is_plain: bool,
+        handovers: Handovers | None = None,
     ) -> None:
-        self._engine_reads, self._is_plain = engine_reads, is_plain
+        self._engine_reads, self._is_plain, self._handovers = engine_reads, is_plain, handovers
         self._sub, self._model, self._standing = sub, model, standing
         self._terms, self._system, self._store = terms, system, store
         self._containers = {container.lane: container for container in model.containers}
@@ -128,13 +138,19 @@ class RoundPlans:
         lost: tuple[OffsetRange, ...],
         known_failures: list[tuple[SSP, int, str, str]],
     ) -> PlannedRound | None:
+        round_id = RoundId(self._terms.epoch, self._sub.name, self._number + 1)
         ranges = self._ranges(outlook, lost)
+        handover = None
+        if self._handovers is not None:
+            passed = {piece.ssp: piece.end for piece in lost}
+            handover = self._handovers.next(round_id, self._standing, tuple(ranges.values()), passed, outlook.ends)
+            handed = () if handover is None else handover.ranges
+            ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
         marks = self._standing.watermarks(outlook.ends, outlook.upstream_watermark, set(outlook.idle))
         records = self._lanes(ranges, marks, outlook.now_us)
         if not records:
             return None
         self._number += 1
-        round_id = RoundId(self._terms.epoch, self._sub.name, self._number)
         common = self._common(round_id, outlook, self.staging_of(round_id))
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values()))
         payloads = {
@@ -151,7 +167,38 @@ class RoundPlans:
             for lane in records
             for task in self._containers[lane].tasks
         }
-        return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost)
+        handed_works = () if handover is None else self._handed(common, round_id, min(records), handover, known_failures)
+        return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost, handover, handed_works)
+
+    def _handed(
+        self,
+        common: ContainerPlan,
+        round_id: RoundId,
+        lane: int,
+        handover: HandoverRound,
+        known_failures: list[tuple[SSP, int, str, str]],
+    ) -> tuple[tuple[ContainerWork, ...], ...]:
+        """Work that reads what a round hands over, see `for_each.handed_works`."""
+        if handover.handover.is_done:
+            return ()
+        pieces = handover.handover.ranges
+        plan = msgspec.structs.replace(
+            common,
+            lane=lane,
+            deadline_s=UNCUT_S,
+            stop_flag=str(self.staging_of(round_id) / HANDED / "stopped"),
+            terms=self._store.container_terms(round_id, lane),
+            known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
+        )
+        ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
+        return handed_works(plan, pieces, ranges, self._terms.slots)
+
+    def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[KnownFailure]:
+        return [
+            KnownFailure(self._numbers[ssp], offset, kind, message)
+            for ssp, offset, kind, message in known_failures
+            if ssp in ssps
+        ]
 
     def probe_work(
         self, planned: PlannedRound, piece: OffsetRange, known_failures: list[tuple[SSP, int, str, str]]
@@ -204,7 +251,7 @@ class RoundPlans:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind what is lost, an empty range still moves the position past it.
-        empty = {ssp: OffsetRange(ssp, end, end) for ssp, end in passed.items()}
+        empty = _empty_at(passed)
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
             ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
@@ -270,11 +317,7 @@ class RoundPlans:
             tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
             ranges=[self._input_range(ranges[ssp], by_engine) for ssp in mine],
             terms=self._store.container_terms(round_id, container.lane),
-            known_failures=[
-                KnownFailure(self._numbers[ssp], offset, kind, message)
-                for ssp, offset, kind, message in known_failures
-                if ssp in mine
-            ],
+            known_failures=self._known(mine, known_failures),
         )
 
     def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:
@@ -302,6 +345,10 @@ class RoundPlans:
             for ssp in _ssps_of(container, ranges)
         )
         return ContainerWork(container.lane, payload, container.location_id, records, inputs)
+
+
+def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+    return {ssp: OffsetRange(ssp, position, position) for ssp, position in positions.items()}
 
 
 def _ssps_of(container: ContainerModel, ranges: Mapping[SSP, OffsetRange]) -> list[SSP]:

@@ -21,10 +21,13 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import SubTopologyModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
+from headrace.model.topology import ForEachRound
 from headrace.ports import ContainerCommit, ContainerWork, Engine, JobStore, RoundCommit, System
+from headrace.runtime.for_each import Handovers
+from headrace.runtime.output_streams import check_outputs, output_streams
 from headrace.runtime.plan import Program, Summary, decoded_summary
 from headrace.runtime.reported_errors import error_of, record_error
-from headrace.runtime.round_plans import Outlook, PlannedRound, RoundPlans, RoundTerms
+from headrace.runtime.round_plans import HANDED, Outlook, PlannedRound, RoundPlans, RoundTerms
 from headrace.runtime.standing import Standing
 from headrace.runtime.steps import reached
 from headrace.wire import decode_checkpoint
@@ -83,8 +86,13 @@ class Rounds:
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._terms, self._store, self._engine = terms, store, engine
-        self._plans = RoundPlans(sub, model, self.standing, terms, system, store, engine.reads, program.is_plain)
+        self._terms, self._system, self._store, self._engine = terms, system, store, engine
+        self._handovers = None
+        if any(isinstance(node, ForEachRound) for node in sub.nodes):
+            self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
+        self._plans = RoundPlans(
+            sub, model, self.standing, terms, system, store, engine.reads, program.is_plain, self._handovers
+        )
 
     @property
     def max_round_s(self) -> float:
@@ -105,9 +113,13 @@ class Rounds:
         return self._plans.probe_work(planned, piece, self.known_failures)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
-        """Run the containers; one summary each, by lane. Raises what made the round fail: then `read_again`."""
+        """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
+        round fail: then `read_again`."""
         staging = self._plans.staging_of(planned.id)
         staging.mkdir(parents=True, exist_ok=True)
+        if self._handovers is not None:
+            (staging / HANDED).mkdir(exist_ok=True)
+            self._handovers.hand_over(planned)
         answers = self._engine.run(self.sub.title, str(planned.id), planned.works, self.program)
         summaries = sorted(map(decoded_summary, answers), key=lambda summary: summary.lane)
         for summary in summaries:
@@ -137,9 +149,15 @@ class Rounds:
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))
 
+    def check_outputs(self) -> None:
+        """Raises where a stream that is written to was deleted, or made anew with fewer partitions."""
+        check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
+
     def read_again(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
         self._plans.look_again()
+        if self._handovers is not None:
+            self._handovers.look_again()
         self._move_to(tuple(self._store.recover(self._terms.epoch, self.sub.name).values()))
 
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:

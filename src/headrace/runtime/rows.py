@@ -241,6 +241,11 @@ class Rows:
             self.rank,
         )
 
+    def numbered(self) -> Rows:
+        """The same rows with their own numbers as rank: what is left of them then says which ones these are."""
+        numbers = np.arange(len(self))
+        return Rows(self.ssp, self.offset, self.timestamp_us, self.key, self.value, self.headers, numbers)
+
     def with_headers(self, headers: Any) -> Rows:
         """The same rows with other headers (None: without any)."""
         return Rows(self.ssp, self.offset, self.timestamp_us, self.key, self.value, headers, self.rank)

@@ -41,6 +41,8 @@ def resolved_starts(
             positions: dict[SSP, int] = {}
             for ssp in task.ssps:
                 source, position = sources[ssp.stream], carried.position(task.name, ssp)
+                if source.broadcast:  # a task that is new has to read what the others have read
+                    position = carried.by_task.get((task.name, ssp))
                 if position is None or source.reset_offset:
                     position = _start_of(source, ssp, system, defaults)
                 positions[ssp] = position

@@ -6,29 +6,37 @@ create streams; resolve starts; commit the plan in one transaction. Nothing is c
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.config import Config
 from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
-from headrace.core.co_partitioning import check_co_partitioned
-from headrace.core.compatibility import check_compatible, check_same_streams, gone_from, notes, remembered, store_forms
+from headrace.core.co_partitioning import check_co_partitioned, joined_streams
+from headrace.core.compatibility import (
+    check_compatible,
+    check_same_partitioning,
+    check_same_streams,
+    gone_from,
+    notes,
+    remembered,
+    store_forms,
+)
 from headrace.core.containers import containers_of, job_model_of
 from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_partition, group_by_system_stream_partition
-from headrace.core.partition_counts import partition_counts_of
+from headrace.core.near_names import hint_of_missing
+from headrace.core.partition_counts import partition_counts_of, untaken_hints
 from headrace.core.prefix import Endpoint, endpoints_of
 from headrace.core.record_parts import PARTS, parts_used
 from headrace.core.resolution import Sides
 from headrace.core.sub_topologies import SubTopology, has_state, is_stateful, sub_topologies_of
-from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamNotFoundError
+from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamExistsError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import TaskName
-from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Topology, Transform
+from headrace.model.topology import Function, MapValues, Repartition, SelectKey, Sink, Topology, Transform
 from headrace.ports import JobStore, StreamDescription, System
 from headrace.runtime.plan import EndpointSide, Program
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
@@ -77,32 +85,58 @@ def planned(
     _check_repartition_streams(topology, existing)
     known = {name: existing[name].id if name in existing else None for name in counts}
     check_same_streams(previous, known)
+    by_users = _partitioners(topology)
+    check_same_partitioning(previous, by_users, {stream for sub in subs if has_state(sub) for stream in sub.reads})
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
     there = {name: count for name, count in counts.items() if name in existing}
     check_stored(subs, carried, there, system, config.on_lost_offsets)
     models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
-        check_co_partitioned(sub, counts, sub_model.tasks)
+        check_co_partitioned(sub, counts, sub_model.tasks, by_users)
     check_tasks(previous, stored, forms, subs, models)
     config.check_sub_topologies(sub.title for sub in subs)
+    for note in untaken_hints(_hints(topology), counts):
+        log(note)
     for stream, count in sorted((counts | _output_counts(subs, counts, config.dead_letter_stream)).items()):
         if stream not in existing:
             internal = topology.application if _is_repartition(topology, stream) else None
-            existing[stream] = system.create_stream(stream, count, internal_of=internal)
+            existing[stream] = _made(system, stream, count, internal)
             log(f"created {'repartition ' if internal else ''}stream {stream} with {count} partitions")
     reached("start", 7)
     ids = {stream: existing[stream].id for stream in counts}
     left = left_of(previous, stored, counts)
     stores = remembered(previous, forms)
-    model = job_model_of(previous, topology.application, models, counts, stores, stream_ids=ids, left=left)
+    model = job_model_of(
+        previous,
+        topology.application,
+        models,
+        counts,
+        stores,
+        stream_ids=ids,
+        left=left,
+        partitioned_by_users=tuple(by_users),
+    )
+    written = {stream.name: stream.partitions for stream in existing.values()}
+    programs = {sub.name: _program(topology, sides, sub, model, config, written) for sub in subs}
+    programs = _with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch)
     reached("start", 8)
     store.commit_job_model(epoch, model, tuple(checkpoints.values()))
-    written = {stream.name: stream.partitions for stream in existing.values()}
-    programs = {sub.name: _program(topology, sides, sub, model, config, written) for sub in subs}
     said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
     return JobPlan(topology, model, subs, programs, epoch, checkpoints, said)
+
+
+def _made(system: System, stream: str, count: int, internal_of: str | None) -> StreamDescription:
+    """A new stream; or the one that another start made since we looked, where it is as it should be. (Which of the two
+    starts has the application is seen when the plan is committed.)"""
+    try:
+        return system.create_stream(stream, count, internal_of=internal_of)
+    except StreamExistsError:
+        found = system.describe_stream(stream)
+        if (found.partitions, found.internal_of) != (count, internal_of):
+            raise
+        return found
 
 
 def _is_repartition(topology: Topology, stream: str) -> bool:
@@ -115,10 +149,10 @@ def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> No
     external = {source.stream for source in topology.sources} - internal
     names = sorted(existing)
     for stream in sorted(external.difference(names)):
-        near = difflib.get_close_matches(stream, names, 3)
         create = f"create it first: headrace stream create {stream} --system {system}"
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else create
-        raise StreamNotFoundError(f"input stream {stream!r} does not exist on {system}", hint)
+        raise StreamNotFoundError(
+            f"input stream {stream!r} does not exist on {system}", hint_of_missing(stream, names, create)
+        )
 
 
 def _checked_counts(
@@ -131,14 +165,16 @@ def _checked_counts(
     feeds: dict[str, list[str]] = {stream: [] for stream in internal}
     for sub in subs:
         for stream in sub.writes:
-            feeds[stream].extend(sub.reads)
+            shared = sorted({source.stream for source in sub.sources if not source.broadcast})
+            feeds[stream].extend(shared or sub.reads)
     counts = {stream: existing[stream].partitions for stream in external}
     counts |= partition_counts_of(
         feeds,
         {n.stream: n.partitions for n in repartitions if n.partitions is not None and not n.partitions_is_hint},
         counts,
         {stream: existing[stream].partitions for stream in internal if stream in existing},
-        {n.stream: n.partitions for n in repartitions if n.partitions is not None and n.partitions_is_hint},
+        _hints(topology),
+        {join: streams for sub in subs for join, streams in joined_streams(sub).items()},
     )
     for stream in sorted(external) if previous is not None else ():
         before = previous.partition_counts.get(stream) if previous is not None else None
@@ -148,6 +184,18 @@ def _checked_counts(
                 "expansion under state comes with a later version; until then write to a stream with the former count",
             )
     return counts
+
+
+def _partitioners(topology: Topology) -> dict[str, Function]:
+    """The partitioners of users, by the repartition streams that have one."""
+    nodes = [node for node in topology.nodes if isinstance(node, Repartition)]
+    return {node.stream: node.partitioner for node in nodes if node.partitioner is not None}
+
+
+def _hints(topology: Topology) -> dict[str, int]:
+    """The numbers of partitions that groupings ask for, by the repartition streams that they put in."""
+    nodes = [node for node in topology.nodes if isinstance(node, Repartition) and node.partitions_is_hint]
+    return {node.stream: node.partitions for node in nodes if node.partitions is not None}
 
 
 def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription]) -> None:
@@ -233,6 +281,23 @@ def _program(
         gone_stores=gone_from(model.stores, sub.title),
         read_by_the_job=frozenset(source.stream for source in topology.sources),
     )
+
+
+def _with_limits(
+    topology: Topology, programs: Mapping[str | None, Program], system: System
+) -> dict[str | None, Program]:
+    """The programs, with what the streams that they write take."""
+    limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
+    for stream, found in sorted(limits.items()):
+        if not found.keeps_times and _is_repartition(topology, stream):
+            raise ConfigError(
+                f"repartition stream {stream!r} does not keep the times of records, and what reads it goes by them",
+                "on Kafka: set message.timestamp.type of that topic to CreateTime",
+            )
+    return {
+        name: replace(program, limits={stream: limits[stream] for stream in program.partition_counts if stream in limits})
+        for name, program in programs.items()
+    }
 
 
 def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:

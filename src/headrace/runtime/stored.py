@@ -6,7 +6,8 @@ It reads the state files that a checkpoint names, never the local store of a tas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ from headrace.core.long_keys import entry_of
 from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
 from headrace.model.checkpoint import Head
+from headrace.model.windows import SessionWindows
 from headrace.runtime.operators.expiry import TIME_BYTES, time_from
+from headrace.runtime.operators.stream_joins import waiting_value
 from headrace.runtime.plan import Program
 from headrace.runtime.state_batches import db_of, merged
 from headrace.runtime.state_files import StateFiles
@@ -39,7 +42,7 @@ class StoredForm:
     def parts_of(self, layout: bytes) -> tuple[Any, bytes | int]:
         """The key and the sub-key or time of an entry."""
         key, sub = split_state_key(layout)
-        return self.key.decode(key), time_from(sub) if self.timed else sub
+        return self.key.decode(key), time_from(sub[:TIME_BYTES]) if self.timed else sub
 
 
 def form_of(program: Program, store: str) -> StoredForm | None:
@@ -48,17 +51,27 @@ def form_of(program: Program, store: str) -> StoredForm | None:
         for spec in stores_of(node):
             if spec.name == store:
                 timed = spec.kind is t.StoreKind.WINDOW
-                return StoredForm(node, spec, program.key_serdes[node.name], timed, _value_of(node, spec))
+                key: Any = program.key_serdes[node.name]
+                if isinstance(node, t.Suppress):  # stored under the key that the windows are of
+                    key = key.inner
+                return StoredForm(node, spec, key, timed, _value_of(node, spec))
     return None
 
 
 def _value_of(node: t.Node, spec: t.StoreSpec) -> Callable[[bytes], Any]:
+    if isinstance(node, t.Aggregate) and isinstance(node.windows, SessionWindows):
+        value_of = _value_of(replace(node, windows=None), spec)
+        return lambda data: value_of(data[TIME_BYTES:])
     if isinstance(node, t.Aggregate) and node.kind is t.AggregateKind.COUNT:
         return lambda data: int.from_bytes(data, "little", signed=True)
     if isinstance(node, t.Aggregate) and node.kind is t.AggregateKind.NAMED:
         return _results_of(node)
+    if isinstance(node, t.Join):
+        return partial(waiting_value, spec.value)
     serde = spec.value or getattr(node, "value", None)
     assert serde is not None, f"store {spec.name!r} has no serde; resolving the topology must have given it one"
+    if isinstance(node, t.Suppress):
+        return lambda data: serde.decode(data[2 * TIME_BYTES :])
     if isinstance(node, (t.Process, t.DropDuplicates)) and spec.ttl_us is not None:
         return lambda data: serde.decode(data[TIME_BYTES:])
     return serde.decode

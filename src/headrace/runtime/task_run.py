@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.stream_limits import ANY, StreamLimits
 from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
 from headrace.runtime.operators import Graph
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.operators.expiry import Expiry
 from headrace.runtime.operators.process import ProcessOperator
+from headrace.runtime.operators.stream_joins import StreamStreamJoin
+from headrace.runtime.operators.suppress import SuppressOperator, closed_until, timer_owner
 from headrace.runtime.operators.timers import Timers
 from headrace.runtime.plan import Program, TaskPlan
 from headrace.runtime.rows import HEADERS_TYPE, Rows
@@ -159,6 +162,7 @@ class TaskRun:
         self._state: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
+        self._suppressing = {timer_owner(n.store.name): n.name for n in program.nodes if isinstance(n, t.Suppress)}
         self._windows = {
             n.store.name: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
@@ -187,6 +191,9 @@ class TaskRun:
 
     def partition_count(self, stream: str) -> int:
         return self._program.partition_counts[stream]
+
+    def limits_of(self, stream: str) -> StreamLimits:
+        return self._program.limits.get(stream, ANY)
 
     def emit(
         self,
@@ -241,6 +248,8 @@ class TaskRun:
 
     def begin(self) -> None:
         """Delete what had outlived its time when the round began, and fire what was due."""
+        if self._suppressing and (closed_us := closed_until(self)) is not None:
+            self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
         if self._expires:
             expired = Expiry(self).run(self.watermark_us, self._windows)
             if expired:
@@ -253,8 +262,12 @@ class TaskRun:
         for at_us, operator, key, name in self.timers.due(clock, until_us):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
-            running = self.graph.operators.get(name)
-            if isinstance(running, ProcessOperator):
+            running = self.graph.operators.get(self._suppressing.get(name, name))
+            if isinstance(running, SuppressOperator):
+                self.count("windows_closed", running.close(due))
+            elif isinstance(running, StreamStreamJoin):
+                self.count("join_windows_closed", running.close(due))
+            elif isinstance(running, ProcessOperator):
                 running.fire(due)
                 self.count("timers_fired", len(due))
             else:  # the operator was edited away while a timer was pending

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headrace.runtime.job import Job
 
 
+LOOK_UP_WAIT_S = 5.0  # whoever looks something up wants to know soon that a broker does not answer
+
+
 def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Any:
     """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`.
 
@@ -40,9 +43,10 @@ def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | Non
     return opened
 
 
-def open_configured(config: Config, *, create: bool = True) -> Any:
-    """Open the system of a configuration, with its settings."""
-    return open_system(config.system, create=create, kafka=config.kafka)
+def open_configured(config: Config, *, create: bool = True, wait_s: float | None = None) -> Any:
+    """Open the system of a configuration, with its settings; `wait_s` is how long a broker is waited for if none says so."""
+    patience = {} if wait_s is None else {"wait.s": str(wait_s)}
+    return open_system(config.system, create=create, kafka={**patience, **config.kafka})
 
 
 _declaring: list[Path] = []  # files that are being loaded for what they declare

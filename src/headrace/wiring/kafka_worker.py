@@ -15,6 +15,7 @@ from headrace.adapters.kafka.fetching import fetched, fetched_at
 from headrace.adapters.kafka.flushed import FlushedLane
 from headrace.adapters.kafka.jobs import task_positions
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
+from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
@@ -36,7 +37,9 @@ class KafkaWorkerPorts(WorkerState):
     def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
         super().__init__(plan, program, rejects)
         terms = plan.terms
-        self._client: dict[str, Any] = terms["client"]
+        self._client: dict[str, Any] = terms["client"] | {
+            "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
+        }
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
         title = round_id_of(plan.round_id).sub_topology or "source"
         self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(

@@ -17,6 +17,7 @@ from typing import Any
 from headrace import holders
 from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
+from headrace.core.compatibility import check_compatible, store_forms
 from headrace.core.resolution import has_open_types, resolved
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
@@ -91,16 +92,15 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
         state_uri = config.state_uri or str(state_folder(config))
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
+        run_id = uuid.uuid4().hex
+        store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
         if engine is None:
-            # before Spark takes its seconds
-            check_inputs(topology, [stream.name for stream in system.streams()], config.system)
+            _check_before_spark(topology, store, system, config, run_id)
             if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
                 say("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        run_id = uuid.uuid4().hex
-        store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
         epoch = store.acquire(holders.this_process(run_id, _now_us()), _now_us())
         closers.append(lambda: store.release(epoch))
         plan = planned(topology, sides, config, system, store, epoch, engine.slots, say)
@@ -150,6 +150,14 @@ def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int
         return config.max_round_ms
     say(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
     return int(most)
+
+
+def _check_before_spark(topology: Topology, store: Any, system: Any, config: Config, run_id: str) -> None:
+    """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
+    store.check_free(holders.this_process(run_id, _now_us()), _now_us())
+    check_inputs(topology, [stream.name for stream in system.streams()], config.system)
+    if not has_open_types(topology):
+        check_compatible(store.job_model(), store_forms(resolved_topology(topology, None)[0]))
 
 
 def _remove_staged_before(staging: Path, epoch: int) -> None:
@@ -325,14 +333,14 @@ def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
                     job.wait(0.1)
                 except TimeoutError:
                     continue
-        if stopped.is_set():
-            job.stop()
-        job.wait(30)
     finally:
-        if job.is_running:
-            job.stop()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            if job.is_running:
+                job.stop()  # once: what does not stop in its time is not asked again
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    job.wait(0)
     return job.status() | {"stopped": stopped.is_set()}
 
 

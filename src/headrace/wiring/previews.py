@@ -26,12 +26,14 @@ from headrace.dsl.windowed import WindowedKey
 from headrace.errors import ConfigError
 from headrace.model.topology import (
     Aggregate,
+    ForEachRound,
     Function,
     Node,
     Repartition,
     Sink,
     Source,
     SourceKind,
+    Suppress,
     Table,
     TableFilter,
     Topology,
@@ -147,8 +149,8 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     if node is not None:
         part, ends = ancestors_of(topology, node), {node: node}
     else:
-        sinks = [one for one in topology.nodes if isinstance(one, Sink)]
-        part = Topology(topology.application, tuple(one for one in topology.nodes if not isinstance(one, Sink)))
+        sinks = [one for one in topology.nodes if isinstance(one, Sink | ForEachRound)]
+        part = Topology(topology.application, tuple(one for one in topology.nodes if one not in sinks))
         ends = {sink.parents[0]: _sink_title(sink) for sink in sinks} or {
             one.name: one.name for one in part.nodes if not part.children(one.name) and not isinstance(one, Repartition)
         }
@@ -160,7 +162,7 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     for number, (name, title) in enumerate(ends.items()):
         stream = f"preview-{number}"
         parent = name
-        if is_table or isinstance(topology.node(name), (Aggregate, Table, TableFilter)):
+        if is_table or isinstance(topology.node(name), (Aggregate, Suppress, Table, TableFilter)):
             parent = f"{stream}-updates"
             nodes.append(ToStream(name=parent, parents=(name,)))
         nodes.append(Sink(name=stream, parents=(parent,), stream=stream))
@@ -168,7 +170,9 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     return Topology(topology.application, tuple(nodes)), outputs
 
 
-def _sink_title(sink: Sink) -> str:
+def _sink_title(sink: Sink | ForEachRound) -> str:
+    if isinstance(sink, ForEachRound):
+        return sink.label
     return sink.stream.label if isinstance(sink.stream, Function) else sink.stream
 
 

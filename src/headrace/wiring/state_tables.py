@@ -41,12 +41,14 @@ def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
     split = [split_state_key(layout) for layout, _ in pairs]
     columns: dict[str, Any] = {"key": _decoded(form.key, [key for key, _ in split])}
     if form.by_time:
-        times = pa.array([time_from(sub) for _, sub in split], pa.int64())
-        if form.size_us is None:
-            columns["at"] = times.cast(_TIME)
+        times = [time_from(sub[:TIME_BYTES]) for _, sub in split]
+        windows = [form.window_of(at, data) for at, (_, data) in zip(times, pairs, strict=True)]
+        if form.size_us is None and not form.ends:
+            columns["at"] = pa.array(times, pa.int64()).cast(_TIME)
         else:
-            columns["window_start"] = times.cast(_TIME)
-            columns["window_end"] = pa.array([time_from(sub) + form.size_us for _, sub in split], pa.int64()).cast(_TIME)
+            columns["window_start"] = pa.array(times, pa.int64()).cast(_TIME)
+            ends = [window[1] for window in windows if window is not None]
+            columns["window_end"] = pa.array(ends, pa.int64()).cast(_TIME)
     else:
         columns["sub"] = pa.array([sub for _, sub in split], pa.binary())
     columns["value"] = _values(form, [data for _, data in pairs])
@@ -57,15 +59,15 @@ def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
 
 def _values(form: StoreForm, stored: list[bytes]) -> Any:
     if form.kind == "count":
-        return pa.array([form.decode(data) for data in stored], pa.int64())
+        return pa.array([form.decode(form.bytes_of(data)) for data in stored], pa.int64())
     if form.kind == "named":
-        results = [form.decode(data) for data in stored]
+        results = [form.decode(form.bytes_of(data)) for data in stored]
         if form.result.spark_type is None:
             return _inferred(results)
         data, failures = form.result.encode_many(results)
         _refuse(failures, form.result)
         return _decoded(form.result, data.to_pylist())
-    return _decoded(form.result, [data[TIME_BYTES:] for data in stored] if form.expires else stored)
+    return _decoded(form.result, list(map(form.given_of, stored)))
 
 
 def _decoded(serde: Serde, data: Sequence[bytes | None]) -> Any:

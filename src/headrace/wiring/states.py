@@ -10,6 +10,7 @@ import difflib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from headrace.model.checkpoint import Head
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde
 from headrace.wiring.folders import state_folder
-from headrace.wiring.store_forms import StoreForm, parsed, serdes_in, time_from
+from headrace.wiring.store_forms import GLOBAL, TIME_BYTES, StoreForm, parsed, serdes_in, time_from
 
 _TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
 _T = TypeVar("_T")
@@ -153,7 +154,7 @@ class StateView:
         return read(committed, files)
 
     def _committed(self) -> Committed:
-        with wiring.open_configured(self._config, create=False) as system:
+        with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
             store = system.job_store(self.application)
             model, checkpoints = store.job_model(), store.checkpoints()
         if model is None:
@@ -176,6 +177,8 @@ class StateView:
             for task in tasks
             if (checkpoint := checkpoints.get(task.name)) is not None and checkpoint.head is not None
         }
+        if form.kind == GLOBAL:
+            heads = dict(islice(heads.items(), 1))
         return Committed(form, model, heads)
 
     def _state_uri(self) -> str:
@@ -183,9 +186,11 @@ class StateView:
 
 
 def _may_hold(task: TaskModel, committed: Committed, key: bytes) -> bool:
-    """Whether the task can have state of `key`. Into a repartition stream every key goes by its hash; into a user's
-    stream whoever produced may have chosen the partition, so any task may."""
-    if committed.form.place == "source":
+    """Whether the task can have state of `key`. Into a repartition stream every key goes by its hash, unless it has a
+    partitioner; into a user's stream whoever produced may have chosen the partition, so any task may."""
+    if committed.form.kind == GLOBAL or committed.form.place == "source":
+        return True
+    if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.ssps):
         return True
     counts = committed.model.partition_counts
     return any(ssp.partition == partition_of(key, counts[ssp.stream]) for ssp in task.ssps)
@@ -215,7 +220,8 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
         raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
     if not form.by_time:
         return StoredEntry(task, value, sub=sub, expires_us=expires_us)
-    at = time_from(sub)
-    if form.size_us is None:
+    at = time_from(sub[:TIME_BYTES])
+    window = form.window_of(at, data)
+    if window is None:
         return StoredEntry(task, value, at_us=at, expires_us=expires_us)
-    return StoredEntry(task, value, window=(at, at + form.size_us), expires_us=expires_us)
+    return StoredEntry(task, value, window=window, expires_us=expires_us)

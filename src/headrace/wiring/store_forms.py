@@ -22,18 +22,23 @@ from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
 
 _FORM = re.compile(
-    r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)(?: windows=(?P<size>\d+)us/(?P<advance>\d+)us)?", re.DOTALL
+    r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
+    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?", re.DOTALL
 )
 _SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
 TIME_BYTES = 8
 _TIME_BIAS = 1 << 63
+GLOBAL = "global"  # every task has all of it
+JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
+_NULL = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoreForm:
     """What the bytes of a store mean. `result` is the serde of what users see, which `count` and named do not store.
 
-    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times; `expires`: 8 bytes of time before each value.
+    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many of 8 bytes stand before a value;
+    the first of them is when it expires (`expires`), or when the window ends that begins at the sub-key's time (`ends`).
     """
 
     place: str
@@ -44,12 +49,30 @@ class StoreForm:
     size_us: int | None
     by_time: bool
     expires: bool
+    ends: bool = False
+    times: int = 0
 
     def value_of(self, data: bytes) -> tuple[Any, int | None]:
         """The value, and when it expires (µs), where the store has a time to live."""
-        if not self.expires:
-            return self.decode(data), None
-        return self.decode(data[TIME_BYTES:]), time_from(data[:TIME_BYTES])
+        expires_us = time_from(data[:TIME_BYTES]) if self.expires else None
+        own = self.given_of(data)
+        return None if own is None else self.decode(own), expires_us
+
+    def bytes_of(self, data: bytes) -> bytes:
+        """The value's own bytes, without the times before them."""
+        return data[self.times * TIME_BYTES :]
+
+    def given_of(self, data: bytes) -> bytes | None:
+        """The same, and None for a value that was null, as a join of two streams may keep it."""
+        if self.kind != JOINED:
+            return self.bytes_of(data)
+        return None if data[0] & _NULL else data[1:]
+
+    def window_of(self, start_us: int, data: bytes) -> tuple[int, int] | None:
+        """The window (start, end) in µs of an entry at a time, None where the store has no windows."""
+        if self.ends:
+            return start_us, time_from(data[:TIME_BYTES])
+        return None if self.size_us is None else (start_us, start_us + self.size_us)
 
 
 def time_from(data: bytes) -> int:
@@ -72,8 +95,13 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     elif kind == "named":
         decode = partial(_named, _aggregates(details))
     size_us = None if match["size"] is None else int(match["size"])
-    by_time = size_us is not None or kind == "window"
-    return StoreForm(place, kind, key, result, decode, size_us, by_time, kind == "window" or details == "expiring")
+    if kind == "suppress" and isinstance(key, Windowed):  # stored under the key that the windows are of
+        key = key.inner
+    ends = match["gap"] is not None or kind == "suppress"
+    by_time = size_us is not None or ends or kind in ("window", JOINED)
+    expires = kind == "window" or details == "expiring"
+    times = 2 if kind == "suppress" else int(expires or ends)
+    return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
 
 
 def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.connection import Connection
+from headrace.adapters.kafka.patience import Patience
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
 LOG = logging.getLogger("headrace.kafka")
 REQUEST_S = 5.0  # for this long one request is waited for
+SAY_AGAIN_S = 60.0  # how often it says the same again
+ANSWERED_S_MAX = 30.0  # librdkafka gives up after the time of each request, which is less
 SETTLE_S = 5.0  # how long what may be so for a moment is asked again: a refused user, a topic that nobody knows
-SAY_S = 5.0  # how often a wait says what it waits for
+SAY_S = 2.0  # after this long a wait says what it waits for
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _RIGHTS = frozenset(
@@ -41,11 +45,15 @@ class Topic:
 class Admin:
     """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
         self.connection = connection
-        self._request_s = min(REQUEST_S, max(1.0, connection.wait_s))
+        self._patience = patience or Patience()
         self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
         self._client = self._connected()
+
+    @property
+    def _request_s(self) -> float:
+        return 1.0 if self._patience.is_hurried else min(REQUEST_S, max(1.0, self.connection.wait_s))
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
@@ -63,6 +71,7 @@ class Admin:
     def asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """The answer of `ask`. `what` completes "cannot ..." for the error, and "waiting to ..." for the log."""
         began_s = said_s = time.monotonic()
+        said = ""
         self._heard = None
         while True:
             try:
@@ -75,14 +84,29 @@ class Admin:
                 self._client = self._connected()
             if self._heard is not None and (cause.code() in _NO_CONNECTION):
                 cause = self._heard
-            if now_s - began_s >= self._patience_s(cause):
+            if self._patience.left_s(began_s, self._bound_s(cause)) <= 0:
                 raise self.failed(what, cause, now_s - began_s)
-            if now_s - said_s > SAY_S:
-                said_s = now_s
-                LOG.warning("waiting to %s: %s", what, self._text(cause))
-            time.sleep(0.1)
+            text = self._text(cause)
+            if now_s - began_s > SAY_S and (text != said or now_s - said_s > SAY_AGAIN_S):
+                said_s, said = now_s, text
+                LOG.warning("waiting to %s, for up to %.0f s: %s", what, self._bound_s(cause), text)
+            self._patience.pause(0.1)
 
-    def _patience_s(self, cause: KafkaError) -> float:
+    def _requested(self, request: Callable[[AdminClient], Mapping[Any, Any]]) -> Mapping[Any, Any]:
+        """The futures of a request, once all are done: `result()` then gives at once.
+
+        The client is held meanwhile: another thread may put a new one in its place, and what is asked of a client that
+        nobody holds any more is never answered.
+        """
+        client, began_s = self._client, time.monotonic()
+        futures = request(client)
+        while wait(futures.values(), self._patience.piece_s(began_s, ANSWERED_S_MAX)).not_done:
+            if self._patience.left_s(began_s, ANSWERED_S_MAX) <= 0:
+                waited_s = time.monotonic() - began_s
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {waited_s:.0f} s"))
+        return futures
+
+    def _bound_s(self, cause: KafkaError) -> float:
         """For how long it may help to ask again."""
         if cause.code() in _RIGHTS:
             return 0.0
@@ -91,6 +115,9 @@ class Admin:
         return self.connection.wait_s if cause.retriable() or cause.code() in _WAIT else 0.0
 
     def _text(self, cause: KafkaError) -> str:
+        plain = plain_cause(cause.str()) if cause.code() in _WAIT else None
+        if plain is not None and "," not in self.connection.servers:  # of several others may answer
+            return f"cannot reach Kafka at {self.connection.servers}: {plain}"
         return self.connection.secrets.cleaned(f"{cause.name()}: {cause.str()}")
 
     def failed(self, what: str, cause: KafkaError, after_s: float = 0.0) -> StorageError:
@@ -99,7 +126,10 @@ class Admin:
         if cause.code() in _RIGHTS:
             hint = "this user has not the right to; see the list in docs/ARCHITECTURE.md"
         kind = UnavailableError if cause.retriable() or cause.code() in _WAIT else StorageError
-        return kind(f"cannot {what}{waited}: {self._text(cause)}", hint)
+        text = self._text(cause)
+        if text.startswith(_NOT_REACHED):
+            return kind(text + (f" (tried for {after_s:.0f} s, to {what})" if after_s >= 1 else ""), hint)
+        return kind(f"cannot {what}{waited}: {text}", hint)
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -113,9 +143,13 @@ class Admin:
         if not names:
             return {}
 
+        def described(client: AdminClient) -> Mapping[str, Any]:
+            found: Mapping[str, Any] = client.describe_topics(TopicCollection(sorted(names)), request_timeout=self._request_s)
+            return found
+
         def ask() -> dict[str, Topic]:
             found = {}
-            for name, future in self._described(names).items():
+            for name, future in self._requested(described).items():
                 try:
                     answer = future.result()
                 except KafkaException as error:
@@ -126,11 +160,8 @@ class Admin:
             return found
 
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
-        described: dict[str, Topic] = self.asked(title, ask)
-        return described
-
-    def _described(self, names: Collection[str]) -> Any:
-        return self._client.describe_topics(TopicCollection(sorted(names)), request_timeout=self._request_s)
+        topics: dict[str, Topic] = self.asked(title, ask)
+        return topics
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> Topic:
         """Create a topic and wait until all its partitions have a leader. `settings` win over the user's kafka.topic.*."""
@@ -141,20 +172,32 @@ class Admin:
         def ask() -> None:
             nonlocal unsure
             try:
-                self._client.create_topics([new], operation_timeout=10, request_timeout=15)[name].result()
+                self._requested(lambda c: c.create_topics([new], operation_timeout=10, request_timeout=15))[name].result()
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError.TOPIC_ALREADY_EXISTS and unsure:
                     return  # it was made by the request before, whose answer was lost
                 if code == KafkaError.TOPIC_ALREADY_EXISTS:
                     raise StreamExistsError(f"topic {name!r} exists already", "choose another name, or use that one") from None
-                if code in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION):
-                    raise ConfigError(f"topic {name!r} cannot be made: {error.args[0].str()}") from None
+                if code == KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise self._too_few_brokers(name, error.args[0]) from None
+                if code in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
+                    raise ConfigError(
+                        f"topic {name!r} cannot be made: {error.args[0].str()}", "the settings of new topics are kafka.topic.*"
+                    ) from None
                 unsure = True
                 raise
 
         self.asked(f"create topic {name!r}", ask)
         return self._led(name, partitions)
+
+    def _too_few_brokers(self, name: str, cause: KafkaError) -> ConfigError:
+        count = self._brokers()
+        brokers = "is 1 broker" if count == 1 else f"are {count} brokers"
+        return ConfigError(
+            f"topic {name!r} cannot be made: {cause.str()}",
+            f"there {brokers} at {self.connection.servers}: set kafka.replication.factor to at most {count}",
+        )
 
     def _led(self, name: str, partitions: int) -> Topic:
         deadline_s = time.monotonic() + self.connection.wait_s
@@ -174,7 +217,7 @@ class Admin:
 
         def ask() -> None:
             try:
-                self._client.delete_topics([name], operation_timeout=15)[name].result()
+                self._requested(lambda client: client.delete_topics([name], operation_timeout=15))[name].result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # gone: by the request before, or by others
                     raise
@@ -196,13 +239,18 @@ class Admin:
         wanted = {TopicPartition(topic.name, partition): spec for partition in range(topic.partitions)}
 
         def ask() -> dict[int, int]:
-            futures = self._client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._request_s)
+            futures = self._requested(
+                lambda client: client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._request_s)
+            )
             try:
-                return {place.partition: future.result().offset for place, future in futures.items()}
+                told = {place.partition: future.result().offset for place, future in futures.items()}
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._NOENT and not self.topics([topic.name]):  # it has no leader to come
                     raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "it does not exist")) from None
                 raise
+            if min(told.values(), default=0) <= OFFSET_INVALID:  # while a broker comes back this is no error to librdkafka
+                raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "a partition's offset was not told"))
+            return told
 
         found: dict[int, int] = self.asked(f"ask for the offsets of topic {topic.name!r}", ask)
         return dict(sorted(found.items()))
@@ -218,7 +266,8 @@ class Admin:
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
         def ask() -> None:
-            for place, future in self._client.delete_records(wanted, request_timeout=10).items():
+            answers = self._requested(lambda client: client.delete_records(wanted, request_timeout=10))
+            for place, future in answers.items():
                 try:
                     future.result()
                 except KafkaException as error:
@@ -232,20 +281,61 @@ class Admin:
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
+    def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
+        """The settings of these topics, without those that this user may not ask for, or that are not there."""
+        resources = {ConfigResource(ResourceType.TOPIC, name): name for name in sorted(names)}
+        if not resources:
+            return {}
+
+        def ask() -> dict[str, dict[str, str | None]]:
+            found = {}
+            asked = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
+            for resource, future in asked.items():
+                try:
+                    found[resources[resource]] = {name: entry.value for name, entry in future.result().items()}
+                except KafkaException as error:
+                    if error.args[0].code() not in _RIGHTS | {KafkaError.UNKNOWN_TOPIC_OR_PART}:
+                        raise
+            return found
+
+        settings: dict[str, dict[str, str | None]] = self.asked("ask for the settings of topics", ask)
+        return settings
+
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where it may not be asked for."""
-        try:
-            broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
-            resource = ConfigResource(ResourceType.BROKER, str(broker))
+        broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
 
-            def ask() -> Any:
-                return self._client.describe_configs([resource], request_timeout=self._request_s)[resource].result()
+        def ask() -> Any:
+            answers = self._requested(lambda c: c.describe_configs([resource], request_timeout=self._request_s))
+            try:
+                return answers[resource].result()
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.retriable() or cause.code() in _WAIT | _SETTLES:  # it was not refused
+                    raise
+                LOG.warning("a broker's setting %s is not known: %s", name, self._text(cause))
+                return {}
 
-            found = self.asked("ask for a broker's settings", ask)
-        except StorageError as error:
-            LOG.warning("a broker's setting %s is not known: %s", name, error)
-            return None
+        found = self.asked("ask for a broker's settings", ask)
         return found[name].value if name in found else None
+
+
+_NOT_REACHED = "cannot reach Kafka at "
+_PLAIN = {
+    "Connection refused": "connection refused",
+    "Failed to resolve": "there is no host of that name",
+    "No route to host": "there is no way to that host",
+}
+
+
+def plain_cause(text: str) -> str | None:
+    """Why there is no connection, in a few words; None where librdkafka's own text says it best.
+
+    >>> plain_cause("127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)")
+    'connection refused'
+    """
+    return next((plain for words, plain in _PLAIN.items() if words in text), None)
 
 
 _NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})

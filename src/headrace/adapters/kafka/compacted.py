@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.patience import Patience
 from headrace.errors import StorageError, UnavailableError
 
 _BATCH = 1000
@@ -22,11 +23,13 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PART
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
 
-    It holds all of the topic in memory, and each `refresh` reads only what was written since the last.
+    It holds all of the topic in memory, and each `refresh` reads only what was written since the last. `patience` makes its
+    waits shorter.
     """
 
-    def __init__(self, client: Mapping[str, Any], topic: str) -> None:
+    def __init__(self, client: Mapping[str, Any], topic: str, patience: Patience | None = None) -> None:
         self.topic = topic
+        self._patience = patience or Patience()
         self._client = dict(client)
         self._lock = threading.Lock()
         self._values: dict[bytes, bytes] = {}
@@ -41,7 +44,7 @@ class CompactedTopic:
         `READ_S`. Without, up to where committed records can be read.
         """
         with self._lock:
-            deadline_s = time.monotonic() + BROKER_WAIT_S
+            began_s = time.monotonic()
             while True:
                 try:
                     self._read_to(self._end(committed_only=not wait))
@@ -49,12 +52,12 @@ class CompactedTopic:
                 except KafkaException as error:
                     # Consumers may go on by what they knew of a broker that went away: new ones read on from here.
                     self._close()
-                    if time.monotonic() > deadline_s:
+                    if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
                         raise UnavailableError(
                             f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
                             "is the broker up, and may we read it?",
                         ) from None
-                    time.sleep(0.2)
+                    self._patience.pause(0.2)
 
     def close(self) -> None:
         with self._lock:
@@ -81,12 +84,15 @@ class CompactedTopic:
         return end
 
     def _watermark(self, asked: Consumer) -> int:
-        deadline_s = time.monotonic() + UNKNOWN_S
+        began_s = time.monotonic()
         while True:
             try:
-                return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=READ_S)[1])
+                timeout_s = self._patience.piece_s(began_s, BROKER_WAIT_S)
+                return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=timeout_s)[1])
             except KafkaException as error:
-                if error.args[0].code() not in _UNKNOWN or time.monotonic() > deadline_s:
+                code = error.args[0].code()
+                bound_s = UNKNOWN_S if code in _UNKNOWN else BROKER_WAIT_S if code == KafkaError._TIMED_OUT else 0.0
+                if self._patience.left_s(began_s, bound_s) <= 0:
                     raise
                 time.sleep(0.02)
 
@@ -117,7 +123,7 @@ class CompactedTopic:
             consumer.unassign()
 
     def _fetch_to(self, consumer: Consumer, end: int) -> None:
-        deadline_s = time.monotonic() + READ_S
+        began_s = time.monotonic()
         while self._next < end:
             # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
             first = consumer.consume(1, timeout=0.2)
@@ -130,7 +136,9 @@ class CompactedTopic:
                     self._next = max(self._next, int(message.offset() or 0))
                 else:
                     raise KafkaException(error)
-            if time.monotonic() > deadline_s:
+            if self._patience.left_s(began_s, READ_S) <= 0:
+                if self._patience.is_hurried:
+                    raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
                 raise StorageError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
                     f"{READ_S:.0f} s",

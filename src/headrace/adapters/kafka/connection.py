@@ -86,7 +86,7 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
         {name.removeprefix(TOPIC_PREFIX): value for name, value in given.items() if name.startswith(TOPIC_PREFIX)},
         _number(given, "replication.factor", None),
         _seconds(given, "wait.s", 30.0),
-        _number(given, "transaction.timeout.ms", 60_000) or 60_000,
+        _number(given, "transaction.timeout.ms", 60_000, 1000) or 60_000,
         Secrets(secret),
     )
 
@@ -104,12 +104,12 @@ def _readers_group(options: Mapping[str, str]) -> str:
     return f"headrace-readers-{hashlib.blake2b(text.encode(), key=_SALT, digest_size=6).hexdigest()}"
 
 
-def _number(given: Mapping[str, str], name: str, default: int | None) -> int | None:
+def _number(given: Mapping[str, str], name: str, default: int | None, least: int = 1) -> int | None:
     text = given.get(name)
     if text is None:
         return default
-    if not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"kafka.{name} = {text!r}: expected a number of at least 1")
+    if not text.isdigit() or int(text) < least:
+        raise ConfigError(f"kafka.{name} = {text!r}: expected a number of at least {least}")
     return int(text)
 
 

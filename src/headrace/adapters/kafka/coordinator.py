@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.lanes import new_producer, retried, send_offsets, take_id
+from headrace.adapters.kafka.lanes import new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.names import coordinator_id
+from headrace.adapters.kafka.patience import Patience
 from headrace.errors import FencedError, UnavailableError
 
 TIMEOUT_MS = 15_000
 ANSWER_S = 30.0
+BATCH_BYTES = 16_000  # topics take it whose max.message.bytes is small, too
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 
@@ -27,8 +30,11 @@ class Coordinator:
     raises `FencedError` where another driver has come in the meantime.
     """
 
-    def __init__(self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None], patience: Patience | None = None
+    ) -> None:
         self._client, self._application, self._still_ours = client, application, still_ours
+        self._patience = patience or Patience()
         self._lock = threading.RLock()
         self._producer: Producer | None = None
         self._fenced = False
@@ -36,8 +42,11 @@ class Coordinator:
     def take(self) -> None:
         """Fence whoever had the id before."""
         with self._lock:
-            self._producer = new_producer(self._client, coordinator_id(self._application), TIMEOUT_MS)
-            self._guarded(take_id, self._producer, ANSWER_S)
+            # A transaction is written at once; a long linger would not fit in its time.
+            settings = {**self._client, "batch.size": BATCH_BYTES, "linger.ms": 0}
+            self._producer = new_producer(settings, coordinator_id(self._application), TIMEOUT_MS)
+            producer = self._producer
+            self._guarded(lambda piece_s: take_id(producer, piece_s))
 
     def transact(
         self,
@@ -56,15 +65,15 @@ class Coordinator:
             producer = self._producer
             assert producer is not None
             failed: list[KafkaError] = []
-            self._guarded(producer.begin_transaction)
+            self._guarded(lambda _: producer.begin_transaction())
             for topic, key, value in records:
                 producer.produce(
                     topic, key=key, value=value, partition=0, on_delivery=lambda e, m: failed.append(e) if e else None
                 )
                 producer.poll(0)
             for group, offsets in (positions or {}).items():
-                self._guarded(send_offsets, producer, self._client, group, offsets)
-            self._guarded(producer.commit_transaction, ANSWER_S)
+                self._guarded(partial(self._send_offsets, producer, group, offsets))
+            self._guarded(producer.commit_transaction)
             if failed:
                 self._producer = None
 
@@ -79,9 +88,13 @@ class Coordinator:
             self._producer = None
             raise
 
-    def _guarded(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def _send_offsets(self, producer: Producer, group: str, offsets: Sequence[TopicPartition], _: float) -> None:
+        send_offsets(producer, self._client, group, offsets, patience=self._patience)
+
+    def _guarded(self, function: Callable[[float], Any]) -> None:
+        """Call `function` with how long it may take, again while that may help."""
         try:
-            retried(function, *arguments, bound_s=ANSWER_S)
+            retried_in_pieces(function, ANSWER_S, self._patience)
         except KafkaException as error:
             self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
             cause = error.args[0]

@@ -25,9 +25,10 @@ from headrace.adapters.kafka.lanes import (
     process_token,
     retried,
 )
+from headrace.adapters.kafka.refusals import undelivered
 from headrace.errors import RoundFailedError
 
-_producers: dict[str, Producer] = {}  # one per process and broker: it belongs to no lane
+_producers: dict[str, Producer] = {}  # by process, broker and size of batches: it belongs to no lane
 
 
 class FlushedLane(LaneTransaction):
@@ -61,7 +62,7 @@ class FlushedLane(LaneTransaction):
             consumer = consumer_of(self._lane.client, group)
             self._call(partial(consumer.commit, offsets=offsets, asynchronous=False))
         self._reached("kafka", 9)
-        if self._producer is not None and not self._errors:
+        if self._producer is not None and not self._errors and self._refusal() is None:
             _producers[self._key] = self._producer
         self._producer = None
 
@@ -73,11 +74,15 @@ class FlushedLane(LaneTransaction):
 
     @property
     def _key(self) -> str:
-        return f"{process_token()}/{self._lane.client.get('bootstrap.servers')}"
+        client = self._lane.client  # who writes other topics may send other amounts at once
+        return f"{process_token()}/{client.get('bootstrap.servers')}/{client.get('batch.size')}"
 
     def _flush(self, what: str) -> None:
         assert self._producer is not None
         left = self._producer.flush(max(ANSWER_S, self._lane.timeout_ms / 1000))
+        refusal = self._refusal()
+        if refusal is not None:
+            raise undelivered(self._lane.round_id, *refusal)
         if left or self._errors:
             said = self._errors[0].str() if self._errors else f"{left} records had no answer"
             raise RoundFailedError(f"round {self._lane.round_id}: {what} could not be written: {said}", "is the broker up?")

@@ -25,7 +25,7 @@ from headrace.adapters.kafka.lanes import (
     committed_positions,
     encode_note,
     new_producer,
-    retried,
+    retried_in_pieces,
     take_id,
 )
 from headrace.adapters.kafka.names import (
@@ -35,6 +35,7 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     transactional_id,
 )
+from headrace.adapters.kafka.patience import Patience
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -79,9 +80,10 @@ class KafkaJobStore:
         self._system, self._client = system, system.client
         self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
         self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
-        self._metadata = CompactedTopic(self._client, metadata_topic(application))
-        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application))
-        self._coordinator = Coordinator(self._client, application, self._still_ours)
+        self._patience: Patience = system.patience
+        self._metadata = CompactedTopic(self._client, metadata_topic(application), self._patience)
+        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._patience)
+        self._coordinator = Coordinator(self._client, application, self._still_ours, self._patience)
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
@@ -94,8 +96,14 @@ class KafkaJobStore:
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
+    def check_free(self, holder: Holder, now_us: int) -> None:
+        """`JobHeldError` while another run holds the application."""
+        if self._system.has_books(self.application):
+            self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
+
     def acquire(self, holder: Holder, now_us: int) -> int:
         self._reached("start", 1)
+        self._check_settings()
         self._system.check_transaction_timeout(self._timeout_ms)
         self._system.ensure_job_topics(self.application)
         stands = entries_of(self._metadata.refresh(wait=False), JOB)  # a dead coordinator's transaction may be open
@@ -109,10 +117,14 @@ class KafkaJobStore:
             self._give_back()
             raise
 
+    def _check_settings(self) -> None:
+        """`ConfigError` for what a worker's producer would be refused for; one that is made and not used asks nobody."""
+        new_producer(self._client, transactional_id(self.application, "source", 0), self._timeout_ms)
+
     def _taken(self, holder: Holder, since_us: int, now_us: int) -> int:
         """The new epoch, from the coordinator's init on: nobody else writes now."""
         stands = entries_of(self._metadata.refresh(), JOB)
-        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place])
+        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
         self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
         self._held = _Held(_beaten(holder, now_us), since_us)
         self._reached("start", 3)
@@ -147,7 +159,7 @@ class KafkaJobStore:
 
     def _read_back_epoch(self) -> None:
         stands = entries_of(self._metadata.refresh(), JOB)
-        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place])
+        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
         if int(stands.get("epoch", b"0")) != self._epoch or found.get(self._epoch_place, (0, None))[0] != self._epoch:
             raise FencedError(
                 f"application {self.application!r}: epoch {self._epoch} was written, and another one was read back",
@@ -168,7 +180,8 @@ class KafkaJobStore:
 
     def _fence_one(self, id_: str) -> None:
         try:
-            retried(take_id, new_producer(self._client, id_, self._timeout_ms), FENCE_S)
+            producer = new_producer(self._client, id_, self._timeout_ms)
+            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._patience)
         except KafkaException as error:
             raise UnavailableError(
                 f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
@@ -186,6 +199,9 @@ class KafkaJobStore:
         self._check_own(epoch)
         assert self._held is not None
         self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
+
+    def hurry(self) -> None:
+        self._patience.hurry()
 
     def release(self, epoch: int) -> None:
         if self._held is None or epoch != self._epoch:
@@ -373,7 +389,8 @@ class KafkaJobStore:
             by_group.setdefault(position.group, []).append(position)
         lost: list[Position] = []
         for group, positions in by_group.items():
-            found = committed_positions(self._client, group, [(p.topic, p.partition) for p in positions])
+            places = [(p.topic, p.partition) for p in positions]
+            found = committed_positions(self._client, group, places, self._patience)
             lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
         return mine, lost
 
@@ -411,7 +428,7 @@ class KafkaJobStore:
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as it stands; empty where the application never ran."""
-        if not self._system.has_topic(metadata_topic(self.application)):
+        if not self._system.has_books(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 

@@ -21,8 +21,12 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
-from headrace.errors import RoundFailedError
+from headrace.adapters.kafka.patience import Patience
+from headrace.adapters.kafka.refusals import undelivered
+from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.errors import ConfigError, RoundFailedError
 
 if TYPE_CHECKING:  # it stands beside Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
@@ -30,7 +34,9 @@ if TYPE_CHECKING:  # it stands beside Arrow, which commands that read no records
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 ANSWER_S = 30.0
 OFFSETS_S = 10.0
+UNKNOWN_MS = 10_000  # for this long a topic that brokers do not know may be one that was just made
 Reached = Callable[[str, int], None]
+_LOOK_S = 0.25  # how often a wait for a thread looks whether it is to end
 _ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
 _tokens: dict[int, str] = {}  # by pid: a forked copy of this process gets one of its own
 
@@ -120,7 +126,8 @@ class LaneTransaction:
     def __init__(self, lane: Lane, reached: Reached) -> None:
         self._lane, self._reached = lane, reached
         self._producer: Producer | None = None
-        self._errors: list[KafkaError] = []
+        self._errors: list[KafkaError] = []  # of the producer itself
+        self._undelivered: dict[str, list[KafkaError]] = {}  # by topic
         self._open = False
 
     def check(self, base: Sequence[Position]) -> Verdict:
@@ -190,7 +197,11 @@ class LaneTransaction:
     def produce(self, topic: str, messages: Iterable[Message]) -> None:
         """Send records."""
         assert self._producer is not None
-        produce_all(self._producer, topic, messages, self._errors, self._lane.timeout_ms / 1000)
+        failed = self._undelivered.setdefault(topic, [])
+        try:
+            produce_all(self._producer, topic, messages, failed, self._lane.timeout_ms / 1000)
+        except KafkaException as error:  # the client itself takes no record that large
+            raise undelivered(self._lane.round_id, topic, error.args[0]) from None
 
     def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
         """Positions and checkpoint records join the outputs, and all of it is committed."""
@@ -209,7 +220,8 @@ class LaneTransaction:
         self._call(producer.commit_transaction, self._lane.timeout_ms / 1000)
         self._open = False
         self._reached("kafka", 9)
-        if self._errors:  # protocol.md 11: what was seen on the way ends the producer, whatever the commit said
+        if self._errors or self._refusal() is not None:
+            # protocol.md 11: what was seen on the way ends the producer, whatever the commit said
             self._producer = None
             return
         key = f"{process_token()}/{self._lane.client.get('bootstrap.servers')}/{self._lane.transactional_id}"
@@ -230,16 +242,31 @@ class LaneTransaction:
             except KafkaException:
                 pass
 
+    def _refusal(self) -> tuple[str, KafkaError] | None:
+        """The topic of a record that could not be delivered, and why: the first that says more than that others failed."""
+        if self._producer is not None:
+            self._producer.poll(0)  # what was reported and not heard yet
+        failed = [(topic, error) for topic, errors in self._undelivered.items() for error in errors]
+        telling = [one for one in failed if one[1].code() not in _FOLLOWS]
+        return next(iter(telling or failed), None)
+
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return retried(function, *arguments)
         except KafkaException as error:
+            refusal = self._refusal()
             self._open = False
             self._producer = None
+            if refusal is not None:
+                raise undelivered(self._lane.round_id, *refusal) from None
             raise RoundFailedError(
                 f"round {self._lane.round_id}, lane {self._lane.transactional_id!r}: {_text(error)}",
                 "it is planned again from what is committed",
             ) from None
+
+
+# What befalls a record because of another: its producer was given up, or purged.
+_FOLLOWS = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._STATE})
 
 
 def new_producer(
@@ -248,7 +275,8 @@ def new_producer(
     """A producer that keeps the order of what it sends. `errors` gathers what librdkafka reports on the way."""
     settings: dict[str, Any] = {
         "linger.ms": 5,
-        "batch.size": 1_000_000,
+        "batch.size": BATCH_BYTES,
+        "message.max.bytes": RECORD_BYTES_MAX + 1_000_000,  # what a topic takes, the topic says
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 512 * 1024,
         "retry.backoff.ms": 20,
@@ -260,12 +288,19 @@ def new_producer(
         "enable.idempotence": True,
         "acks": "all",
         "delivery.report.only.error": True,
+        "topic.metadata.propagation.max.ms": UNKNOWN_MS,
     }
     if transactional is not None:
         settings |= {"transactional.id": transactional, "transaction.timeout.ms": timeout_ms}
     if errors is not None:
         settings["error_cb"] = lambda error: errors.append(error) if error.fatal() else None
-    return Producer(settings)
+    try:
+        return Producer(settings)
+    except KafkaException as error:
+        raise ConfigError(
+            f"the kafka.* settings are refused: {error.args[0].str()}",
+            "by librdkafka, which writes; a transaction and its records end after kafka.transaction.timeout.ms",
+        ) from None
 
 
 def take_id(producer: Producer, bound_s: float) -> None:
@@ -276,7 +311,7 @@ def take_id(producer: Producer, bound_s: float) -> None:
     """
     try:
         for _ in range(2):
-            producer.list_topics(_ASKED_FOR, timeout=min(bound_s, 5.0))
+            producer.list_topics(_ASKED_FOR, timeout=min(bound_s, 1.0))
     except KafkaException:
         pass  # what is wrong is said by what follows
     producer.init_transactions(bound_s)
@@ -316,7 +351,12 @@ def produce_all(
 
 
 def send_offsets(
-    producer: Producer, client: Mapping[str, Any], group: str, offsets: Sequence[TopicPartition], bound_s: float = OFFSETS_S
+    producer: Producer,
+    client: Mapping[str, Any],
+    group: str,
+    offsets: Sequence[TopicPartition],
+    bound_s: float = OFFSETS_S,
+    patience: Patience | None = None,
 ) -> None:
     """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
 
@@ -334,8 +374,10 @@ def send_offsets(
             answer.append(error)
 
     thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
+    began_s, patience = time.monotonic(), patience or Patience()
     thread.start()
-    thread.join(bound_s)
+    while thread.is_alive() and (left_s := patience.left_s(began_s, bound_s)) > 0:
+        thread.join(min(left_s, _LOOK_S))
     if not answer:
         text = f"the positions of group {group!r} were not taken within {bound_s:g} s"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
@@ -345,23 +387,40 @@ def send_offsets(
 
 # A group's coordinator is being made (the first group of a new broker), or moves: only of reading is this no doubt.
 _MOVING = frozenset(
-    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE}
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError._TIMED_OUT,  # of one piece of the wait
+    }
 )
 
 
 def retried(
-    function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0, more: Collection[int] = frozenset()
+    function: Callable[..., Any],
+    *arguments: Any,
+    bound_s: float = 60.0,
+    more: Collection[int] = frozenset(),
+    patience: Patience | None = None,
 ) -> Any:
     """Call a transactional function, again where librdkafka says that this may help, or for the codes `more`."""
-    deadline_s = time.monotonic() + bound_s
+    began_s, patience = time.monotonic(), patience or Patience()
     while True:
         try:
             return function(*arguments)
         except KafkaException as error:
             may_help = error.args[0].retriable() or error.args[0].code() in more
-            if not may_help or time.monotonic() > deadline_s:
+            if not may_help or patience.left_s(began_s, bound_s) <= 0:
                 raise
             time.sleep(0.05)
+
+
+def retried_in_pieces(
+    function: Callable[[float], Any], bound_s: float, patience: Patience, more: Collection[int] = frozenset()
+) -> Any:
+    """`retried`, of a function that is told how long it may take: a part of `bound_s`, so that `patience` is heard."""
+    began_s = time.monotonic()
+    return retried(lambda: function(patience.piece_s(began_s, bound_s)), bound_s=bound_s, more=more, patience=patience)
 
 
 def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
@@ -382,12 +441,16 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
         return _consumers[key]
 
 
-def _committed(client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]]) -> list[TopicPartition]:
+def _committed(
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Patience | None = None
+) -> list[TopicPartition]:
     """The committed positions of a group, in the order asked for; waits while a transaction holds them back."""
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
-        found = retried(lambda: consumer.committed(wanted, timeout=ANSWER_S), more=_MOVING)
+        found = retried_in_pieces(
+            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, patience or Patience(), _MOVING
+        )
     except KafkaException as error:
         raise RoundFailedError(
             f"the positions of group {group!r} cannot be read: {_text(error)}",
@@ -398,12 +461,12 @@ def _committed(client: Mapping[str, Any], group: str, partitions: Sequence[tuple
 
 
 def committed_positions(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]]
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Patience | None = None
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
     """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
     return {
         (one.topic, one.partition): (one.offset, decode_note(one.metadata))
-        for one in _committed(client, group, partitions)
+        for one in _committed(client, group, partitions, patience)
         if one.offset >= 0
     }
 

@@ -11,7 +11,6 @@ import uuid
 from typing import Any
 
 from headrace.adapters.kafka.entries import entries_of
-from headrace.adapters.kafka.names import metadata_topic
 
 REQUESTS = "/requests"  # after a namespace
 
@@ -27,7 +26,7 @@ class KafkaMetadataStore:
 
     def all(self, namespace: str) -> dict[str, bytes]:
         """Every value of the namespace, by key; empty where the application never ran."""
-        if not self._system.has_topic(metadata_topic(self._application)):
+        if not self._system.has_books(self._application):
             return {}
         return entries_of(self._system.metadata_of(self._application).refresh(), namespace)
 

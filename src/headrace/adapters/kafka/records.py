@@ -12,11 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.lanes import new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
 from headrace.adapters.kafka.secrets import Secrets
+from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from headrace.model.serde import Serde
-from headrace.ports import RECORD_BYTES_MAX
 from headrace.record import Record
 from headrace.record_coding import batch_of, partitions_of, records_of
 
@@ -36,11 +37,17 @@ class TransactionalWriter:
     """Writes in transactions under an id of its own; after an error it begins anew. Not for several threads."""
 
     def __init__(self, client: Mapping[str, Any], id_: str, secrets: Secrets) -> None:
-        self._client, self._id = {"message.max.bytes": RECORD_BYTES_MAX + 1_000_000, **client}, id_
+        self._client: dict[str, Any] = dict(client)
+        self._id = id_
         self._secrets = secrets
         self.turns: dict[str, int] = {}  # per topic the partition for the next null key, before it is reduced
         self._producer: Producer | None = None
         self._errors: list[KafkaError] = []
+
+    def send_at_once(self, most_bytes: int) -> None:
+        """From the next transaction on send no more than this at once: a topic takes no more."""
+        if most_bytes < int(self._client.get("batch.size", BATCH_BYTES)):
+            self._client["batch.size"], self._producer = most_bytes, None
 
     def begin(self) -> None:
         if self._producer is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 import time
 import uuid
@@ -13,15 +12,27 @@ from typing import Any, Self
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
+from headrace.adapters.kafka.books import Books, Whose
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
+from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.patience import Patience
 from headrace.adapters.kafka.single_records import write_one
+from headrace.core.near_names import hint_of_missing
 from headrace.core.planning import Extent, OffsetRange
-from headrace.errors import ConfigError, IncompatibleChangeError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.core.stream_limits import StreamLimits
+from headrace.errors import (
+    ConfigError,
+    IncompatibleChangeError,
+    InvalidNameError,
+    StorageError,
+    StreamExistsError,
+    StreamNotFoundError,
+)
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
@@ -35,7 +46,11 @@ INTERNAL = "internal-topics"  # namespace of an application's metadata: the repa
 _COMPACTED = {"cleanup.policy": "compact"}
 _OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _REPARTITION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # purged by the job, not by age
-_ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}  # else a record from the future would end the round
+# Records keep their times, whatever they are and whatever brokers do by default: windows go by them, and one time that is
+# refused ends a round.
+_OWN_TIMES = {"message.timestamp.type": "CreateTime"}
+_ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
+_ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
 READABLE_S = 10.0  # for this long `produce` waits until its records can be read
 GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
@@ -57,10 +72,13 @@ class KafkaSystem:
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
         self.connection = connection_of(url, settings)
         self.client: dict[str, Any] = quiet(self.connection.client)
-        self._admin = Admin(self.connection)
+        self.patience = Patience()
+        self._admin = Admin(self.connection, self.patience)
+        self._books = Books(self.client, self.patience, self.connection.wait_s)
         self._known: dict[str, Topic] = {}
         self._metadata: dict[str, CompactedTopic] = {}
         self._producer: Any = None
+        self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._pinned: dict[str, str] = {}
         self._lock = threading.Lock()  # of what is known and open
         self._writing = threading.RLock()  # of the producer
@@ -97,19 +115,30 @@ class KafkaSystem:
 
     def applications(self) -> list[str]:
         """The applications that ever had a plan here, sorted."""
-        names = self._admin.names()
-        suffix = metadata_topic("")
-        owners = sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
-        return [owner for owner in owners if checkpoint_topic(owner) in names]
+        return self.applications_in(self._admin.names())
 
     def ensure_job_topics(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet."""
+        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `has_books`."""
+        self.has_books(application)
         for name in (metadata_topic(application), checkpoint_topic(application)):
             if not self.has_topic(name):
                 try:
                     self._admin.create(name, 1, {**_OFTEN, **self.connection.topic_settings, **_COMPACTED})
                 except StreamExistsError:
                     continue  # another driver was quicker
+
+    def has_books(self, application: str) -> bool:
+        """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
+        name = metadata_topic(application)
+        topic = self._known.get(name) or self._topic(name)
+        if topic is None:
+            return False
+        if self._books.whose([topic])[name] is Whose.OTHERS:
+            raise IncompatibleChangeError(
+                f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
+                "give the application another name, or that topic",
+            )
+        return True
 
     def has_topic(self, name: str) -> bool:
         return name in self._known or self._topic(name) is not None
@@ -118,7 +147,7 @@ class KafkaSystem:
         """The reader of an application's metadata, shared by all who ask this system."""
         with self._lock:
             if application not in self._metadata:
-                self._metadata[application] = CompactedTopic(self.client, metadata_topic(application))
+                self._metadata[application] = CompactedTopic(self.client, metadata_topic(application), self.patience)
             return self._metadata[application]
 
     def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
@@ -151,6 +180,7 @@ class KafkaSystem:
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
         """Make a topic; `StreamExistsError` if there is one of that name. `internal_of` is for repartition topics."""
         name = checked_name("stream", name)
+        _refuse_kafkas_own(name)
         if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
             raise ConfigError(f"stream {name!r}: {partitions!r} partitions: expected a number of at least 1")
         found = self._topic(name)
@@ -161,15 +191,21 @@ class KafkaSystem:
         if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
             self.ensure_job_topics(internal_of)
             self.write_entry(internal_of, INTERNAL, name, b"%d" % partitions)
-        topic = self._admin.create(name, partitions, {}) if internal_of is None else self._made_internal(name, partitions)
+        topic = self._made(name, partitions, internal=internal_of is not None)
         self._known[name] = topic
         return StreamDescription(name, topic.partitions, topic.id, internal_of)
 
-    def _made_internal(self, name: str, partitions: int) -> Topic:
+    def _made(self, name: str, partitions: int, *, internal: bool) -> Topic:
+        """Of a topic that users read, they may set everything otherwise."""
+
+        def settings(times: dict[str, str]) -> dict[str, str]:
+            own = _OWN_TIMES | times
+            return own | _REPARTITION if internal else own | dict(self.connection.topic_settings)
+
         try:
-            return self._admin.create(name, partitions, _REPARTITION | _ANY_TIME)
-        except ConfigError:  # a broker before 3.6 does not know that setting, and takes any time
-            return self._admin.create(name, partitions, _REPARTITION)
+            return self._admin.create(name, partitions, settings(_ANY_TIME))
+        except ConfigError:  # a broker before 3.6 does not know these; or it is another one that is refused, again
+            return self._admin.create(name, partitions, settings(_ANY_TIME_BEFORE_3_6))
 
     def streams(self) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name."""
@@ -182,13 +218,15 @@ class KafkaSystem:
             for topic in sorted(self._known.values(), key=lambda topic: topic.name)
         ]
 
-    @staticmethod
-    def applications_in(names: Iterable[str]) -> list[str]:
-        """Whose metadata is among these topics."""
+    def applications_in(self, names: Collection[str]) -> list[str]:
+        """Whose bookkeeping is among these topics, sorted; a user's own topics may have such names too."""
         suffix = metadata_topic("")
-        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix)
+        owners = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix}
+        pairs = [name for name, owner in owners.items() if checkpoint_topic(owner) in names]
+        whose = self._books.whose(self._admin.topics(pairs).values())
+        return sorted(owners[name] for name, found in whose.items() if found is Whose.OURS)
 
-    def _owners(self, names: Iterable[str]) -> dict[str, str]:
+    def _owners(self, names: Collection[str]) -> dict[str, str]:
         """Repartition topics to the application that has them on its record."""
         owners = {}
         for application in self.applications_in(names):
@@ -197,9 +235,11 @@ class KafkaSystem:
         return owners
 
     def describe_stream(self, name: str) -> StreamDescription:
-        """Its number of partitions, its id, and the application it belongs to if it is a repartition topic."""
-        topic = self._found(name)
-        return StreamDescription(name, topic.partitions, topic.id, self._owners(self._admin.names()).get(name))
+        """Its number of partitions, its id, and the application whose own it is: a repartition topic, or bookkeeping."""
+        topic, names = self._found(name), self._admin.names()
+        bookkeeping = {own(owner): owner for owner in self.applications_in(names) for own in (metadata_topic, checkpoint_topic)}
+        owner = bookkeeping.get(name) or self._owners(names).get(name)
+        return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:
         """Delete a topic and its records; `StreamNotFoundError` if there is none."""
@@ -235,11 +275,12 @@ class KafkaSystem:
 
     def _found(self, name: str, *, known: bool = False) -> Topic:
         """The topic as it is now; with `known` as it was when last asked for: partitions do not go away."""
+        _refuse_kafkas_own(name)
         topic = self._known.get(name) if known else None
         topic = topic or self._topic(name)
         if topic is None:
-            near = difflib.get_close_matches(str(name), sorted(self._admin.names()), 3)
-            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "create it first"
+            create = f"create it first: headrace stream create {name} --system kafka://{self.connection.servers}"
+            hint = hint_of_missing(str(name), self._admin.names(), create)
             raise StreamNotFoundError(f"stream {name!r} does not exist", hint)
         return topic
 
@@ -258,6 +299,10 @@ class KafkaSystem:
             if self._producer is None:
                 id_ = f"headrace-produce/{uuid.uuid4().hex}"
                 self._producer = records.TransactionalWriter(self.client, id_, self.connection.secrets)
+            if topic.id not in self._batch_bytes:
+                limits = self.limits([topic.name])
+                self._batch_bytes[topic.id] = batch_bytes(limits.values(), self.client.get("batch.size"))
+            self._producer.send_at_once(self._batch_bytes[topic.id])
             keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
             written = records.produce(self._producer, topic.name, topic.partitions, records_, keys, values)
         self._await_readable(topic, written)
@@ -347,6 +392,11 @@ class KafkaSystem:
             for partition, offset in found.items()
         }
 
+    def limits(self, streams: Collection[str]) -> dict[str, StreamLimits]:
+        """By the topics' settings; where this user may not ask for them, only what is true of any topic."""
+        told = self._admin.topic_settings(streams)
+        return {stream: limits_of(told.get(stream, {}), self.connection.client) for stream in sorted(streams)}
+
     def range_terms(self, piece: OffsetRange) -> Terms:
         """A worker needs to know nothing more: it fetches the offsets."""
         return True
@@ -367,6 +417,14 @@ class KafkaSystem:
     def collect_garbage(self) -> tuple[str, ...]:
         """Nothing: the broker deletes what was purged."""
         return ()
+
+
+def _refuse_kafkas_own(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("__"):
+        raise InvalidNameError(
+            f"stream {name!r}: names that begin with two underscores are Kafka's own",
+            "its tools show and change those; a stream of yours has another name",
+        )
 
 
 __all__ = ["INTERNAL", "REQUESTS", "KafkaSystem", "open_system"]

@@ -179,7 +179,11 @@ def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_W
     catalog = Catalog(root, lock_wait_s)
     if not path.exists():
         if not create:
-            raise SetupError(f"there is no log in {root}", "check the folder in log:DIR; `headrace stream create` makes one")
+            raise SetupError(
+                f"there is no log in {root}",
+                "check the folder in log:DIR, or name the system that is meant, such as --system kafka://HOST:PORT; "
+                "`headrace stream create` makes a log",
+            )
         _check_can_be_made(root)
         return catalog
     if not os.access(root, os.W_OK) or not os.access(path, os.W_OK):

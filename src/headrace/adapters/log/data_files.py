@@ -21,8 +21,8 @@ import xxhash
 from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import new_file_name
+from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import RecordTooLargeError, StorageError
-from headrace.ports import RECORD_BYTES_MAX
 from headrace.record_coding import RECORD_SCHEMA, record_sizes
 
 CHUNK_RECORDS_MAX = 50_000

@@ -49,6 +49,25 @@ class LogJobStore:
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
+    def check_free(self, holder: Holder, now_us: int) -> None:
+        """`JobHeldError` while another run holds the application."""
+        with self._catalog.read() as db:
+            self._checked_free(db, holder, now_us)
+
+    def _checked_free(self, db: Any, holder: Holder, now_us: int) -> tuple[int, int]:
+        """The epoch that comes next, and since when this run has held the application (now, if it did not)."""
+        row = db.execute(
+            "SELECT epoch, holder, held_since_us, heartbeat_us FROM jobs WHERE application = ?", (self.application,)
+        ).fetchone()
+        if row is None:
+            return 1, now_us
+        current = _holder(row[1], row[3])
+        if current is not None and current.run_id == holder.run_id:
+            return row[0] + 1, row[2]
+        if current is not None and now_us - row[3] <= HEARTBEAT_STALE_US and not is_known_dead(current):
+            raise held_error(self.application, current, row[2], now_us)
+        return row[0] + 1, now_us
+
     def acquire(self, holder: Holder, now_us: int) -> int:
         """Take the application and give the new epoch. The same run may take it again: that is how it recovers.
 
@@ -57,17 +76,7 @@ class LogJobStore:
         self._reached("start", 1)
         with self._catalog.write() as db:
             self._reached("start", 2)
-            row = db.execute(
-                "SELECT epoch, holder, held_since_us, heartbeat_us FROM jobs WHERE application = ?", (self.application,)
-            ).fetchone()
-            epoch, since_us = 1, now_us
-            if row is not None:
-                epoch = row[0] + 1
-                current = _holder(row[1], row[3])
-                if current is not None and current.run_id == holder.run_id:
-                    since_us = row[2]
-                elif current is not None and now_us - row[3] <= HEARTBEAT_STALE_US and not is_known_dead(current):
-                    raise held_error(self.application, current, row[2], now_us)
+            epoch, since_us = self._checked_free(db, holder, now_us)
             self._reached("start", 3)
             db.execute(
                 "INSERT OR REPLACE INTO jobs (application, epoch, holder, held_since_us, heartbeat_us) "
@@ -90,6 +99,9 @@ class LogJobStore:
     def check_epoch(self, epoch: int) -> None:
         with self._catalog.read() as db:
             self._check_epoch(db, epoch)
+
+    def hurry(self) -> None:
+        """Nothing is waited for here but a lock, and that not long."""
 
     def release(self, epoch: int) -> None:
         with self._catalog.write() as db:

@@ -203,7 +203,7 @@ def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int])
 
 def _not_found(db: sqlite3.Connection, name: str) -> StreamNotFoundError:
     names = [stream.name for stream in all_streams(db) if stream.internal_of is None]
-    near = difflib.get_close_matches(str(name), names, n=3)
+    near = difflib.get_close_matches(str(name), names, 3, 0.7)
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
     elif names:

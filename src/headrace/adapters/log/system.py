@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +13,7 @@ from headrace.adapters.log.chunks import Chunk, terms_of
 from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.core.planning import Extent, OffsetRange
+from headrace.core.stream_limits import StreamLimits
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
@@ -160,6 +161,10 @@ class LogSystem:
             row = stream_tables.stream_row(db, stream)
             stream_tables.checked_range(stream, partition, stream_tables.bounds_of(db, row).get(partition), start, end)
             return stream_tables.chunks_of(db, row, partition, start, end)
+
+    def limits(self, streams: Collection[str]) -> dict[str, StreamLimits]:
+        """None: every stream takes what a record can be."""
+        return {}
 
     def range_terms(self, piece: OffsetRange) -> Terms:
         """The chunks that hold the range; errors as for `chunks`."""

@@ -2,13 +2,13 @@
 
 Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
 reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
-container. `result.rdd.zip(placement)` gives each Spark task its preferred location (design.md 2.6).
+container.
 """
 
 from __future__ import annotations
 
 import base64
-import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +19,14 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.handed import handed_rows, in_one_line, is_of_spark
+from headrace.adapters.spark.lost import forget, lost_engine
+from headrace.adapters.spark.pickled import program_bytes
+from headrace.adapters.spark.placement import collected
 from headrace.adapters.spark.session import see_added_jars, slots_of
+from headrace.core.prefix import passes_all
 from headrace.model.topology import Node, Source
-from headrace.ports import ContainerWork, EngineFailure
+from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
 _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
@@ -59,6 +64,8 @@ class SparkEngine:
         self._context = session.sparkContext
         self._functions = (run_container, read_prefix, prepared_rows)
         self._stop_session, self._closed = stop_session, closed
+        self._is_lost = False
+        self._id = uuid.uuid4().hex
         self._pickled: dict[str, bytes] = {}
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self.slots = slots_of(session)
@@ -70,17 +77,25 @@ class SparkEngine:
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
     ) -> list[bytes]:
         pickled = self._pickled_program(program)
-        self._context.setLocalProperty("spark.scheduler.pool", sub_topology)
-        self._context.setJobGroup(_group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
         locations = [group[0].location for group in works]
         try:
+            self._begin(sub_topology, round_id, program)
             if self._is_small(works, program):
                 rows = self._small(program, pickled, _payloads(works)[0])
             else:
-                rows = self._collected(self._made(program, pickled, works), locations)
+                rows = collected(self._context, self._made(program, pickled, works), locations)
         except Exception as error:
-            raise failure_of(error) from None
+            raise self._failure_of(error) from None
         return [base64.b64decode(summary) for row in rows for summary in row.split("\n")]
+
+    def _group(self, round_id: str) -> str:
+        """The round's job group: other applications in this Spark have rounds of the same number."""
+        return f"headrace-{self._id}-{round_id}"
+
+    def _begin(self, sub_topology: str, round_id: str, program: Any) -> None:
+        """Have all that this thread starts in Spark belong to the round."""
+        self._context.setLocalProperty("spark.scheduler.pool", sub_topology)
+        self._context.setJobGroup(self._group(round_id), f"headrace {program.application}: {sub_topology}, round {round_id}")
 
     def _is_small(self, works: Sequence[Sequence[ContainerWork]], program: Any) -> bool:
         """Whether one Spark task does it all, and reads by itself."""
@@ -92,22 +107,62 @@ class SparkEngine:
         )
 
     def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
-        pickled = self._pickled_program(program)
-        streams = {piece.stream for piece in work.inputs}
         try:
-            for number, endpoint in enumerate(program.endpoints):
-                if endpoint.chain and program.node(endpoint.source).stream in streams:
-                    rows = self._endpoint(program, pickled, [[work]], number, 1, [])
-                    rows.mapInArrow(_counted, _SUMMARY).collect()
+            self._evaluate(program, [[work]])
         except Exception as error:
-            return failure_of(error)
+            return self._failure_of(error)
         return None
 
+    def _evaluate(self, program: Any, works: Sequence[Sequence[ContainerWork]]) -> None:
+        """Run nothing but the Column prefixes, over what `works` read."""
+        pickled = self._pickled_program(program)
+        streams = {piece.stream for group in works for work in group for piece in work.inputs}
+        for number, endpoint in enumerate(program.endpoints):
+            if endpoint.chain and program.node(endpoint.source).stream in streams:
+                rows = self._endpoint(program, pickled, works, number, 1, [])
+                rows.mapInArrow(_counted, _SUMMARY).collect()
+
+    def frames(
+        self,
+        sub_topology: str,
+        round_id: str,
+        works: Sequence[Sequence[ContainerWork]],
+        program: Any,
+        endpoints: Sequence[int],
+    ) -> Sequence[Any]:
+        pickled = self._pickled_program(program)
+        try:
+            self._begin(sub_topology, round_id, program)
+            if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
+                self._evaluate(program, works)
+            return [handed_rows(self._behind_chain(program, pickled, works, number)) for number in endpoints]
+        except Exception as error:
+            raise self._failure_of(error) from None
+
+    def failure_in(self, error: BaseException) -> EngineFailure | None:
+        if not is_of_spark(error):
+            return None
+        failure = self._failure_of(error)
+        known = failure.cancelled or failure.error_class == ENGINE_LOST
+        return failure if known else EngineFailure(in_one_line(error, failure))
+
+    def _failure_of(self, error: BaseException) -> EngineFailure:
+        lost = lost_engine(error, self._context)
+        self._is_lost = self._is_lost or lost is not None
+        return lost or failure_of(error)
+
     def cancel(self, round_id: str) -> None:
-        self._context.cancelJobGroup(_group(round_id))
+        try:
+            # What the round would start later too: between two jobs of a user's function nothing is there to cancel.
+            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group(round_id))
+        except Exception as error:
+            if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
+                raise
 
     def close(self) -> None:
-        if self._stop_session:
+        if self._stop_session and self._is_lost:
+            forget(self._session)
+        elif self._stop_session:
             self._session.stop()
         self._closed()
 
@@ -163,7 +218,10 @@ class SparkEngine:
         assert self._kafka is not None
         see_added_jars(self._session)
         streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
-        slices = [[p for work in group for p in work.inputs if p.stream in streams] for group in works]
+        slices = [
+            list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
+            for group in works
+        ]
         return kafka_rows.grouped_rows(self._session, self._kafka.options, slices)
 
     def _endpoint(
@@ -176,6 +234,15 @@ class SparkEngine:
         types: Sequence[Any],
     ) -> Any:
         """The rows of one endpoint behind its chain, with the number of the Spark task that they belong to."""
+        rows = self._behind_chain(program, pickled, works, number)
+        side = program.endpoint_sides[number]
+        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types)
+        return chosen.withColumn("task", F.spark_partition_id())
+
+    def _behind_chain(
+        self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]], number: int
+    ) -> Any:
+        """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
         schema = columns.reader_schema(source)
@@ -185,10 +252,7 @@ class SparkEngine:
         else:
             reader = _Reader(pickled, program.id, _payloads(works), number, self._functions[1])
             read = self._session.range(0, len(works), 1, len(works)).mapInArrow(reader, schema)
-        rows = columns.chained(columns.opened(read), source, endpoint.chain)
-        side = program.endpoint_sides[number]
-        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types)
-        return chosen.withColumn("task", F.spark_partition_id())
+        return columns.chained(columns.opened(read), source, endpoint.chain)
 
     def _types(self, program: Any) -> list[tuple[str, str]]:
         """Per endpoint the Spark types of its two columns. They are those of the expressions: a serde may take several."""
@@ -209,32 +273,8 @@ class SparkEngine:
 
     def _pickled_program(self, program: Any) -> bytes:
         if program.id not in self._pickled:
-            _pickle_own_modules_by_value(program)
-            self._pickled[program.id] = cloudpickle.dumps(program.without_columns())
+            self._pickled[program.id] = program_bytes(program)
         return self._pickled[program.id]
-
-    # --- placement --------------------------------------------------------------------------------------------------
-
-    def _collected(self, made: Any, locations: Sequence[str | None]) -> list[str]:
-        if not any(locations):
-            return [row[0] for row in made.collect()]
-        jvm = self._context._jvm
-        tag = jvm.scala.reflect.ClassTag.Any()
-        placed = [
-            jvm.scala.Tuple2(i, self._scala([location] if location else [])) for i, location in enumerate(locations)
-        ]
-        placement = self._context._jsc.sc().makeRDD(self._scala(placed), tag)
-        return [pair._1().getString(0) for pair in made._jdf.rdd().zip(placement, tag).collect()]
-
-    def _scala(self, items: Sequence[Any]) -> Any:
-        java = self._context._jvm.java.util.ArrayList()
-        for item in items:
-            java.add(item)
-        return self._context._jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
-
-
-def _group(round_id: str) -> str:
-    return f"headrace-{round_id}"
 
 
 # --- what runs in the worker ----------------------------------------------------------------------------------------
@@ -340,19 +380,3 @@ def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"summary": [str(sum(batch.num_rows for batch in batches))]})
-
-
-def _pickle_own_modules_by_value(program: Any) -> None:
-    """Workers cannot import the file that an application was loaded from: its functions travel by value."""
-    for node in program.nodes:
-        for name in node.__dataclass_fields__:
-            body = getattr(node, name)
-            body = getattr(body, "body", body)
-            module = sys.modules.get(getattr(body, "__module__", None) or "")
-            if module is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "headrace":
-                continue
-            file = getattr(module, "__file__", None) or ""
-            if "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix):
-                cloudpickle.register_pickle_by_value(module)
-
-

@@ -24,6 +24,8 @@ def failure_of(error: BaseException) -> EngineFailure:
         return EngineFailure("the Spark job was cancelled", cancelled=True)
     condition = _CONDITION.search(text)
     reading = _READING.search(text)
+    if condition is not None and condition[1] == "SPARK_JOB_CANCELLED":  # in Spark's UI, or by the session's owner
+        return EngineFailure(f"somebody else cancelled the Spark job: {condition[2]}", error_class=condition[1])
     if reading is not None:
         return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
     if any(word in text for word in _WORKER_DIED):

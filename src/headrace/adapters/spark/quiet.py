@@ -25,7 +25,9 @@ def start_gateway(settings: dict[str, str]) -> None:
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    gateway: Any = launch_gateway(conf, {"stderr": subprocess.PIPE})
+    # In a session of its own: a signal to our process group is for us, and we stop Spark in order. Its standard input ends
+    # with us, and that ends it.
+    gateway: Any = launch_gateway(conf, {"stderr": subprocess.PIPE, "start_new_session": True})
     threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="headrace-jvm-errors", daemon=True).start()
     SparkContext._ensure_initialized(gateway=gateway)
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.spark.lost import keep_quiet
 from headrace.adapters.spark.needed import SESSION_SETTINGS, START_SETTINGS
 from headrace.adapters.spark.quiet import start_gateway
+from headrace.adapters.spark.starting import interruptible
 from headrace.errors import NotSupportedError
 from headrace.setup_check import checked_java
 
@@ -68,11 +70,15 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
         "spark.sql.redaction.options.regex": f"{_SECRET}|url",
     }
     chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **settings}
-    start_gateway(chosen)
     builder = SparkSession.builder
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    return _configured(builder.getOrCreate())
+
+    def start() -> Any:
+        start_gateway(chosen)
+        return builder.getOrCreate()
+
+    return _configured(interruptible(start))
 
 
 def taken(given: Any) -> Any:
@@ -154,6 +160,7 @@ def see_added_jars(session: Any) -> None:
 def _configured(session: Any) -> Any:
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they print Java's stack beside the exception that is raised
+    keep_quiet(session.sparkContext)
     for name, value in SESSION_SETTINGS.items():
         session.conf.set(name, value)
     return session

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.core.emission import emission_of
 from headrace.model import topology as t
+from headrace.model.windows import SessionWindows
+from headrace.runtime.operators import outputs as o
 from headrace.runtime.operators import stateless as s
 from headrace.runtime.operators.aggregate import VectorAggregateOperator
 from headrace.runtime.operators.base import Operator
 from headrace.runtime.operators.duplicates import DropDuplicatesOperator
+from headrace.runtime.operators.joins import StreamTableJoin, TableTableJoin
 from headrace.runtime.operators.keyed import RecordAggregateOperator
 from headrace.runtime.operators.process import ProcessOperator
+from headrace.runtime.operators.sessions import SessionOperator
+from headrace.runtime.operators.stream_joins import StreamStreamJoin
+from headrace.runtime.operators.suppress import SuppressOperator
 from headrace.runtime.operators.tables import TableFilterOperator, TableOperator
+from headrace.runtime.operators.updates import ToStreamOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,
@@ -26,13 +34,22 @@ _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.SplitOutput: s.SplitOutputOperator,
     t.Merge: s.MergeOperator,
     t.Group: s.GroupOperator,
-    t.Sink: s.SinkOperator,
-    t.Repartition: s.RepartitionOperator,
-    t.ToStream: Operator,
+    t.Sink: o.SinkOperator,
+    t.Repartition: o.RepartitionOperator,
+    t.ToStream: ToStreamOperator,
+    t.Suppress: SuppressOperator,
     t.Table: TableOperator,
     t.TableFilter: TableFilterOperator,
     t.Process: ProcessOperator,
     t.DropDuplicates: DropDuplicatesOperator,
+    t.ForEachRound: Operator,  # nothing is left to do: the driver gave the rows to the function
+}
+
+_JOINS: dict[t.JoinSides, Callable[[Any, Any], Operator]] = {
+    t.JoinSides.STREAM_TABLE: StreamTableJoin,
+    t.JoinSides.STREAM_GLOBAL: StreamTableJoin,
+    t.JoinSides.TABLE_TABLE: TableTableJoin,
+    t.JoinSides.STREAM_STREAM: StreamStreamJoin,
 }
 
 
@@ -40,8 +57,12 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
     if isinstance(node, t.Source):
         return s.SourceOperator(node, context, watermarks)
     if isinstance(node, t.Aggregate):
+        if isinstance(node.windows, SessionWindows):
+            return SessionOperator(node, context)
         vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
         return VectorAggregateOperator(node, context) if vectorised else RecordAggregateOperator(node, context)
+    if isinstance(node, t.Join):
+        return _JOINS[node.sides](node, context)
     return _CLASSES[type(node)](node, context)
 
 
@@ -56,17 +77,26 @@ class Graph:
         self.operators: dict[str, Operator] = {
             node.name: operator_of(node, context, watermarks) for node in nodes if node.name not in in_jvm
         }
+        emission = emission_of(nodes)
+        for operator in self.operators.values():
+            operator.gives_each = operator.node.name in emission.each
+            if isinstance(operator, ToStreamOperator) and operator.node.name in emission.last:
+                operator.takes_last_of = self.operators[emission.last[operator.node.name]]
         self._entries: list[tuple[s.SourceOperator, list[Operator]]] = []
         for node in nodes:
             if node.name in in_jvm or isinstance(node, t.Source):
                 continue
-            for parent in node.parents:
+            for parent in dict.fromkeys(node.parents):
                 if parent in self.operators and not isinstance(self.operators[parent].node, t.Source):
-                    self.operators[parent].children.append(self.operators[node.name])
+                    self.operators[parent].children.extend(self._inlets([node.name], parent, self.operators[parent]))
         for endpoint in endpoints:
             source = self.operators[endpoint.source]
             assert isinstance(source, s.SourceOperator)
-            self._entries.append((source, [self.operators[name] for name in endpoint.children]))
+            self._entries.append((source, self._inlets(endpoint.children, endpoint.entry, source)))
+
+    def _inlets(self, children: Sequence[str], parent: str, operator: Operator) -> list[Operator]:
+        found = (self.operators[child].inlet(parent, operator) for child in children)
+        return [inlet for inlet in found if inlet is not None]
 
     def push(self, endpoint: int, rows: Any) -> None:
         """Rows of an endpoint, as read (empty chain) or as they came out of Spark's engine."""

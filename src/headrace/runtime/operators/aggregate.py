@@ -1,6 +1,7 @@
 """Owns aggregation by Arrow: `count()` and named aggregates. Rows of a round are gathered as columns and grouped once by
-(key, window); then one multi-get, one merge per changed group, one multi-put. A record whose numbers take a sum too far
-(`totals`) is left out as if it had never come, and the rest is grouped again.
+(key, window); then one multi-get, one merge per changed group, one multi-put. Where every update is asked for, the rows are
+taken one by one within their groups, and what is stored is what the last of them made. A record whose numbers take a sum
+too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
 State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each
 (`core.accumulators`).
@@ -19,9 +20,11 @@ import pyarrow.compute as pc
 
 from headrace.core.accumulators import KIND, REAL, Accumulator, accumulators_of
 from headrace.model import topology as t
+from headrace.model.windows import Windows
 from headrace.runtime.operators.base import Context, Operator, Reject
 from headrace.runtime.operators.expiry import Expiry
 from headrace.runtime.operators.fields import field_arrays
+from headrace.runtime.operators.running import merged_states, running_counts, states_of_rows
 from headrace.runtime.operators.totals import Exact, exact_of
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
@@ -53,6 +56,8 @@ class VectorAggregateOperator(Operator):
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
+        assert node.windows is None or isinstance(node.windows, Windows)
+        self._windows: Windows | None = node.windows
         named = node.named if node.kind is t.AggregateKind.NAMED else {"count": t.NamedAggregate("count")}
         assert named is not None
         self._names = list(named)
@@ -83,14 +88,14 @@ class VectorAggregateOperator(Operator):
         for path, array in arrays.items():
             columns[path] = array
         table = pa.table(columns)
-        if self.node.windows is None:
+        if self._windows is None:
             self._tables.append(table)
         else:
             self._tables.extend(self._windowed(table, rows))
 
     def _windowed(self, table: Any, rows: Rows) -> list[Any]:
         """The rows once for each of their windows that is still open, with the window's start."""
-        windows = self.node.windows
+        windows = self._windows
         assert windows is not None
         times = rows.timestamp_us
         last = times - times % windows.advance_us
@@ -115,12 +120,14 @@ class VectorAggregateOperator(Operator):
         tables, self._tables = self._tables, []
         batches, self._origins = self._origins, []
         origins = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
-        table = _with_kinds(_with_types(pa.concat_tables(tables, promote_options="permissive").combine_chunks()))
-        if self.node.windows is not None and self.node.windows.advance_us < self.node.windows.size_us:
-            table = table.sort_by("ordinal")  # a window's rows lie in several tables: first and last go by their order
+        table = typed_columns(pa.concat_tables(tables, promote_options="permissive").combine_chunks())
+        if self._windows is not None and self._windows.advance_us < self._windows.size_us:
+            # a window's rows lie in several tables: first and last go by their order
+            by = ["ordinal", "start"] if self.gives_each else ["ordinal"]
+            table = table.sort_by([(name, "ascending") for name in by])
         groups = self._grouped(table)
         if self.node.kind is t.AggregateKind.COUNT:
-            self._store_counts(groups, origins)
+            self._store_counts(table, groups, origins)
             return
         decode = msgspec.msgpack.Decoder(list[Any]).decode
         old = [None if s is None else decode(s) for s in groups.stored]
@@ -132,11 +139,14 @@ class VectorAggregateOperator(Operator):
                 return
             groups = self._grouped(table)
             old = [None if s is None else decode(s) for s in groups.stored]
-        self._store_states(groups, old, exact, origins)
+        if self.gives_each:
+            self._store_running_states(table, groups, old, origins)
+        else:
+            self._store_states(groups, old, exact, origins)
 
     @property
     def _by(self) -> list[str]:
-        return ["group"] if self.node.windows is None else ["group", "start"]
+        return ["group"] if self._windows is None else ["group", "start"]
 
     def _grouped(self, table: Any) -> _Groups:
         wanted: list[Any] = [("ordinal", "max")]
@@ -144,7 +154,7 @@ class VectorAggregateOperator(Operator):
             wanted.extend(accumulator.wanted(table.column_names))
         groups = table.group_by(self._by, use_threads=False).aggregate(list(dict.fromkeys(wanted))).sort_by("ordinal_max")
         keys = groups["group"].to_pylist()
-        starts = None if self.node.windows is None else groups["start"].to_numpy()
+        starts = None if self._windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
         stored = self.context.database(self.node.store.name).get_many(layouts)
         return _Groups(groups, keys, starts, layouts, stored)
@@ -155,14 +165,19 @@ class VectorAggregateOperator(Operator):
             place = int(ssp[ordinal]), int(offset[ordinal])
             self.context.reject(Reject.of(*place, self.node.name, error))
 
-    def _store_counts(self, groups: _Groups, origins: list[Any]) -> None:
+    def _store_counts(self, table: Any, groups: _Groups, origins: list[Any]) -> None:
         stored = groups.stored
         before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
         totals = before + groups.table["ordinal_count"].to_numpy()
         packed = totals.astype("<i8").tobytes()
         database = self.context.database(self.node.store.name)
         database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
-        self._done(groups, Field(self.node.value, typed=pa.array(totals)), origins)
+        if self.gives_each:
+            numbers = self._numbers_of_groups(table, groups)
+            running = before[numbers] + running_counts(numbers)
+            self._done_each(table, groups, Field(self.node.value, typed=pa.array(running)), origins)
+        else:
+            self._done(groups, Field(self.node.value, typed=pa.array(totals)), origins)
 
     def _store_states(
         self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]
@@ -185,6 +200,42 @@ class VectorAggregateOperator(Operator):
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
         self._done(groups, Field(self.node.value, objects=values), origins)
 
+    def _store_running_states(
+        self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]
+    ) -> None:
+        now = list(old)
+        values = []
+        by = ["ordinal", *self._by[1:]]
+        parts = states_of_rows(table, by, self._accumulators)
+        for number, part in zip(self._numbers_of_groups(table, groups).tolist(), parts, strict=True):
+            before = now[number]
+            after = now[number] = part if before is None else merged_states(self._accumulators, before, part)
+            results = (each.result(state) for each, state in zip(self._accumulators, after, strict=True))
+            values.append(dict(zip(self._names, results, strict=True)))
+        encode = msgspec.msgpack.Encoder().encode
+        self.context.database(self.node.store.name).put_many(groups.layouts, list(map(encode, now)))
+        self._done_each(table, groups, Field(self.node.value, objects=values), origins)
+
+    def _numbers_of_groups(self, table: Any, groups: _Groups) -> Any:
+        """For each row of `table` the place of its group."""
+        return pc.index_in(self._result_keys(table), value_set=self._result_keys(groups.table)).to_numpy().astype(np.int64)
+
+    def _result_keys(self, table: Any) -> Any:
+        """The keys of results, as bytes, of rows or groups."""
+        keys = _flat(table["group"])
+        windows = self._windows
+        if windows is None:
+            return keys
+        serde: Any = self.node.key
+        starts = table["start"].to_numpy()
+        return serde.encode_parts(keys, starts, starts + windows.size_us)
+
+    def _done_each(self, table: Any, groups: _Groups, value: Field, origins: list[Any]) -> None:
+        if groups.starts is not None:
+            self._expire_later(groups.keys, groups.starts, groups.layouts, groups.stored)
+        ordinals = table["ordinal"].to_numpy()
+        self._emit(self._result_keys(table), value, [array[ordinals] for array in origins])
+
     def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
         """Put in the totals that were added record by record: on the way to them Arrow's may have gone too far."""
         keys = zip(*(groups.table[name].to_pylist() for name in self._by), strict=True)
@@ -198,10 +249,10 @@ class VectorAggregateOperator(Operator):
         if groups.starts is not None:
             self._expire_later(groups.keys, groups.starts, groups.layouts, groups.stored)
         last = groups.table["ordinal_max"].to_numpy()
-        self._emit(_flat(groups.table["group"]), groups.starts, value, [array[last] for array in origins])
+        self._emit(self._result_keys(groups.table), value, [array[last] for array in origins])
 
     def _expire_later(self, keys: list[bytes], starts: Any, layouts: list[bytes], stored: Sequence[bytes | None]) -> None:
-        windows = self.node.windows
+        windows = self._windows
         assert windows is not None
         after = windows.size_us + windows.kept_us
         fresh = [
@@ -211,16 +262,15 @@ class VectorAggregateOperator(Operator):
         ]
         Expiry(self.context).add(self.node.store.name, fresh)
 
-    def _emit(self, keys: Any, starts: Any, value: Field, origins: list[Any]) -> None:
-        if starts is None:
-            key = Field(self._key_serde, raw=keys)
-        else:
-            serde: Any = self.node.key
-            windows = self.node.windows
-            assert windows is not None
-            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + windows.size_us))
+    def _emit(self, keys: Any, value: Field, origins: list[Any]) -> None:
+        key = Field(self._key_serde if self._windows is None else self.node.key, raw=keys)
         ssp, offset, timestamp_us, rank = origins
         self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
+
+
+def typed_columns(table: Any) -> Any:
+    """The fields of a round's rows as Arrow can aggregate them."""
+    return _with_kinds(_with_types(table))
 
 
 def _with_types(table: Any) -> Any:

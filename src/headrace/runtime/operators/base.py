@@ -5,19 +5,18 @@ parents before children.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import RecordTooLargeError
+from headrace.core.stream_limits import StreamLimits
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
-from headrace.ports import RECORD_BYTES_MAX
-from headrace.record_coding import record_sizes
 from headrace.runtime.operators.faults import checked_fault
+from headrace.runtime.operators.refusals import refused
 from headrace.runtime.operators.words import cut, message_of, traceback_of
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
@@ -63,13 +62,30 @@ class Context(Protocol):
 
     def database(self, name: str) -> Any: ...
 
-    def emit(self, stream: str, key: Any, value: Any, timestamp_us: Any, headers: Any, routing: Any, offsets: Any) -> None: ...
+    def partition_count(self, stream: str) -> int: ...
+
+    def limits_of(self, stream: str) -> StreamLimits: ...
+
+    def emit(
+        self,
+        stream: str,
+        key: Any,
+        value: Any,
+        timestamp_us: Any,
+        headers: Any,
+        routing: Any,
+        offsets: Any,
+        partitions: Any = None,
+    ) -> None: ...
 
     def due_changed(self, clock: str) -> None: ...
 
 
 class Operator:
     """One node at work in one task."""
+
+    gives_each = False  # of a table: every update, not the last of each key in a round (`core.emission`)
+    passing: Collection[bytes] = ()  # of a table that gives each: the keys that came and went within the round
 
     def __init__(self, node: Node, context: Context) -> None:
         self.node = node
@@ -85,6 +101,10 @@ class Operator:
 
     def finish(self) -> None:
         """All rows of the round have been pushed."""
+
+    def inlet(self, parent: str, operator: Operator) -> Operator | None:
+        """What takes the rows of `operator`, which works off (the end of) `parent`; None where they are not pushed."""
+        return self
 
     def forward(self, rows: Rows) -> None:
         if len(rows):
@@ -126,18 +146,14 @@ class Operator:
             value=None if value is None else rows.value.of_serde(value),
         )
 
-    def sendable(self, rows: Rows) -> Rows:
-        """The rows whose keys and values can be encoded and are, with their headers, small enough for any stream."""
+    def sendable(self, rows: Rows, stream: str) -> Rows:
+        """The rows whose keys and values can be encoded and are, with their headers and time, what `stream` takes."""
         rows = self.encoded(rows)
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
-        if key.nbytes + value.nbytes + (0 if rows.headers is None else rows.headers.nbytes) <= RECORD_BYTES_MAX:
-            return rows  # not even all of them together are as large
-        sizes = record_sizes(key, value, rows.headers)
-        failures: Failures = [
-            (index, RecordTooLargeError(f"{sizes[index]:,} bytes, at most {RECORD_BYTES_MAX:,} are taken"))
-            for index in np.flatnonzero(sizes > RECORD_BYTES_MAX).tolist()
-        ]
-        return self.without(rows, failures)
+        limits = self.context.limits_of(stream)
+        return self.without(
+            rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us)
+        )
 
     # --- user functions ---------------------------------------------------------------------------------------------
 
@@ -169,7 +185,10 @@ class Operator:
 
     def _called_batch(self, function: Callable[[Any], Any], rows: Rows) -> tuple[Rows, Any]:
         rows, key, value = self.columns(rows)
-        batch = record_batch(rows, key, value, self.context.streams)
+        return self.called_on(function, record_batch(rows, key, value, self.context.streams), rows)
+
+    def called_on(self, function: Callable[[Any], Any], batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, Any]:
+        """The rows that a batch function took, of which `batch` has what it is given, and its results for them."""
         good, results = self._bisected(function, batch, rows, 0)
         if len(good) != len(rows):
             rows = rows.take(np.array(good, np.int64))

@@ -14,6 +14,7 @@ import xxhash
 
 from headrace.core.key_layout import due_ranges, split_state_key, time_key, time_of
 from headrace.errors import OutOfRangeError
+from headrace.model.windows import AnyWindows, Windows
 
 _HINT = b"next"
 TIME_BYTES = 8
@@ -55,11 +56,11 @@ class Expiry:
         """Forget that an entry is to be deleted at `at_us`."""
         self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
-    def run(self, watermark_us: int | None, kept_us: Mapping[str, int]) -> int:
+    def run(self, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
         """Delete what is due at `watermark_us`; the number of entries deleted.
 
-        `kept_us`: database to how long after its start a window is kept there. An edit may have made that longer than it
-        was when the window was begun: then its turn comes later.
+        `windows`: database to the windows that are kept there. An edit may have made them be kept for longer than when one
+        was begun, and a session may have grown since: then its turn comes later.
         """
         if watermark_us is None:
             return 0
@@ -73,10 +74,14 @@ class Expiry:
         for key, value in due:
             database, layout = _ENTRY.decode(value)
             index.delete(key)
-            window, at_us = _window_due(layout, kept_us[database]) if database in kept_us else (b"", watermark_us)
-            if at_us > watermark_us:
-                index.put(time_key(window, at_us, _rest(database, layout)), value)
-                continue
+            if database in windows:
+                key, start = split_state_key(layout)
+                at_us = self._closes_us(database, layout, time_from(start), windows[database])
+                if at_us is None:  # a session that was joined to another
+                    continue
+                if at_us > watermark_us:
+                    index.put(time_key(key, at_us, _rest(database, layout)), value)
+                    continue
             self._context.database(database).delete(layout)
             deleted += 1
         earliest = min((time_of(key) for key in first_entries(index)), default=None)
@@ -86,11 +91,12 @@ class Expiry:
             hints.put(_HINT, time_bytes(earliest))
         return deleted
 
-
-def _window_due(layout: bytes, kept_us: int) -> tuple[bytes, int]:
-    """The routing key of a window's entry, and from which µs on it is to be deleted."""
-    key, start = split_state_key(layout)
-    return key, time_from(start) + kept_us
+    def _closes_us(self, database: str, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
+        """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
+        if isinstance(windows, Windows):
+            return windows.closes_us(start_us + windows.size_us)
+        stored = self._context.database(database).get(layout)
+        return None if stored is None else windows.closes_us(time_from(stored[:TIME_BYTES]))
 
 
 def _rest(database: str, layout: bytes) -> bytes:

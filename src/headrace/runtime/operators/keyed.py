@@ -1,4 +1,4 @@
-"""Owns the keyed operators that call a Python function per record, `reduce` and the general `aggregate`, and tables.
+"""Owns the keyed operators that call a Python function per record: `reduce` and the general `aggregate`.
 
 Within a round each key's state is read once, kept as a Python object, and written once at the end. A function that raises
 leaves the state as it was.
@@ -15,15 +15,16 @@ import pyarrow as pa
 
 from headrace.model import topology as t
 from headrace.model.serde import Serde
+from headrace.model.windows import Windows
 from headrace.runtime.operators.aggregate import late, start_bytes
 from headrace.runtime.operators.base import Context, Operator
 from headrace.runtime.operators.expiry import Expiry
-from headrace.runtime.operators.stateless import FilterOperator, merged_by_rank
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
 _ABSENT = object()
+_Update = tuple[bytes, int | None, Any, tuple[int, int]]  # key, start of the window, value, (batch, row) of the record
 
 
 def copied(state: Any) -> Any:
@@ -38,9 +39,24 @@ def copied(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
+def initial_state(node: t.Aggregate) -> Any:
+    """What a general aggregate begins with: the value that was given, or what the function that was given makes."""
+    return node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
+
+
 # Of these forms what is read is what was written, and need not be tried.
 _UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def as_stored(serde: Serde, state: Any) -> Any:
+    """The state as the next round would read it, so that results do not depend on where rounds are cut.
+
+    A state that has no bytes is the error of the record that made it.
+    """
+    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
+        return state
+    return serde.decode(serde.encode(state))
 
 
 class _Group:
@@ -66,11 +82,14 @@ class RecordAggregateOperator(Operator):
 
     def __init__(self, node: t.Aggregate, context: Context) -> None:
         super().__init__(node, context)
+        assert node.windows is None or isinstance(node.windows, Windows)
+        self._windows: Windows | None = node.windows
         self._groups: dict[bytes, _Group] = {}
         self._batches: list[Rows] = []
         self._key_serde: Any = None
         self._value_serde: Serde | None = node.store.value or node.value
         self._dirty = False
+        self._updates: list[_Update] = []  # where each of them is asked for
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -90,7 +109,7 @@ class RecordAggregateOperator(Operator):
         self._load(rows.key.bytes()[0].to_pylist(), rows.timestamp_us)
         too_late: list[int] = []
         for i, record in enumerate(rows.records(self.context.streams)):
-            layouts = (self._layouts[i],) if self.node.windows is None else self._layouts_of[i]
+            layouts = (self._layouts[i],) if self._windows is None else self._layouts_of[i]
             if not layouts:
                 too_late.append(i)
             try:
@@ -101,7 +120,7 @@ class RecordAggregateOperator(Operator):
 
     def _load(self, keys: list[bytes], times: Any) -> None:
         """Read the states of all groups of the batch that are not known yet, at once."""
-        windows = self.node.windows
+        windows = self._windows
         if windows is None:
             self._layouts = state_keys(keys)
             pairs = list(zip(keys, [None] * len(keys), self._layouts, strict=True))
@@ -136,34 +155,22 @@ class RecordAggregateOperator(Operator):
         for group, state in zip(groups, states, strict=True):
             group.state, group.rows = state, row
             self._dirty = True
+            if self.gives_each:
+                self._updates.append((group.key, group.start, copied(group.value), row))
 
     def _after(self, before: Any, record: Any) -> Any:
         if self.node.kind is t.AggregateKind.REDUCE:
             after = record.value if before is _ABSENT else self._function(before, record.value)
         else:
-            after = self._function(self._initial() if before is _ABSENT else before, record)
+            after = self._function(initial_state(self.node) if before is _ABSENT else before, record)
         if after is None:
             return _ABSENT  # None deletes: the next record begins anew, in this round as in any other
-        return self._as_stored(after)
-
-    def _as_stored(self, state: Any) -> Any:
-        """The state as the next round would read it, so that results do not depend on where rounds are cut.
-
-        A state that has no bytes is the error of the record that made it.
-        """
-        serde = self._value_serde
-        assert serde is not None
-        if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
-            return state
-        return serde.decode(serde.encode(state))
+        assert self._value_serde is not None
+        return as_stored(self._value_serde, after)
 
     def _function(self, *arguments: Any) -> Any:
         assert self.node.function is not None
         return self.node.function(*arguments)
-
-    def _initial(self) -> Any:
-        initial = self.node.initial
-        return initial() if callable(initial) else copy.deepcopy(initial)
 
     def finish(self) -> None:
         if not self._dirty:
@@ -171,19 +178,17 @@ class RecordAggregateOperator(Operator):
             return
         groups = self._encoded_groups()
         database = self.context.database(self.node.store.name)
-        values: list[Any] = []
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in groups:
             if data is None:
                 database.delete(group.layout)
             else:
                 database.put(group.layout, data)
-                if group.fresh and self.node.windows is not None and group.start is not None:
-                    windows = self.node.windows
-                    fresh.append((group.key, group.layout, group.start + windows.size_us + windows.kept_us))
-            values.append(group.value)
+                if group.fresh and self._windows is not None and group.start is not None:
+                    due_us = self._windows.closes_us(group.start + self._windows.size_us)
+                    fresh.append((group.key, group.layout, due_us))
         Expiry(self.context).add(self.node.store.name, fresh)
-        self._emit([group for group, _ in groups], values)
+        self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))
         self._reset()
 
     def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
@@ -195,81 +200,26 @@ class RecordAggregateOperator(Operator):
         assert not failures, f"a state that was encoded once: {failures[0][1]}"
         return list(zip(groups, data.to_pylist(), strict=True))
 
-    def _emit(self, groups: list[_Group], values: list[Any]) -> None:
-        if not groups:
+    def _emit(self, updates: list[_Update]) -> None:
+        if not updates:
             return
         bases = np.cumsum([0] + [len(rows) for rows in self._batches])
-        at = np.array([bases[group.rows[0]] + group.rows[1] for group in groups])  # type: ignore[index]
-        order = np.argsort(at, kind="stable")
-        origins = Rows.concat(self._batches).take(at[order])
-        keys = pa.array([groups[i].key for i in order], pa.binary())
-        if self.node.windows is None:
+        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        keys = pa.array([key for key, *_ in updates], pa.binary())
+        if self._windows is None:
             key = Field(self._key_serde, raw=keys)
         else:
             serde: Any = self.node.key
-            starts = np.array([groups[i].start for i in order], np.int64)
-            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self.node.windows.size_us))
-        value = Field(self._value_serde, objects=[values[i] for i in order])
+            starts = np.array([start for _, start, *_ in updates], np.int64)
+            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self._windows.size_us))
+        value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
         self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
 
     def _reset(self) -> None:
-        self._groups, self._batches, self._dirty = {}, [], False
+        self._groups, self._batches, self._dirty, self._updates = {}, [], False, []
 
 
-class TableOperator(Operator):
-    """Keeps each key's last value; a null value deletes it. Emits the last value of each key once per round."""
-
-    node: t.Table
-
-    def __init__(self, node: t.Table, context: Context) -> None:
-        super().__init__(node, context)
-        self._held: list[Rows] = []
-
-    def push(self, rows: Rows) -> None:
-        rows = self.encoded(rows)
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-            rows = rows.where(~null)
-        if len(rows):
-            self._held.append(_last_per_key(rows))
-
-    def finish(self) -> None:
-        if not self._held:
-            return
-        rows = _last_per_key(Rows.concat(self._held))
-        self._held = []
-        database = self.context.database(self.node.store.name)
-        layouts = state_keys(rows.key.bytes()[0].to_pylist())
-        for layout, data in zip(layouts, rows.value.bytes()[0].to_pylist(), strict=True):
-            if data is None:
-                database.delete(layout)
-            else:
-                database.put(layout, data)
-        self.forward(rows)
-
-
-def _last_per_key(rows: Rows) -> Rows:
-    table = pa.table({"key": rows.key.bytes()[0], "at": pa.array(np.arange(len(rows)))})
-    last = table.group_by("key", use_threads=False).aggregate([("at", "max")])["at_max"].to_numpy()
-    return rows.take(np.sort(last))
-
-
-class TableFilterOperator(FilterOperator):
-    """Of a table: a value that the predicate refuses becomes a deletion, so that whoever reads the updates forgets it."""
-
-    def push(self, rows: Rows) -> None:
-        rows = self.decoded(rows, value=False)
-        deleted = rows.value.is_null()
-        parts = [rows.take(np.flatnonzero(deleted))] if deleted.any() else []
-        if not deleted.all():
-            present, mask = self.truths_of(self.node.predicate, rows.where(~deleted))
-            if self.node.negate:
-                mask = ~mask
-            serde = present.value.serde
-            if not mask.all():
-                refused = present.take(np.flatnonzero(~mask))
-                parts.append(refused.replaced(value=Field(serde, objects=[None] * len(refused))))
-            parts.append(present.take(np.flatnonzero(mask)))
-        if parts:
-            self.forward(merged_by_rank(parts))
+def _last_updates(groups: list[_Group]) -> list[_Update]:
+    """Of each group what it has become, in the order of the records that did it."""
+    changed = [(group.key, group.start, group.value, group.rows) for group in groups if group.rows is not None]
+    return sorted(changed, key=lambda update: update[3])

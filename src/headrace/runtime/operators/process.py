@@ -15,7 +15,8 @@ from headrace.errors import ConfigError, TopologyError
 from headrace.model import topology as t
 from headrace.runtime.operators.base import Operator, Reject, record_batch
 from headrace.runtime.operators.faults import checked_fault
-from headrace.runtime.operators.stateless import header_entries, micros
+from headrace.runtime.operators.outputs import header_entries
+from headrace.runtime.operators.stateless import micros
 from headrace.runtime.operators.stores import store_view
 from headrace.runtime.operators.timers import CLOCKS, Timer, Timers
 from headrace.runtime.operators.words import MESSAGE_CHARS_MAX, cut, shown
@@ -150,6 +151,10 @@ class ProcessOperator(Operator):
             raise TopologyError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
         if (at is None) == (after is None):
             raise TopologyError(f"timer {name!r}: give either `at` or `after`")
+        if isinstance(after, (int, float)):
+            raise TopologyError(
+                f"timer {name!r}: after={after!r} is a bare number", 'write a duration such as "10 seconds", or a timedelta'
+            )
         if not _overrides(self.node.processor, "on_timer"):
             raise TopologyError(
                 f"timer {name!r}: {self.node.processor.__name__} defines no on_timer, nothing would happen",

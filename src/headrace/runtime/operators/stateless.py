@@ -1,4 +1,4 @@
-"""Owns the operators without state: sources, filters, maps, split and merge, repartition and sinks."""
+"""Owns the operators without state but those that write (`outputs`): sources, filters, maps, split and merge."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.watermarks import TIME_MAX_US, TIME_MIN_US, checked_time_us
-from headrace.errors import OutOfRangeError, SerdeError
+from headrace.errors import OutOfRangeError
 from headrace.model import topology as t
 from headrace.model.serde import Failures
 from headrace.runtime.operators.base import FAILED, Context, Operator, column_of, values_field
 from headrace.runtime.operators.words import shown
-from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+from headrace.runtime.rows import Field, Rows
 
 
 class SourceOperator(Operator):
@@ -275,88 +275,3 @@ class GroupOperator(Operator):
             self.context.count("null_keys_dropped", int(null.sum()))
             rows = rows.where(~null)
         self.forward(rows)
-
-
-class SinkOperator(Operator):
-    """Writes to an output stream, or to the stream that a record function names."""
-
-    node: t.Sink
-
-    def push(self, rows: Rows) -> None:
-        node = self.node
-        names: list[Any] | None = None
-        if node.headers is not None or not isinstance(node.stream, str):
-            rows = self.decoded(rows)  # as the functions are to see them, before other serdes are set
-        if not isinstance(node.stream, str):
-            rows, named = self.called(node.stream, rows)
-            bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
-            rows, names = self._known(rows, list(named), bad)
-        if node.headers is not None:
-            rows, names = self._with_headers(node.headers, rows, names)
-        if names is None:
-            assert isinstance(node.stream, str)
-            self._written(rows, node.stream)
-            return
-        for name in sorted(set(names)):
-            self._written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
-
-    def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
-        text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
-        rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
-        gone = set(bad)
-        return rows, [name for i, name in enumerate(names) if i not in gone]
-
-    def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
-        """The rows with the headers that `function` gives, and the names of those that are left."""
-        results = self.each(
-            lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows
-        )
-        good = [i for i, result in enumerate(results) if result is not FAILED]
-        headers = pa.array([results[i] for i in good], HEADERS_TYPE)
-        rows = rows.take(np.array(good, np.int64)).with_headers(headers)
-        return rows, None if names is None else [names[i] for i in good]
-
-    def _written(self, rows: Rows, stream: str) -> None:
-        rows = self.sendable(self.of_serdes(rows, self.node.key, self.node.value))
-        if len(rows):
-            key, value = rows.key.bytes()[0], rows.value.bytes()[0]
-            self.context.emit(
-                stream, key, value, rows.timestamp_us, rows.headers, routing_keys(rows.key, key), rows.offset
-            )
-
-
-class RepartitionOperator(Operator):
-    """Writes the internal stream that the next sub-topology reads."""
-
-    node: t.Repartition
-
-    def push(self, rows: Rows) -> None:
-        node = self.node
-        rows = self.sendable(self.of_serdes(rows, node.key, node.value))
-        if len(rows):
-            key, value = rows.key.bytes()[0], rows.value.bytes()[0]
-            self.context.emit(
-                node.stream, key, value, rows.timestamp_us, rows.headers, routing_keys(rows.key, key), rows.offset
-            )
-
-
-def routing_keys(field: Field, raw: Any) -> Any:
-    """The bytes that choose the partition: of a windowed key the inner key, else the key."""
-    inner = getattr(field.serde, "inner_many", None)
-    return raw if inner is None else inner(raw)
-
-
-def header_entries(given: Any) -> list[dict[str, Any]] | None:
-    """What a user gave as headers, pairs or a mapping of names to bytes or text, as Arrow takes it."""
-    entries = []
-    for name, value in given.items() if isinstance(given, dict) else given or ():
-        if isinstance(value, str):
-            value = value.encode()
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise SerdeError(f"header {shown(name)}: expected a text name and bytes or text, got {type(value).__name__}")
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise SerdeError(f"header {shown(name)}: its name has a lone surrogate, which is no UTF-8") from None
-        entries.append({"name": name, "value": value})
-    return entries or None

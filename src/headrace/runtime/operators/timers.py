@@ -50,6 +50,11 @@ class Timers:
         before = self.earliest[clock]
         self.earliest[clock] = at_us if before is None else min(before, at_us)
 
+    def at(self, operator: str, key: bytes, name: str, clock: str) -> int | None:
+        """The µs that a timer is set for, None where it is not."""
+        stored = self._context.database("~timers").get(state_key(key, _digest(operator, clock, name)))
+        return None if stored is None else time_from(stored)
+
     def delete(self, operator: str, key: bytes, name: str, clock: str) -> None:
         digest = _digest(operator, clock, name)
         layout = state_key(key, digest)

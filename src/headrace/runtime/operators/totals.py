@@ -25,6 +25,8 @@ GroupKey = tuple[Any, ...]  # key bytes, and a window's start
 _WHOLE_SAFE = float(1 << 62)  # half of what fits: the bounds are floats, and rounded
 _REAL_SAFE = float_info.max / 4
 _ABS = "|abs"
+_AS_FLOAT = "sum it as a float: hr.sum of a field of doubles"
+_SCALED_DOWN = "scale the values down before"
 
 
 @dataclass(slots=True)
@@ -145,13 +147,26 @@ def _step(
         if added is not None:
             whole = added if whole is None else whole + added
             if accumulator.kind == "sum" and not INT64_MIN <= whole <= INT64_MAX:
-                return _too_far(accumulator, added, "out of 64 bits", "sum it as a float: hr.sum of a field of doubles")
+                return _too_far(accumulator, added, "out of 64 bits", _AS_FLOAT)
         if added_real is not None:
             real = added_real if real is None else real + added_real
             if not isfinite(real):
-                return _too_far(accumulator, added_real, "to infinity", "scale the values down before")
+                return _too_far(accumulator, added_real, "to infinity", _SCALED_DOWN)
         after[number] = whole, real
     return None
+
+
+def check_totals(accumulators: Sequence[Accumulator], state: Sequence[Any]) -> None:
+    """Raise `OutOfRangeError` where a state's total is beyond what it can be: the record that made it so is refused."""
+    for accumulator, part in zip(accumulators, state, strict=True):
+        if accumulator.total is None:
+            continue
+        whole, real = accumulator.total(part)
+        name = f"{accumulator.kind} of {accumulator.field}"
+        if accumulator.kind == "sum" and whole is not None and not INT64_MIN <= whole <= INT64_MAX:
+            raise OutOfRangeError(f"{name}: the total {whole} would be out of 64 bits", _AS_FLOAT)
+        if real is not None and not isfinite(real):
+            raise OutOfRangeError(f"{name}: the total would be infinite", _SCALED_DOWN)
 
 
 def _too_far(accumulator: Accumulator, value: Any, where: str, hint: str) -> OutOfRangeError:

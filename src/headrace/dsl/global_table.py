@@ -1,0 +1,33 @@
+"""Owns `GlobalTable`: a table that every task has whole, for streams to be joined with by any key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.dsl.flow import Flow
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+
+
+class GlobalTable:
+    """A table read from a stream by every task, all partitions of it: `stream.join(table, joiner, key=...)`.
+
+    A stream is joined with it where it is, however either is partitioned. At equal times the table's records come first,
+    and within a round both are taken in the order of time; the table is not read ahead of the stream.
+    """
+
+    def __init__(self, app: App, flow: Flow) -> None:
+        self.app = app
+        self.flow = flow
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a global table has no {name!r}: every task has all of it, and would give its updates once each; join a stream "
+            "with it, or read the stream by app.table()",
+            name=name,
+            obj=self,
+        )
+
+    def __repr__(self) -> str:
+        return f"<GlobalTable {self.flow.node!r} of {self.app.name!r}>"

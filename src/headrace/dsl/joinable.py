@@ -1,0 +1,138 @@
+"""Owns the words for joins that streams and tables have in common; `dsl.joins` builds them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.serde import Serde
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+    from headrace.dsl.flow import Flow
+    from headrace.dsl.global_table import GlobalTable
+    from headrace.dsl.kstream import KStream
+    from headrace.dsl.ktable import KTable
+
+Duration = str | timedelta
+
+
+class StreamJoins:
+    """What a stream can be joined with: a table, a global table, another stream."""
+
+    app: App
+    flow: Flow
+
+    def join(
+        self,
+        other: KTable | GlobalTable | KStream,
+        joiner: Any,
+        *,
+        within: Duration | None = None,
+        grace: Duration | None = None,
+        retention: Duration = "7 days",
+        key: Any = None,
+        name: str | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
+    ) -> KStream:
+        """Join each record with the value of its key in a table, or with the records of a stream that are `within` of it.
+
+        `joiner` is a function of (left, right) or (key, left, right), or one marked `@hr.batch`, whose batch has the columns
+        key, left, right and timestamp; the serde of its result is `value`, or follows from its return annotation. Records
+        without a match are left out. With a table a record sees what came before it in time, and keeps its headers. Of two
+        streams a pair has the later time; a record's window ends `within` after it, and closes `grace` later by the
+        watermark (without a grace, `retention` later): from then on nothing joins with it, and a record that comes after
+        its window has closed is late. `key` gives the key of a global table to look up, by default the record's own.
+        Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or after `store`.
+        """
+        return _stream_join(self, "join", other, joiner, within, grace, retention, key, name, value, store)
+
+    def left_join(
+        self,
+        other: KTable | GlobalTable | KStream,
+        joiner: Any,
+        *,
+        within: Duration | None = None,
+        grace: Duration | None = None,
+        retention: Duration = "7 days",
+        key: Any = None,
+        name: str | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
+    ) -> KStream:
+        """Join as `join` does, and give the joiner None for the right side where there is no match.
+
+        Of two streams that is known when the left record's window closes: its result comes then, with its own time.
+        """
+        return _stream_join(self, "left_join", other, joiner, within, grace, retention, key, name, value, store)
+
+    def outer_join(
+        self,
+        other: KStream,
+        joiner: Any,
+        *,
+        within: Duration,
+        grace: Duration | None = None,
+        retention: Duration = "7 days",
+        name: str | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
+    ) -> KStream:
+        """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
+        return _stream_join(self, "outer_join", other, joiner, within, grace, retention, None, name, value, store)
+
+
+class TableJoins:
+    """What a table can be joined with: another table."""
+
+    app: App
+    flow: Flow
+
+    def join(
+        self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
+    ) -> KTable:
+        """Join with another table: a table of the keys that both have. `joiner` as that of streams.
+
+        Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
+        """
+        return _table_join(self, "join", other, joiner, name, value, store)
+
+    def left_join(
+        self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
+    ) -> KTable:
+        """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
+        return _table_join(self, "left_join", other, joiner, name, value, store)
+
+    def outer_join(
+        self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
+    ) -> KTable:
+        """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
+        return _table_join(self, "outer_join", other, joiner, name, value, store)
+
+
+def _stream_join(
+    stream: Any,
+    operator: str,
+    other: Any,
+    joiner: Any,
+    within: Duration | None,
+    grace: Duration | None,
+    retention: Duration,
+    key: Any,
+    name: str | None,
+    value: Serde | None,
+    store: str | None,
+) -> KStream:
+    from headrace.dsl.joins import Asked, Near, joined_stream  # it builds streams and tables, which have these methods
+
+    asked = Asked(operator, joiner, name, value, store)
+    return joined_stream(stream, other, asked, Near(within, grace, retention), key)
+
+
+def _table_join(
+    table: Any, operator: str, other: Any, joiner: Any, name: str | None, value: Serde | None, store: str | None
+) -> KTable:
+    from headrace.dsl.joins import Asked, joined_table
+
+    return joined_table(table, other, Asked(operator, joiner, name, value, store))

@@ -1,0 +1,324 @@
+"""Owns how joins are built: what may be joined with what, and how both sides come to one task.
+
+A record meets those of its key where both sides are partitioned alike, and read by one sub-topology. A side whose key was
+changed is written anew, by its key, into a repartition stream that is named after the join. So is the other side then, if
+the rows of a sub-topology would meet with what it has written itself: a sub-topology cannot read its own stream.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.sub_topologies import reads_inputs, sub_topologies_of
+from headrace.dsl import flow as flows
+from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.durations import duration_us
+from headrace.dsl.flow import Flow, checked_function, needed, result_side, with_sides
+from headrace.dsl.functions import is_batch
+from headrace.dsl.global_table import GlobalTable
+from headrace.dsl.grouped import added_table
+from headrace.dsl.join_sides import check_keys, check_partitioners
+from headrace.dsl.kstream import KStream
+from headrace.dsl.ktable import KTable
+from headrace.dsl.rekeying import written_anew
+from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.returns import returned
+from headrace.dsl.windows import LENGTH_MAX_US
+from headrace.errors import ConfigError, TopologyError
+from headrace.model.serde import Serde
+from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKind, StoreSpec, Table
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+
+_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
+_LEFT, _RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said of a join. `operator`: the method's name."""
+
+    operator: str
+    joiner: Any
+    name: str | None
+    value: Serde | None
+    store: str | None
+
+    @property
+    def kind(self) -> JoinKind:
+        return _KINDS[self.operator]
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How near in time two streams' records must be, as the user said it."""
+
+    within: str | timedelta | None
+    grace: str | timedelta | None
+    retention: str | timedelta
+
+
+def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any) -> KStream:
+    """A stream joined with a table, a global table, or another stream."""
+    _check_other(left.app, other, asked, KStream, KTable, GlobalTable)
+    is_stream = isinstance(other, KStream)
+    if is_stream and near.within is None:
+        raise TopologyError(
+            f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
+            f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
+        )
+    if not is_stream and (near.within is not None or near.grace is not None):
+        raise TopologyError(
+            f"{asked.operator}(within=..., grace=...) with a table: these are for two streams",
+            "leave them out: a record is joined with what the table has at its time",
+        )
+    if not is_stream and asked.kind is JoinKind.OUTER:
+        raise TopologyError(
+            "outer_join of a stream with a table: a change of the table alone gives no record",
+            "use left_join, or make the stream a table by to_table() and join two tables",
+        )
+    if key is not None and not isinstance(other, GlobalTable):
+        raise TopologyError(
+            f"{asked.operator}(key=...): only a global table can be asked for any key",
+            "call select_key(...) before the join; or read the other side by app.global_table(...)",
+        )
+    build = _Build(left.app.builder, asked, near)
+    if isinstance(other, KStream):
+        return KStream(left.app, build.near(left.flow, other.flow))
+    if isinstance(other, KTable):
+        return KStream(left.app, build.with_table(left, other))
+    return KStream(left.app, build.with_global(left, other, key))
+
+
+def joined_table(left: KTable, other: Any, asked: Asked) -> KTable:
+    """A table joined with another."""
+    _check_other(left.app, other, asked, KTable)
+    build = _Build(left.app.builder, asked, Near(None, None, timedelta()))
+    return KTable(left.app, build.of_tables(left, other))
+
+
+def _check_other(app: App, other: Any, asked: Asked, *kinds: type) -> None:
+    if not isinstance(other, kinds) or not isinstance(other, KStream | KTable | GlobalTable):
+        hint = "a stream can be joined with a table: stream.join(table, ...)"
+        if not isinstance(other, KStream | GlobalTable):
+            hint = "give what app.table(), app.stream() or an aggregation gave"
+        expected = "a stream or a table" if KStream in kinds else "a table"
+        raise TopologyError(f"{asked.operator}({type(other).__name__}): expected {expected}", hint)
+    if other.app is not app:
+        raise TopologyError(
+            f"{asked.operator}: one side is of application {app.name!r}, the other of {other.app.name!r}",
+            "what one App reads can be joined",
+        )
+
+
+class _Build:
+    """One join while it is added to a topology."""
+
+    def __init__(self, builder: Builder, asked: Asked, near: Near) -> None:
+        self.builder, self.asked = builder, asked
+        self.joiner, self.with_key = _joiner_of(asked)
+        self.within_us, self.kept_us = _lengths(asked, near)
+
+    def with_table(self, left: KStream, right: KTable) -> Flow:
+        def build(anew: frozenset[int]) -> Flow:
+            own, prefix, text = self._names(left.flow, bool(anew) or not self._is_kept(right.flow))
+            sides = self._stream(left.flow, prefix, anew), self._table(right, _RIGHT, prefix, anew)
+            return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
+
+        return self._placed(build, left.flow, right.flow)
+
+    def of_tables(self, left: KTable, right: KTable) -> Flow:
+        def build(anew: frozenset[int]) -> Flow:
+            is_kept = self._is_kept(left.flow) and self._is_kept(right.flow)
+            own, prefix, text = self._names(left.flow, bool(anew) or not is_kept)
+            first = self._table(left, _LEFT, prefix, anew)
+            same = left.flow.node == right.flow.node
+            second = first if same else self._table(right, _RIGHT, prefix, anew)
+            return self._joined(own, text, JoinSides.TABLE_TABLE, first, second)
+
+        return self._placed(build, left.flow, right.flow)
+
+    def with_global(self, left: KStream, table: GlobalTable, key: Any) -> Flow:
+        """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
+        with self.builder.all_or_nothing():
+            is_read_there = reads_inputs(self.builder.topology(), left.flow.node)
+            own, prefix, text = self._names(left.flow, not is_read_there)
+            right = table.flow if is_read_there else self._read_again(left, table, f"{prefix}-{_name(_RIGHT)}")
+            key_of = None if key is None else checked_function(f"{text}: key", key, flows.RECORD_ONLY, None)
+            if key_of is None:
+                check_keys(text, left.flow.key, right.key)
+            more = {"key_of": key_of, "table_key": right.key.serde}
+            return self._added(own, text, JoinSides.STREAM_GLOBAL, left.flow, right, **more)
+
+    def _read_again(self, left: KStream, table: GlobalTable, name: str) -> Flow:
+        topology = self.builder.topology()
+        source = topology.node(topology.node(table.flow.node).parents[0])
+        again = replace(source, name=self.builder.checked("global_table", f"{name}-{source.name}"))
+        self.builder.add("global_table", again)
+        own, store = self.builder.checked("global_table", name), self.builder.checked_store("global_table", name)
+        flow = replace(table.flow, node=again.name)
+        return added_table(left.app, flow, own, store, flow.key, flow.value, "global").flow
+
+    def near(self, left: Flow, right: Flow) -> Flow:
+        def build(anew: frozenset[int]) -> Flow:
+            own, prefix, text = self._names(left, True)
+            first = self._stream(left, prefix, anew)
+            same = left.node == right.node
+            second = first if same else self._stream(right, prefix, anew, _RIGHT)
+            stores = tuple(
+                self._window_store(f"{prefix}-{name}", text, side) for name, side in (("left", first), ("right", second))
+            )
+            return self._joined(own, text, JoinSides.STREAM_STREAM, first, second, stores=stores)
+
+        return self._placed(build, left, right)
+
+    # --- where the sides come from -----------------------------------------------------------------------------------
+
+    def _placed(self, build: Callable[[frozenset[int]], Flow], left: Flow, right: Flow) -> Flow:
+        """What `build` gives when as few sides as possible are written anew (0: left, 1: right), so that both meet."""
+        needed_anew = frozenset(number for number, flow in enumerate((left, right)) if flow.rekeyed_at is not None)
+        if not _goes_round(self.builder):  # what goes round already is an error of its own, and said later
+            for anew in _ways(needed_anew):
+                try:
+                    with self.builder.all_or_nothing():
+                        made = build(anew)
+                        if _goes_round(self.builder):
+                            raise _GoesRoundError
+                        return made
+                except _GoesRoundError:
+                    continue
+        with self.builder.all_or_nothing():
+            return build(needed_anew)
+
+    def _stream(self, flow: Flow, prefix: str, anew: frozenset[int], side: int = _LEFT) -> Flow:
+        if side not in anew:
+            return flow
+        return written_anew(self.builder, flow, Repartitioned(), f"{prefix}-{_name(side)}", generated=True)
+
+    def _table(self, table: KTable, side: int, prefix: str, anew: frozenset[int]) -> Flow:
+        """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
+        flow, name = table.flow, f"{prefix}-{_name(side)}"
+        if side in anew:
+            if self._is_kept(flow):  # all of its updates, and not the last of each round
+                flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
+            flow = written_anew(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
+        elif self._is_kept(flow):
+            return flow
+        text = operator_text(self.asked.operator, name)
+        own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
+        key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
+        return added_table(table.app, flow, own, store, key, value).flow
+
+    def _is_kept(self, flow: Flow) -> bool:
+        """Whether the operator of a table keeps all of it, as given."""
+        return isinstance(self.builder.topology().node(flow.node), Table)
+
+    def _window_store(self, name: str, text: str, flow: Flow) -> StoreSpec:
+        key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
+        store = self.builder.checked_store(text, name)
+        form = f"joined key={key.form} value={value.form}"
+        return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
+
+    # --- the join itself ---------------------------------------------------------------------------------------------
+
+    def _names(self, left: Flow, keeps: bool) -> tuple[str, str, str]:
+        """The operator's name, what its stores and streams are named after, and what errors call it.
+
+        Its name lasts where something is kept under it.
+        """
+        asked = self.asked
+        if keeps:
+            own = self.builder.lasting_name_of(asked.operator, left.anchor, asked.name)
+        else:
+            own = self.builder.name_of(asked.operator, left.node, asked.name)
+        return own, asked.store or own, operator_text(asked.operator, own)
+
+    def _joined(self, own: str, text: str, sides: JoinSides, left: Flow, right: Flow, **more: Any) -> Flow:
+        check_keys(text, left.key, right.key)
+        check_partitioners(self.builder, text, left, right)
+        return self._added(own, text, sides, left, right, **more)
+
+    def _added(self, own: str, text: str, sides: JoinSides, left: Flow, right: Flow, **more: Any) -> Flow:
+        asked = self.asked
+        side = result_side(self.joiner, asked.value, returned(self.joiner), text, left)
+        node = Join(
+            name=own,
+            parents=(left.node, right.node),
+            kind=asked.kind,
+            sides=sides,
+            joiner=self.joiner,
+            with_key=self.with_key,
+            value=side.serde,
+            within_us=self.within_us,
+            kept_us=self.kept_us,
+            **more,
+        )
+        self.builder.add(asked.operator, node)
+        return with_sides(left.after(own, text, given=asked.name), None, side, None)
+
+
+class _GoesRoundError(Exception):
+    """The topology as just built would read what it writes."""
+
+
+def _goes_round(builder: Builder) -> bool:
+    try:
+        sub_topologies_of(builder.topology())
+    except TopologyError:
+        return True
+    return False
+
+
+def _ways(needed_anew: frozenset[int]) -> Iterator[frozenset[int]]:
+    """The sides that may be written anew, as few as possible first; of two the right one first."""
+    others = [side for side in (_RIGHT, _LEFT) if side not in needed_anew]
+    for count in range(len(others) + 1):
+        for more in combinations(others, count):
+            yield needed_anew | set(more)
+
+
+def _name(side: int) -> str:
+    return ("left", "right")[side]
+
+
+def _joiner_of(asked: Asked) -> tuple[Function, bool]:
+    """The joiner, and whether it is given the key."""
+    with_key = _takes(asked.joiner, 3) and not _takes(asked.joiner, 2)
+    arguments: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
+    if is_batch(asked.joiner):
+        arguments = ("batch",)
+    return checked_function(asked.operator, asked.joiner, flows.WORKER, None, arguments), with_key
+
+
+def _takes(given: Any, count: int) -> bool:
+    try:
+        inspect.signature(given).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that does not say
+        return count == 2
+    return True
+
+
+def _lengths(asked: Asked, near: Near) -> tuple[int, int]:
+    """How far apart two streams' records may be, and how long they are kept beyond that."""
+    if near.within is None:
+        return 0, 0
+    kept = near.retention if near.grace is None else near.grace
+    return _length(asked, "within", near.within), _length(asked, "retention" if near.grace is None else "grace", kept)
+
+
+def _length(asked: Asked, name: str, given: Any) -> int:
+    try:
+        length_us = duration_us(given, name)
+    except ConfigError as error:
+        raise TopologyError(f"{asked.operator}: {error.message}", error.hint) from None
+    if length_us > LENGTH_MAX_US:
+        raise TopologyError(f"{asked.operator}: {name} {given!r}: expected at most 26,000,000 days")
+    return length_us

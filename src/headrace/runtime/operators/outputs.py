@@ -1,0 +1,217 @@
+"""Owns the operators that write: to an output stream, or to the internal one of a repartition.
+
+Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.partitioning import checked_partition, chosen_partitions
+from headrace.errors import OutOfRangeError, SerdeError
+from headrace.model import topology as t
+from headrace.model.serde import Failures
+from headrace.record_coding import record_sizes
+from headrace.runtime.operators.base import FAILED, Operator
+from headrace.runtime.operators.words import shown
+from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+
+PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
+_CHOSEN = pa.list_(pa.int64())  # the partitions of each record
+
+
+class _WritingOperator(Operator):
+    """What is common to operators that write."""
+
+    node: t.Sink | t.Repartition
+
+    def written(self, rows: Rows, stream: str) -> None:
+        """Write what can be: a record that fails in any way is written nowhere."""
+        chosen: Any = None
+        if self.node.partitioner is not None:
+            rows, chosen = self._partitioned(self.node.partitioner, rows, self.context.partition_count(stream))
+            rows = rows.numbered()
+        rows = self.sendable(self.of_serdes(rows, self.node.key, self.node.value), stream)
+        if not len(rows):
+            return
+        key, value = rows.key.bytes()[0], rows.value.bytes()[0]
+        if chosen is None:
+            routing = routing_keys(rows.key, key)
+            self.context.emit(stream, key, value, rows.timestamp_us, rows.headers, routing, rows.offset)
+            return
+        if len(chosen) != len(rows):
+            chosen = chosen.take(pa.array(rows.rank))
+        partitions = chosen.flatten().to_numpy().astype(np.int32)
+        for start, copies in _copies(rows, chosen, key, value):
+            some = rows.take(copies)
+            key, value = some.key.bytes()[0], some.value.bytes()[0]
+            own = partitions[start : start + len(copies)]
+            self.context.emit(stream, key, value, some.timestamp_us, some.headers, None, some.offset, own)
+
+    def _partitioned(self, partitioner: t.Function, rows: Rows, count: int) -> tuple[Rows, Any]:
+        """The rows that are to be written, and the partitions of each, of `count`."""
+        function = partitioner.body
+        if partitioner.kind is t.FunctionKind.BATCH:
+            rows, chosen = self._called_batch(lambda batch: function(batch, count), rows)
+            rows, chosen = self._in_range(rows, chosen, count)
+        else:
+            rows = self.decoded(rows)
+            results = self.each(
+                lambda record: chosen_partitions(function(record, count), count), rows.records(self.context.streams), rows
+            )
+            good = [i for i, result in enumerate(results) if result is not FAILED]
+            rows, chosen = rows.take(np.array(good, np.int64)), pa.array([results[i] for i in good], _CHOSEN)
+        if not len(rows):
+            return rows, pa.array([], _CHOSEN)
+        kept = np.flatnonzero(chosen.value_lengths().to_numpy())
+        if len(kept) < len(rows):
+            self.context.count("records_dropped_by_partitioner", len(rows) - len(kept))
+            rows, chosen = rows.take(kept), chosen.take(pa.array(kept))
+        return rows, chosen
+
+    def batch_result(self, result: Any) -> Any:
+        """What a vectorised partitioner gave, as lists of numbers: a null, or an empty list, is none."""
+        kind = getattr(result, "type", None)
+        if isinstance(result, pa.Array) and pa.types.is_null(result.type):
+            return pa.array([[]] * len(result), _CHOSEN)
+        if isinstance(result, pa.Array) and pa.types.is_integer(result.type):
+            return _as_lists(result.is_valid(), result.drop_null().cast(pa.int64()))
+        if isinstance(result, pa.Array) and _is_list(result.type) and _is_number(result.type.value_type):
+            return result.cast(_CHOSEN).fill_null([])
+        raise TypeError(
+            f"a partitioner gave {'a RecordBatch' if kind is None else f'an array of {kind}'}, expected one of integers, or of "
+            "lists of integers"
+        )
+
+    def _in_range(self, rows: Rows, chosen: Any, count: int) -> tuple[Rows, Any]:
+        """Set records aside for which a partition was chosen that the stream does not have; of each the rest but once."""
+        if not len(rows):
+            return rows, chosen
+        numbers = chosen.flatten()
+        lengths = chosen.value_lengths().to_numpy()
+        owners = np.repeat(np.arange(len(rows)), lengths)
+        bad: Failures = []
+        outside = pc.fill_null(pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, count)), True)
+        if pc.any(outside).as_py():
+            for owner in np.unique(owners[outside.to_numpy(zero_copy_only=False)]).tolist():
+                bad.append((owner, _refusal(chosen[owner].as_py(), count)))
+            good = np.setdiff1d(np.arange(len(rows)), [owner for owner, _ in bad])
+            rows, chosen = self.without(rows, bad), chosen.take(pa.array(good))
+        if len(lengths) and lengths.max() > 1:
+            chosen = pa.array([list(dict.fromkeys(one)) for one in chosen.to_pylist()], _CHOSEN)
+        return rows, chosen
+
+
+def _refusal(numbers: list[int | None], count: int) -> Exception:
+    try:
+        for number in numbers:
+            if number is None:
+                raise TypeError("the partitioner gave a list with a null in it: expected numbers of partitions")
+            checked_partition(number, count)
+    except (TypeError, OutOfRangeError) as error:
+        return error
+    raise AssertionError(f"{numbers} of {count} partitions are refused for nothing")
+
+
+def _as_lists(is_there: Any, numbers: Any) -> Any:
+    lengths = is_there.cast(pa.int32()).to_numpy()
+    bounds = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    return pa.ListArray.from_arrays(pa.array(bounds), numbers)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))  # null: of lists that are all empty
+
+
+def _copies(rows: Rows, chosen: Any, key: Any, value: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Which row each record written is a copy of, in their order: in pieces, each with its place among all of them."""
+    copies = np.repeat(np.arange(len(rows)), chosen.value_lengths().to_numpy())
+    if len(copies) == len(rows):
+        yield 0, copies
+        return
+    ends = np.cumsum(record_sizes(key, value, rows.headers)[copies])
+    starts = [0, *(np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1).tolist()]
+    for start, stop in zip(starts, [*starts[1:], len(copies)], strict=True):
+        yield start, copies[start:stop]
+
+
+class SinkOperator(_WritingOperator):
+    """Writes to an output stream, or to the stream that a record function names."""
+
+    node: t.Sink
+
+    def push(self, rows: Rows) -> None:
+        node = self.node
+        names: list[Any] | None = None
+        if node.headers is not None or not isinstance(node.stream, str):
+            rows = self.decoded(rows)  # as the functions are to see them, before other serdes are set
+        if not isinstance(node.stream, str):
+            rows, named = self.called(node.stream, rows)
+            bad = [i for i, name in enumerate(named) if not (isinstance(name, str) and self.context.may_choose(name))]
+            rows, names = self._known(rows, list(named), bad)
+        if node.headers is not None:
+            rows, names = self._with_headers(node.headers, rows, names)
+        if names is None:
+            assert isinstance(node.stream, str)
+            self.written(rows, node.stream)
+            return
+        for name in sorted(set(names)):
+            self.written(rows.where(np.fromiter((other == name for other in names), bool, len(rows))), name)
+
+    def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
+        text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
+        rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
+        gone = set(bad)
+        return rows, [name for i, name in enumerate(names) if i not in gone]
+
+    def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
+        """The rows with the headers that `function` gives, and the names of those that are left."""
+        results = self.each(
+            lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows
+        )
+        good = [i for i, result in enumerate(results) if result is not FAILED]
+        headers = pa.array([results[i] for i in good], HEADERS_TYPE)
+        rows = rows.take(np.array(good, np.int64)).with_headers(headers)
+        return rows, None if names is None else [names[i] for i in good]
+
+
+class RepartitionOperator(_WritingOperator):
+    """Writes the internal stream that the next sub-topology reads."""
+
+    node: t.Repartition
+
+    def push(self, rows: Rows) -> None:
+        self.written(rows, self.node.stream)
+
+
+def routing_keys(field: Field, raw: Any) -> Any:
+    """The bytes that choose the partition: of a windowed key the inner key, else the key."""
+    inner = getattr(field.serde, "inner_many", None)
+    return raw if inner is None else inner(raw)
+
+
+def header_entries(given: Any) -> list[dict[str, Any]] | None:
+    """What a user gave as headers, pairs or a mapping of names to bytes or text, as Arrow takes it."""
+    entries = []
+    for name, value in given.items() if isinstance(given, dict) else given or ():
+        if isinstance(value, str):
+            value = value.encode()
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise SerdeError(f"header {shown(name)}: expected a text name and bytes or text, got {type(value).__name__}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise SerdeError(f"header {shown(name)}: its name has a lone surrogate, which is no UTF-8") from None
+        entries.append({"name": name, "value": value})
+    return entries or None

@@ -1,0 +1,182 @@
+"""What a job makes of its repartition streams, on every system: partitions as counted, and as partitioners say."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.core.hashing import partition_of
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.worker import run_container
+
+RECORDS = [(f"k{i % 7}", i) for i in range(60)]
+
+
+@dataclass
+class World:
+    """A system with one input of 2 partitions, and a job on it under a name of its own."""
+
+    url: str
+    system: Any
+    folder: Path
+    name: str
+
+    def app(self, build: Callable[[hr.KStream], object]) -> hr.App:
+        app = hr.App(
+            self.name, self.url, state_uri=str(self.folder / "state"), local_store_dir=str(self.folder / "stores")
+        )
+        build(app.stream(self.input, key=hr.String(), value=hr.Long()))
+        return app
+
+    def run(self, build: Callable[[hr.KStream], object]) -> list[str]:
+        """Run until caught up; what the job said."""
+        said: list[str] = []
+        wiring.start(self.app(build), "caught-up", engine=InlineEngine(run_container), log=said.append).wait(60)
+        return said
+
+    @property
+    def input(self) -> str:
+        return f"{self.name}-in"
+
+    def internal(self, short: str) -> str:
+        return f"{self.name}-{short}-repartition"
+
+    def produce(self) -> None:
+        self.system.produce(self.input, RECORDS, key=hr.String(), value=hr.Long())
+
+    def read(self, stream: str) -> list[hr.Record]:
+        return list(self.system.consume(stream, key=hr.String(), value=hr.Long()))
+
+    def streams(self) -> dict[str, int]:
+        """The streams of this test to the number of their partitions, but for the input."""
+        mine = {s.name: s.partitions for s in self.system.streams() if s.name.startswith(f"{self.name}-")}
+        del mine[self.input]
+        return mine
+
+
+@pytest.fixture(params=["kafka", "log"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "kafka":
+        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
+    else:
+        url = f"log:{tmp_path / 'log'}"
+    with hr.open_system(url) as system:
+        made = World(url, system, tmp_path, f"r{uuid.uuid4().hex[:8]}")
+        system.create_stream(made.input, 2)
+        yield made
+
+
+def explicit(count: int) -> Callable[[hr.KStream], object]:
+    def build(stream: hr.KStream) -> None:
+        stream.repartition(hr.Repartitioned.with_("again", count)).group_by_key().count(store="n").to_stream().to(
+            f"{stream.app.name}-out"
+        )
+
+    return build
+
+
+def hinted(count: int | None) -> Callable[[hr.KStream], object]:
+    options = hr.Repartitioned(name="again", number_of_partitions=count)
+
+    def build(stream: hr.KStream) -> None:
+        stream.group_by(lambda r: r.key, options, key=hr.String()).count(store="n")
+
+    return build
+
+
+def test_an_existing_stream_with_another_count_than_asked_for_stops_the_start_before_anything_happens(world: World) -> None:
+    stream = world.internal("again")
+    world.system.create_stream(stream, 6, internal_of=world.name)
+    world.produce()
+    before = world.streams()
+    with pytest.raises(hr.IncompatibleChangeError) as error:
+        world.run(explicit(4))
+    text = str(error.value)
+    assert f"repartition stream {stream!r} exists with 6 partitions, but the application asks for 4" in text
+    for way in ("ask for 6", "leave the number out", "another name", "delete it"):
+        assert way in text
+    assert world.streams() == before
+    job_store = world.system.job_store(world.name)
+    assert (job_store.job_model(), job_store.checkpoints()) == (None, {})
+    assert not any(world.system.end_offsets(stream).values())
+    world.run(explicit(6))
+    assert {r.key: r.value for r in world.read(f"{world.name}-out")} == Counter(key for key, _ in RECORDS)
+
+
+def test_a_hint_counts_for_a_new_stream(world: World) -> None:
+    said = world.run(hinted(5))
+    assert world.streams()[world.internal("again")] == 5
+    assert not [text for text in said if "hint" in text]
+
+
+def test_of_an_existing_stream_a_hint_takes_the_partitions_there_are_and_says_both_counts(world: World) -> None:
+    stream = world.internal("again")
+    world.produce()
+    world.run(hinted(None))
+    assert world.streams()[stream] == 2  # inherited
+    said = world.run(hinted(5))
+    assert world.streams()[stream] == 2
+    assert [text for text in said if "hint" in text] == [
+        f"repartition stream {stream} has 2 partitions, not the 5 of its grouping's hint: that is for a new stream"
+    ]
+
+
+def odd_out(record: hr.Record, partitions: int) -> int | list[int] | None:
+    """Multiples of 3 to none, of 5 to two partitions, the others by their value."""
+    if record.value % 3 == 0:
+        return None
+    return [0, partitions - 1] if record.value % 5 == 0 else record.value % partitions
+
+
+def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: World) -> None:
+    def build(stream: hr.KStream) -> None:
+        again = stream.repartition(hr.Repartitioned(name="again", number_of_partitions=4, partitioner=odd_out))
+        again.map_values(lambda r: r.value * 10 + r.partition, value=hr.Long()).to(
+            f"{stream.app.name}-out", partitioner=lambda r, n: r.value % 10
+        )
+        again.group_by_key().count(store="n")
+
+    world.produce()
+    world.run(build)
+    chosen = {value: odd_out(hr.Record(value=value), 4) for _, value in RECORDS}
+    expected = [
+        (key, value, p)
+        for key, value in RECORDS
+        for p in ([] if chosen[value] is None else chosen[value] if isinstance(chosen[value], list) else [chosen[value]])
+    ]
+    found = [(r.key, r.value // 10, r.partition) for r in world.read(f"{world.name}-out")]
+    assert sorted(found) == sorted(expected)
+    by_key_and_place = Counter((key, p) for key, _, p in expected)
+    state = world.app(build).state("n")
+    for key in {key for key, _ in RECORDS}:
+        entries = {entry.task: entry.value for entry in state.entries(key)}
+        assert entries == {f"again/Partition_{p}": n for (k, p), n in by_key_and_place.items() if k == key}
+
+
+def test_state_is_not_carried_over_to_another_way_of_partitioning(world: World) -> None:
+    def partitioned(partitioner: Any) -> Callable[[hr.KStream], object]:
+        options = hr.Repartitioned(name="again", partitioner=partitioner)
+        return lambda stream: stream.repartition(options).group_by_key().count(store="n")
+
+    world.produce()
+    world.run(partitioned(None))
+    with pytest.raises(hr.IncompatibleChangeError, match=rf"'{world.internal('again')}' was written by the key, and is now"):
+        world.run(partitioned(lambda r, n: 0))
+    world.run(partitioned(None))
+
+
+def test_by_default_records_land_where_any_producer_would_put_them(world: World) -> None:
+    world.produce()
+    world.run(lambda stream: stream.repartition(hr.Repartitioned.with_("again", 5)).to(f"{stream.app.name}-out"))
+    found = world.read(f"{world.name}-out")
+    assert {(r.key, r.partition) for r in found} == {(key, partition_of(key.encode(), 5)) for key, _ in RECORDS}
+    for key in {key for key, _ in RECORDS}:  # of one key in the order in which they were read
+        assert [r.value for r in found if r.key == key] == [value for k, value in RECORDS if k == key]

@@ -1,0 +1,66 @@
+"""What a start refuses in words of ours: settings that Kafka's client or the cluster does not take; and what it does not."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.errors import ConfigError, StreamExistsError
+from headrace.ports import StreamDescription
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.startup import _made
+from headrace.testing import KafkaServer
+from headrace.wiring.worker import run_container
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def start(kafka_server: KafkaServer, folder: Path, **kafka: str) -> Any:
+    url, name = f"kafka://{kafka_server.bootstrap}", f"refused-{uuid.uuid4().hex[:8]}"
+    with hr.open_system(url) as system:
+        system.create_stream(f"{name}-in", 1)
+    app = hr.App(name, url, local_store_dir=str(folder), kafka=kafka)
+    app.stream(f"{name}-in").to(f"{name}-out")
+    return wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+
+
+def test_what_only_a_producer_refuses(kafka_server: KafkaServer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.\* settings are refused(.|\n)*linger\.ms(.|\n)*transaction\.timeout\.ms"):
+        start(kafka_server, tmp_path, **{"linger.ms": "60000"})
+
+
+def test_a_lingering_that_fits_in_a_transaction_is_taken(kafka_server: KafkaServer, tmp_path: Path) -> None:
+    start(kafka_server, tmp_path, **{"linger.ms": "20000"}).wait(60)
+
+
+def test_more_replicas_than_brokers(kafka_server: KafkaServer, tmp_path: Path) -> None:
+    words = r"cannot be made: .*factor of 3(.|\n)*there is 1 broker(.|\n)*kafka\.replication\.factor to at most 1"
+    with pytest.raises(ConfigError, match=words):
+        start(kafka_server, tmp_path, **{"replication.factor": "3"})
+
+
+class Raced:
+    """A system in which another start has made the stream since we looked."""
+
+    def __init__(self, found: StreamDescription) -> None:
+        self.found = found
+
+    def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
+        raise StreamExistsError(f"topic {name!r} exists already")
+
+    def describe_stream(self, name: str) -> StreamDescription:
+        return self.found
+
+
+def test_a_stream_that_another_start_was_quicker_to_make_is_used_where_it_is_as_it_should_be() -> None:
+    found = StreamDescription("out", 4, "id", None)
+    system: Any = Raced(found)
+    assert _made(system, "out", 4, None) == found
+    for count, owner in ((3, None), (4, "app")):
+        with pytest.raises(StreamExistsError):
+            _made(system, "out", count, owner)

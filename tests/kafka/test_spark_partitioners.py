@@ -1,0 +1,60 @@
+"""Partitioners behind Spark expressions, in Spark's own workers, on both systems."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import headrace as hr
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+ORDER = hr.Json("shop string, amount bigint")
+ORDERS = [{"shop": f"s{i % 5}", "amount": i - 3} for i in range(50)]
+
+
+def by_amount(record: hr.Record, partitions: int) -> int | list[int] | None:
+    if record.value["amount"] % 4 == 0:
+        return None
+    return [0, 1, 0] if record.value["amount"] % 7 == 0 else record.value["amount"] % partitions
+
+
+@hr.batch
+def of_shop(batch: pa.RecordBatch, partitions: int) -> pa.Array:
+    """The number in the name of the shop, which is the key by then; shop s4 is dropped."""
+    number = pc.cast(pc.utf8_slice_codeunits(batch.column("key"), 1), pa.int64())
+    return pc.if_else(pc.equal(number, 4), None, pc.subtract(number, pc.multiply(pc.divide(number, partitions), partitions)))
+
+
+@pytest.mark.parametrize("kind", ["kafka", "log"])
+def test_records_that_come_out_of_sparks_engine(kind: str, spark: Any, request: Any, tmp_path: Path) -> None:
+    url = f"log:{tmp_path / 'log'}" if kind == "log" else f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
+    name = f"routed-{uuid.uuid4().hex[:8]}"
+    app = hr.App(name, url, spark, local_store_dir=str(tmp_path / "stores"), containers=1, trigger_interval_ms=20)
+    paid = app.stream(f"{name}-in", key=hr.String(), value=ORDER).filter("value.amount > 0")
+    again = paid.repartition("value.shop", hr.Repartitioned(name="again", number_of_partitions=3, partitioner=by_amount))
+    again.map_values(lambda r: [r.partition, r.value["amount"]], value=hr.Json()).to(f"{name}-again")
+    grouped = paid.group_by("value.shop", hr.Repartitioned(number_of_partitions=3, partitioner=of_shop))
+    grouped.aggregate(n=hr.count(), place=hr.max("partition"), store="n").to(f"{name}-n")
+    with hr.open_system(url) as system:
+        system.create_stream(f"{name}-in", 2)
+        system.produce(f"{name}-in", [(order["shop"].encode(), json.dumps(order).encode()) for order in ORDERS])
+        app.start(until="caught-up").wait(200)
+        found = [(r.key, *r.value) for r in system.consume(f"{name}-again", key=hr.String(), value=hr.Json())]
+        counts = {r.key: r.value for r in system.consume(f"{name}-n", key=hr.String(), value=hr.Json())}
+    assert Counter(found) == Counter(
+        (order["shop"], p, order["amount"]) for order in ORDERS if order["amount"] > 0 for p in chosen(order)
+    )
+    shops = Counter(order["shop"] for order in ORDERS if order["amount"] > 0)
+    assert counts == {f"s{i}": {"n": shops[f"s{i}"], "place": i % 3} for i in range(4)}
+
+
+def chosen(order: dict[str, Any]) -> set[int]:
+    given = by_amount(hr.Record(value=order), 3)
+    return set() if given is None else {given} if isinstance(given, int) else set(given)

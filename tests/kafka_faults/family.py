@@ -1,0 +1,89 @@
+"""Finds the processes of a driver on Spark, as the kernel knows them: its JVM, the daemon of Python workers, the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+WINDOW_S = 0.1  # a worker that used the processor within it is at work
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The processes below a driver; `jvm` and `daemon` are None where they do not run (yet)."""
+
+    driver: int
+    jvm: int | None
+    daemon: int | None
+    workers: tuple[int, ...]
+
+    @property
+    def below(self) -> tuple[int, ...]:
+        """All but the driver."""
+        return tuple(pid for pid in (self.jvm, self.daemon, *self.workers) if pid is not None)
+
+
+def family_of(driver: int) -> Family:
+    parents = {int(folder.name): fields for folder in Path("/proc").glob("[0-9]*") if (fields := _stat(int(folder.name)))}
+    below: dict[int, list[int]] = {}
+    for pid, fields in parents.items():
+        if fields[0] != "Z":
+            below.setdefault(int(fields[1]), []).append(pid)
+    jvm = _first(pid for pid in below.get(driver, ()) if "org.apache.spark.deploy.SparkSubmit" in _command(pid))
+    daemon = None if jvm is None else _first(pid for pid in below.get(jvm, ()) if "pyspark.daemon" in _command(pid))
+    return Family(driver, jvm, daemon, () if daemon is None else tuple(sorted(below.get(daemon, ()))))
+
+
+def busy_workers(driver: int) -> list[int]:
+    """The Python workers that used the processor within a moment: an idle one would be killed for nothing."""
+    before = {pid: _ticks(pid) for pid in family_of(driver).workers}
+    time.sleep(WINDOW_S)
+    return sorted(pid for pid, used in before.items() if used is not None and (_ticks(pid) or 0) > used)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it still runs; one that ended and was not asked how does not."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in ("Z", "X")
+
+
+def ended(pids: Collection[int], within_s: float) -> list[int]:
+    """Wait until all of `pids` have ended, at most so long; those that have not, which are killed now."""
+    deadline_s = time.monotonic() + within_s
+    left = [pid for pid in pids if is_alive(pid)]
+    while left and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+        left = [pid for pid in left if is_alive(pid)]
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return left
+
+
+def _first(pids: Iterable[int]) -> int | None:
+    return next(iter(sorted(pids)), None)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """From the state on: the name before it may hold blanks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _ticks(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[11]) + int(fields[12])
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,120 @@
+"""The job of a storm: on Spark, with its JVM and Python workers, in a process that imports everything once and forks.
+
+`python storm_child.py serve` speaks as `child.py` does. What a run prints, Spark's JVM included, goes to a file of its
+own: how it ends is for the test to read.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import headrace.adapters.kafka.jobs
+import headrace.adapters.spark.engine
+import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
+from headrace import wiring
+from kafka_faults.storm_verdict import GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the application `name`, which reads `NAME-in` until it has caught up."""
+
+    name: str
+    servers: str
+    stores: str
+    report: str
+    steps_log: str
+    round_records: int
+    run_s: float = 600.0
+
+    @property
+    def said(self) -> str:
+        """The file of what it printed."""
+        return f"{self.report}.said"
+
+
+def doubled(record: Any) -> dict[str, Any]:
+    return {"id": record.value["id"], "n": record.value["n"] * 2}
+
+
+def group_of(record: Any) -> str:
+    return f"g{record.value['n'] % GROUPS}"
+
+
+def application(run: Run) -> hr.App:
+    """A stateless map, a count and a sum per key, and behind a repartition the records by group, and their count."""
+    name = run.name
+    app = hr.App(
+        name,
+        f"kafka://{run.servers}",
+        config={"spark.master": "local[2,4]"},
+        local_store_dir=run.stores,
+        max_records_per_round=run.round_records,
+        trigger_interval_ms=20,
+    )
+    records = app.stream(f"{name}-in", key=hr.String(), value=hr.Json("id int, n int"))
+    records.map_values(doubled, value=hr.Json()).to(f"{name}-mapped")
+    by_key = records.group_by_key()
+    by_key.count(store="counts").to_stream().to(f"{name}-counts")
+    by_key.aggregate(total=hr.sum("value.n"), store="totals").to_stream().to(f"{name}-totals", value=hr.Json())
+    groups = records.select_key(group_of, key=hr.String()).repartition(hr.Repartitioned(name="by-group"))
+    groups.to(f"{name}-regrouped")
+    groups.group_by_key().count(store="groups").to_stream().to(f"{name}-groups")
+    return app
+
+
+def finish(run: Run) -> int:
+    """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
+    try:
+        started = wiring.start(application(run), "caught-up")
+        started.wait(run.run_s)
+    except BaseException as error:
+        Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        return 1
+    Path(run.report).write_text(json.dumps({"error": None, "status": started.status()}))
+    return 0
+
+
+def _forked(run: Run) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 2
+    try:
+        os.setpgid(0, 0)
+        said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
+        log.setLevel(logging.INFO)
+        handler = logging.FileHandler(f"{run.report}.log")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+        log.addHandler(handler)
+        log.propagate = False
+        faulthandler.dump_traceback_later(run.run_s + 30, exit=True)
+        code = finish(run)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            answer = {"pid": _forked(Run(**request["start"]))}
+        else:
+            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,73 @@
+"""The large one: a million records from Kafka to Kafka on Spark while 30 processes are killed; nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.checker import partition_of
+from headrace.testing.kafka_server import KafkaServer
+from kafka_faults.storm import BROKER_HEAP_MB, all_landed, kinds_of, storm
+from kafka_faults.storm_verdict import PARTITIONS, Input, by_source, same_sequences
+
+pytestmark = [pytest.mark.chaos, pytest.mark.spark]
+SEED, KILLS = 20275, 30
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaServer]:
+    """One of its own: it is killed."""
+    with KafkaServer(heap_mb=BROKER_HEAP_MB) as server:
+        yield server
+
+
+@pytest.mark.timeout(1800)  # minutes where nothing else runs
+def test_nothing_is_lost_or_doubled_over_a_million_records_while_30_processes_are_killed(
+    tmp_path: Path, broker: KafkaServer
+) -> None:
+    report = storm(tmp_path, SEED, broker, KILLS)
+    print(report)
+    report.verify()
+    all_landed(report, KILLS)
+
+
+RECORDS = {b"a": [1, 2, 3, 4], b"b": [5, 6]}
+
+
+def test_sequences_that_are_the_same_are_counted() -> None:
+    assert same_sequences({key: list(values) for key, values in RECORDS.items()}, RECORDS) == 6
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({b"a": [1, 2, 4], b"b": [5, 6]}, "1 lost, 0 doubled, 0 that were never due, 0 keys out of order only"),
+        ({b"a": [1, 2, 3, 4]}, "2 lost, 0 doubled, 0 that were never due, 0 keys out of order only"),
+        ({b"a": [1, 2, 3, 4, 4], b"b": [5, 6]}, "0 lost, 1 doubled, 0 that were never due, 0 keys out of order only"),
+        ({b"a": [1, 3, 2, 4], b"b": [5, 6]}, "0 lost, 0 doubled, 0 that were never due, 1 keys out of order only"),
+        ({b"a": [1, 2, 3, 4, 6], b"b": [5]}, "1 lost, 0 doubled, 1 that were never due, 0 keys out of order only"),
+        ({**RECORDS, b"c": [7]}, "0 lost, 0 doubled, 1 that were never due, 0 keys out of order only"),
+    ],
+)
+def test_what_is_lost_doubled_or_moved_is_told(found: dict[bytes, list[int]], told: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        same_sequences(found, RECORDS)
+    assert str(caught.value).startswith(told)
+
+
+def test_records_out_of_order_behind_a_repartition_are_seen() -> None:
+    names = [b"k0", b"k3"]
+    assert partition_of(names[0], PARTITIONS) != partition_of(names[1], PARTITIONS)
+    given = Input(names, [0, 1, 0, 1], [7, 7, 7, 7])  # all of one group, from two partitions
+    between = {b"g7": [1, 0, 3, 2]}  # any order between partitions is right
+    assert same_sequences(*by_source(between, given)) == 4
+    with pytest.raises(AssertionError, match="0 lost, 0 doubled"):
+        same_sequences(*by_source({b"g7": [2, 0, 1, 3]}, given))
+
+
+def test_each_kind_of_process_is_killed_by_its_share() -> None:
+    assert Counter(kinds_of(30)) == {"worker": 9, "driver": 8, "JVM": 7, "broker": 6}
+    assert len(kinds_of(200)) == 200
