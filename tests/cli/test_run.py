@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.cli.run import _summary
 from headrace.holders import this_process
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring import launch
@@ -149,3 +150,12 @@ def test_columns_at_import_start_spark_and_sigterm_stops_cleanly(in_process: Run
     assert json.loads(in_process("status", "--json").stdout)["running"] is False
     with hr.open_system("log:./data") as system:
         assert len(list(system.consume("large"))) == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "unit", "said"), [(1, "offset", "1 input offset read"), (2, "record", "2 input records read")]
+)
+def test_on_kafka_the_last_line_is_of_offsets(count: int, unit: str, said: str) -> None:
+    """Markers of transactions are among them."""
+    status = {"application": "a", "sub_topologies": {"source": {"records": count, "lag": 0}}}
+    assert _summary(status, unit) == f"a has caught up: {said}"

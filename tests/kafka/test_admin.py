@@ -243,8 +243,12 @@ class TestSystem:
         with pytest.raises(IncompatibleChangeError, match=f"stream '{name}' was deleted and made anew while"):
             system.end_offsets(name)
 
-    def test_a_time_that_the_broker_does_not_take_is_named(self, system: KafkaSystem, name: str) -> None:
-        system.create_stream(name, 1)
+    def test_a_time_that_the_broker_does_not_take_is_named(
+        self, kafka_server: KafkaServer, system: KafkaSystem, name: str
+    ) -> None:
+        one_hour = {"topic.message.timestamp.after.max.ms": "3600000"}
+        with open_system(f"kafka://{kafka_server.bootstrap}", one_hour) as maker:
+            maker.create_stream(name, 1)
         with pytest.raises(StorageError, match=r"INVALID_TIMESTAMP(.|\n)*message.timestamp.after.max.ms"):
             system.produce(name, [hr.Record(b"k", b"v", 2**61)])
         assert system.produce(name, [hr.Record(b"k", b"v", -7)]) == 1  # the producer begins anew; and that is 1970

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,9 @@ SCRIPT = Path(__file__).with_name("dying_jvm.py")
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goes_on(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
-    )
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(SCRIPT), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environ)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     first, second = told["ends"]
