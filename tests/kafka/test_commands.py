@@ -99,7 +99,7 @@ def test_streams_are_made_filled_read_and_deleted(headrace: Headrace) -> None:
     assert read.stderr == ""
     listed = {row["name"]: row for row in answer(headrace("stream", "list", "--json"))}
     assert listed["cli-made"]["internal_of"] is None
-    ours = {name: row["internal_of"] for name, row in listed.items() if name.startswith("kafka-shop")}  # others use the broker too
+    ours = {name: row["internal_of"] for name, row in listed.items() if name.startswith("kafka-shop")}
     assert [owner for name, owner in ours.items() if name.endswith("-repartition")] == ["kafka-shop"]
     assert not [name for name in ours if name.endswith(("-metadata", "-checkpoints"))]
     assert answer(headrace("stream", "delete", "cli-made", "--yes", "--json"))["deleted"] == "cli-made"
