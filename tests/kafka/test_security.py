@@ -130,7 +130,7 @@ def test_commands_and_representations_show_no_secret(
         ({"sasl.password": OTHER}, "_AUTHENTICATION: "),
         ({"sasl.mechanism": "PLAIN", "sasl.password": OTHER}, "_AUTHENTICATION: "),
         ({"sasl.jaas.config": f'x.Login required username="bob" password="{OTHER}"'}, "kafka.sasl.jaas.config"),
-        ({"security.protocol": "PLAINTEXT", "wait.s": "2"}, "cannot list the topics"),
+        ({"security.protocol": "PLAINTEXT"}, "kafka.security.protocol is PLAINTEXT: it would not be used"),
     ],
 )
 def test_what_is_wrong_is_said_soon_and_without_the_secret(
@@ -145,6 +145,11 @@ def test_what_is_wrong_is_said_soon_and_without_the_secret(
     for text in (str(refused.value), repr(refused.value), caplog.text, out.out, out.err):
         assert PASSWORD not in text
         assert OTHER not in text
+
+
+def test_a_broker_that_asks_for_a_password_is_not_reached_without_one(secured: KafkaServer) -> None:
+    with pytest.raises(HeadraceError, match="cannot"):
+        hr.open_system(f"kafka://{secured.bootstrap}", kafka={"wait.s": "2"}).streams()
 
 
 def test_a_client_certificate_opens_a_broker_that_asks_for_one() -> None:

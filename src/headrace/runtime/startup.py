@@ -79,10 +79,10 @@ def planned(
     stored = store.checkpoints()
     forms = store_forms(topology)
     check_compatible(previous, forms)
-    existing = {stream.name: stream for stream in system.streams()}
+    existing = {stream.name: stream for stream in system.streams(of=topology.application)}
     check_inputs(topology, existing, config.system)
     counts = _checked_counts(topology, subs, existing, previous)
-    _check_repartition_streams(topology, existing)
+    _check_repartition_streams(topology, existing, system)
     known = {name: existing[name].id if name in existing else None for name in counts}
     check_same_streams(previous, known)
     by_users = _partitioners(topology)
@@ -198,16 +198,17 @@ def _hints(topology: Topology) -> dict[str, int]:
     return {node.stream: node.partitions for node in nodes if node.partitions is not None}
 
 
-def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription]) -> None:
-    for node in topology.nodes:
-        if isinstance(node, Repartition) and node.stream in existing:
-            owner = existing[node.stream].internal_of
-            if owner != topology.application:
-                raise IncompatibleChangeError(
-                    f"stream {node.stream!r} exists, but is no repartition stream of application {topology.application!r}"
-                    + (f" (it belongs to {owner!r})" if owner else ""),
-                    "give the repartition another name, or delete that stream if nobody needs it",
-                )
+def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription], system: System) -> None:
+    repartitions = [node for node in topology.nodes if isinstance(node, Repartition) and node.stream in existing]
+    for node in repartitions:
+        if existing[node.stream].internal_of == topology.application:
+            continue
+        owner = system.describe_stream(node.stream).internal_of
+        raise IncompatibleChangeError(
+            f"stream {node.stream!r} exists, but is no repartition stream of application {topology.application!r}"
+            + (f" (it belongs to {owner!r})" if owner else ""),
+            "give the repartition another name, or delete that stream if nobody needs it",
+        )
 
 
 def _sub_model(sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int) -> SubTopologyModel:

@@ -155,7 +155,7 @@ def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int
 def _check_before_spark(topology: Topology, store: Any, system: Any, config: Config, run_id: str) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())
-    check_inputs(topology, [stream.name for stream in system.streams()], config.system)
+    check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
     if not has_open_types(topology):
         check_compatible(store.job_model(), store_forms(resolved_topology(topology, None)[0]))
 

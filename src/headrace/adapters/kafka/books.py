@@ -7,7 +7,7 @@ never a whole topic: somebody else's may be large.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -18,7 +18,8 @@ from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.patience import Patience
 from headrace.errors import UnavailableError
 
-_LOOKED_AT = 100  # records, of those that come at once
+_LOOKED_AT = 100  # records without our mark, and a topic is somebody else's
+_AT_ONCE = 1_000
 # Of what the driver writes, under `entries.entry_key`, the namespaces that there always are; and any request.
 _NAMESPACES = (b"job/", b"job-models/", b"lanes/", b"status/", b"internal-topics/")
 _REQUESTS = b"%2Frequests/"
@@ -44,53 +45,68 @@ class Books:
     def whose(self, topics: Collection[Topic]) -> dict[str, Whose]:
         """By name. A topic that this user may not read is somebody else's."""
         new = [topic for topic in topics if topic.id not in self._seen]
-        empty = set()
-        if new:
-            consumer = Consumer(
-                {
-                    **self._client,
-                    **_SMALL,
-                    "logger": CLIENT_LOG,
-                    "group.id": f"{new[0].name}-readers",  # librdkafka wants one; it is never joined
-                    "isolation.level": "read_uncommitted",  # what is not committed yet is a mark as well
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "earliest",
-                    "fetch.wait.max.ms": 5,
-                }
-            )
-            try:
-                for topic in new:
-                    found = Whose.OTHERS if topic.partitions != 1 else self._looked_at(consumer, topic.name)
-                    if found is Whose.EMPTY:
-                        empty.add(topic.id)
-                    else:
-                        self._seen[topic.id] = found
-            finally:
-                consumer.close()
-        return {topic.name: Whose.EMPTY if topic.id in empty else self._seen[topic.id] for topic in topics}
+        found = {topic.name: Whose.OTHERS for topic in new if topic.partitions != 1}
+        found |= self._looked_at([topic.name for topic in new if topic.partitions == 1])
+        self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] is not Whose.EMPTY}
+        return {topic.name: self._seen.get(topic.id, Whose.EMPTY) for topic in topics}
 
-    def _looked_at(self, consumer: Consumer, topic: str) -> Whose:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+    def _looked_at(self, names: Sequence[str]) -> dict[str, Whose]:
+        """Of all of them at once: a cluster may have hundreds, and one look takes as long as many."""
+        found: dict[str, Whose] = {}
+        if not names:
+            return found
+        consumer = Consumer(
+            {
+                **self._client,
+                **_SMALL,
+                "logger": CLIENT_LOG,
+                "group.id": f"{names[0]}-readers",  # librdkafka wants one; it is never joined
+                "isolation.level": "read_uncommitted",  # what is not committed yet is a mark as well
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 5,
+            }
+        )
+        strange = dict.fromkeys(names, 0)  # records without our mark, by topic
         began_s = time.monotonic()
         try:
-            while self._patience.left_s(began_s, self._wait_s) > 0:
+            consumer.assign([TopicPartition(name, 0, 0) for name in names])
+            while len(found) < len(names) and self._patience.left_s(began_s, self._wait_s) > 0:
                 first = consumer.consume(1, timeout=0.2)
-                messages = first + (consumer.consume(_LOOKED_AT, timeout=0) if first else [])
-                if any(is_mark(message.key()) for message in messages if message.error() is None):
-                    return Whose.OURS
-                if any(message.error() is None for message in messages):
-                    return Whose.OTHERS
-                codes = [error.code() for message in messages if (error := message.error()) is not None]
-                if KafkaError._PARTITION_EOF in codes:
-                    return Whose.EMPTY
-                if KafkaError.TOPIC_AUTHORIZATION_FAILED in codes:
-                    return Whose.OTHERS
+                for message in first + (consumer.consume(_AT_ONCE, timeout=0) if first else []):
+                    name = message.topic()
+                    if name is None or name in found:
+                        continue
+                    whose = _told(message, strange)
+                    if whose is not None:
+                        found[name] = whose
+                        consumer.incremental_unassign([TopicPartition(name, 0)])
         except KafkaException as error:
-            raise UnavailableError(f"topic {topic!r} cannot be read: {error.args[0].str()}", "is the broker up?") from None
+            raise UnavailableError(f"topics cannot be read: {error.args[0].str()}", "is the broker up?") from None
         finally:
-            consumer.unassign()
-        raise UnavailableError(f"topic {topic!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?")
+            consumer.close()
+        left = [name for name in names if name not in found]
+        if left:
+            raise UnavailableError(
+                f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?"
+            )
+        return found
+
+
+def _told(message: Any, strange: dict[str, int]) -> Whose | None:
+    """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
+    error, name = message.error(), message.topic()
+    if error is None:
+        if is_mark(message.key()):
+            return Whose.OURS
+        strange[name] += 1
+        return Whose.OTHERS if strange[name] >= _LOOKED_AT else None
+    if error.code() == KafkaError._PARTITION_EOF:
+        return Whose.OTHERS if strange[name] else Whose.EMPTY
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Whose.OTHERS
+    return None
 
 
 def is_mark(key: bytes | None) -> bool:

@@ -207,11 +207,12 @@ class KafkaSystem:
         except ConfigError:  # a broker before 3.6 does not know these; or it is another one that is refused, again
             return self._admin.create(name, partitions, settings(_ANY_TIME_BEFORE_3_6))
 
-    def streams(self) -> list[StreamDescription]:
-        """All topics but Kafka's own, and applications' bookkeeping, sorted by name."""
+    def streams(self, of: str | None = None) -> list[StreamDescription]:
+        """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
         names = self._admin.names()
-        owners = self._owners(names)
-        hidden = {topic(owner) for owner in self.applications_in(names) for topic in (metadata_topic, checkpoint_topic)}
+        applications = self.applications_in(names) if of is None else [of] if self.has_books(of) else []
+        owners = self._owners(applications)
+        hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
         self._known = self._admin.topics(names - hidden)
         return [
             StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
@@ -226,10 +227,10 @@ class KafkaSystem:
         whose = self._books.whose(self._admin.topics(pairs).values())
         return sorted(owners[name] for name, found in whose.items() if found is Whose.OURS)
 
-    def _owners(self, names: Collection[str]) -> dict[str, str]:
+    def _owners(self, applications: Iterable[str]) -> dict[str, str]:
         """Repartition topics to the application that has them on its record."""
         owners = {}
-        for application in self.applications_in(names):
+        for application in applications:
             for topic in entries_of(self.metadata_of(application).refresh(wait=False), INTERNAL):
                 owners[topic] = application
         return owners
@@ -237,8 +238,9 @@ class KafkaSystem:
     def describe_stream(self, name: str) -> StreamDescription:
         """Its number of partitions, its id, and the application whose own it is: a repartition topic, or bookkeeping."""
         topic, names = self._found(name), self._admin.names()
-        bookkeeping = {own(owner): owner for owner in self.applications_in(names) for own in (metadata_topic, checkpoint_topic)}
-        owner = bookkeeping.get(name) or self._owners(names).get(name)
+        applications = self.applications_in(names)
+        bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
+        owner = bookkeeping.get(name) or self._owners(applications).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:

@@ -84,8 +84,8 @@ class LogSystem:
         with self._catalog.write() as db:
             return stream_tables.create_stream(db, name, partitions, internal_of)
 
-    def streams(self) -> list[StreamDescription]:
-        """All streams, internal ones too, sorted by name."""
+    def streams(self, of: str | None = None) -> list[StreamDescription]:
+        """All streams, internal ones too, sorted by name. To know about all applications is no work here."""
         with self._catalog.read() as db:
             return stream_tables.all_streams(db)
 
