@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.core.watermarks import TIME_MAX_US, TIME_MIN_US
-
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # of any system: key, value, and the names and values of the headers
 
 
@@ -20,11 +19,11 @@ class StreamLimits:
     behind and ahead of the clock, None for any. `keeps_times` False: records get the time at which they are written.
 
     >>> StreamLimits(age_us_max=60).times(100), StreamLimits(time_min_us=0).times(100)[0]
-    ((40, 253402300799999999), 0)
+    ((40, 9223372036854775807), 0)
     """
 
     bytes_max: int = RECORD_BYTES_MAX
-    time_min_us: int = TIME_MIN_US
+    time_min_us: int = _INT64_MIN
     age_us_max: int | None = None
     ahead_us_max: int | None = None
     keeps_times: bool = True
@@ -33,7 +32,7 @@ class StreamLimits:
     def times(self, now_us: int) -> tuple[int, int]:
         """The earliest and the latest time that a record may have now."""
         earliest = self.time_min_us if self.age_us_max is None else max(self.time_min_us, now_us - self.age_us_max)
-        latest = TIME_MAX_US if self.ahead_us_max is None else min(TIME_MAX_US, now_us + self.ahead_us_max)
+        latest = _INT64_MAX if self.ahead_us_max is None else min(_INT64_MAX, now_us + self.ahead_us_max)
         return earliest, latest
 
     def refusal_of_time(self, stream: str, time_us: int, now_us: int) -> str | None:
