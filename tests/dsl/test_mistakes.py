@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import TopologyError
+from headrace.model.topology import Aggregate, MapValues
 
 VALUE = hr.Json("n int, s string, inner struct<a: int>, many array<int>")
 
@@ -83,7 +84,10 @@ def test_a_timestamp_function_has_one_argument() -> None:
 
 @pytest.mark.parametrize("function", [str, int, max, lambda *a: a, lambda r, extra=1: r], ids=repr)
 def test_functions_that_can_be_called_so_are_taken(function: Any) -> None:
-    stream().map_values(function, value=hr.Json()).to("out")
+    records = stream()
+    records.map_values(function, value=hr.Json()).to("out")
+    (node,) = [node for node in records.app.topology().nodes if isinstance(node, MapValues)]
+    assert node.function.body is function
 
 
 @pytest.mark.parametrize("name", ["count", "windowed_by", "reduce", "aggregate"])
@@ -132,7 +136,14 @@ def test_the_last_of_whole_values_is_a_reduce() -> None:
 
 
 def test_a_struct_can_be_counted_and_its_fields_aggregated() -> None:
-    stream().group_by_key().aggregate(n=hr.count("value"), a=hr.max("value.inner.a"), k=hr.last("key"))
+    records = stream()
+    records.group_by_key().aggregate(n=hr.count("value"), a=hr.max("value.inner.a"), k=hr.last("key"))
+    (node,) = [node for node in records.app.topology().nodes if isinstance(node, Aggregate)]
+    assert {name: (one.kind, one.field) for name, one in (node.named or {}).items()} == {
+        "n": ("count", "value"),
+        "a": ("max", "value.inner.a"),
+        "k": ("last", "key"),
+    }
 
 
 def test_a_key_of_text_has_no_sum() -> None:

@@ -35,7 +35,9 @@ def test_what_only_a_producer_refuses(kafka_server: KafkaServer, tmp_path: Path)
 
 
 def test_a_lingering_that_fits_in_a_transaction_is_taken(kafka_server: KafkaServer, tmp_path: Path) -> None:
-    start(kafka_server, tmp_path, **{"linger.ms": "20000"}).wait(60)
+    job = start(kafka_server, tmp_path, **{"linger.ms": "20000"})
+    job.wait(60)
+    assert job.status()["sub_topologies"]["source"]["lag"] == 0
 
 
 def test_more_replicas_than_brokers(kafka_server: KafkaServer, tmp_path: Path) -> None:
