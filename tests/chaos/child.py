@@ -1,25 +1,20 @@
 """A job that dies: runs until it has caught up, in a process of its own that tests kill and stop at numbered steps.
 
-`python child.py serve` answers one JSON line with one JSON line. It imports everything once and forks a process for
-each run, so that a kill costs a fork and not an import. `{"start": RUN}` gives `{"pid": PID}`; `{"wait": PID}` gives
-`{"code": EXIT CODE}`, negative for a signal. RUN is a `Run` as a mapping; its `report` is a file for what ended it.
+`python child.py serve` forks runs (`forking`). RUN is a `Run` as a mapping; its `report` is a file for what ended it.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from chaos.forking import serve, trap_steps
 from headrace import wiring
 from headrace.adapters.log import catalog, jobs
-from headrace.runtime import steps
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
@@ -90,31 +85,5 @@ def finish(run: Run) -> int:
     return 0
 
 
-def _forked(run: Run) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 2
-    try:
-        os.setpgid(0, 0)
-        os.environ["HEADRACE_TEST_STEPS"], os.environ["HEADRACE_TEST_STEPS_LOG"] = run.traps, run.steps_log
-        steps._traps = steps._traps_of(os.environ)
-        faulthandler.dump_traceback_later(RUN_S_MAX + 10, exit=True)
-        code = finish(run)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def serve() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "start" in request:
-            answer = {"pid": _forked(Run(**request["start"]))}
-        else:
-            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    serve()
+    serve(Run, trap_steps, finish, RUN_S_MAX + 10)

@@ -6,11 +6,8 @@ everything once and forks a process for each run.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import logging
-import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from chaos.forking import serve, trap_steps
 from headrace import wiring
 from headrace.adapters.kafka import jobs, lanes
-from headrace.runtime import job, steps
+from headrace.runtime import job
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
@@ -116,32 +114,10 @@ def _flush_before_commits() -> None:
     lanes.send_offsets = send_and_flush
 
 
-def _forked(run: Run) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 2
-    try:
-        os.setpgid(0, 0)
-        os.environ["HEADRACE_TEST_STEPS"], os.environ["HEADRACE_TEST_STEPS_LOG"] = run.traps, run.steps_log
-        steps._traps = steps._traps_of(os.environ)
-        logging.basicConfig(filename=f"{run.report}.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        faulthandler.dump_traceback_later(run.run_s + 10, exit=True)
-        code = finish(run)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def serve() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "start" in request:
-            answer = {"pid": _forked(Run(**request["start"]))}
-        else:
-            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
-        print(json.dumps(answer), flush=True)
+def prepare(run: Run) -> None:
+    trap_steps(run)
+    logging.basicConfig(filename=f"{run.report}.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Run, prepare, finish, 10)

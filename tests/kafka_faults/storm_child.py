@@ -6,11 +6,9 @@ own: how it ends is for the test to read.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import logging
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import headrace as hr
 import headrace.adapters.kafka.jobs
 import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
+from chaos.forking import serve
 from headrace import wiring
 from kafka_faults.storm_verdict import GROUPS
 
@@ -83,38 +82,17 @@ def finish(run: Run) -> int:
     return 0
 
 
-def _forked(run: Run) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 2
-    try:
-        os.setpgid(0, 0)
-        said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
-        log.setLevel(logging.INFO)
-        handler = logging.FileHandler(f"{run.report}.log")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-        log.addHandler(handler)
-        log.propagate = False
-        faulthandler.dump_traceback_later(run.run_s + 30, exit=True)
-        code = finish(run)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def serve() -> None:
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "start" in request:
-            answer = {"pid": _forked(Run(**request["start"]))}
-        else:
-            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
-        print(json.dumps(answer), flush=True)
+def prepare(run: Run) -> None:
+    said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
+    log.setLevel(logging.INFO)
+    handler = logging.FileHandler(f"{run.report}.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    log.addHandler(handler)
+    log.propagate = False
 
 
 if __name__ == "__main__":
-    serve()
+    serve(Run, prepare, finish, 30)
