@@ -8,6 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.groupers import (
+    GroupByPartition,
+    GroupByPartitionFixedTaskNum,
+    GroupBySystemStreamPartition,
+    SystemStreamPartitionGrouper,
+)
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
 from headrace.dsl.app import App
 from headrace.dsl.functions import batch
@@ -51,6 +57,8 @@ from headrace.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
+from headrace.model.streams import SystemStreamPartition
+from headrace.model.tasks import TaskName
 from headrace.record import Record
 from headrace.registry import SchemaRegistry
 
@@ -70,6 +78,9 @@ __all__ = [
     "Double",
     "FencedError",
     "GlobalTable",
+    "GroupByPartition",
+    "GroupByPartitionFixedTaskNum",
+    "GroupBySystemStreamPartition",
     "HeadraceError",
     "Hopping",
     "IncompatibleChangeError",
@@ -104,6 +115,9 @@ __all__ = [
     "StreamExistsError",
     "StreamNotFoundError",
     "String",
+    "SystemStreamPartition",
+    "SystemStreamPartitionGrouper",
+    "TaskName",
     "TopologyError",
     "UnavailableError",
     "Tumbling",

@@ -7,14 +7,14 @@ Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's ow
 
 from __future__ import annotations
 
-import collections.abc
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headrace.core.groupers import SystemStreamPartitionGrouper
 from headrace.errors import ConfigError
 
 VARIABLE_PREFIX = "HEADRACE_"
@@ -54,10 +54,12 @@ class Config(Mapping[str, Any]):
         per_sub_topology=True,
     )
     elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; 1 is off.", least=1)
-    ssp_grouper: str | Callable[..., Any] | None = _key(
+    ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
-        "How partitions become tasks: `partition`, `system_stream_partition`, or a grouper of your own (the object, or "
-        "`MODULE:NAME`); unset: by whether the job has state.",
+        "How partitions become tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
+        "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `all_ssps_to_every_task` (`AllSspsToEveryTask`), "
+        "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
+        "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
     )
     max_records_per_round: int = _key(
         1_000_000, "The most records that one round of a sub-topology reads.", least=1, per_sub_topology=True
@@ -94,6 +96,11 @@ class Config(Mapping[str, Any]):
     )
     settle_time_s: float = _key(
         600.0, "Seconds after a partition expansion within which every producer has learned of it.", least=0
+    )
+    check_partitioning: Literal["off", "sample"] = _key(
+        "off",
+        "`sample`: look, by a sample of their keys, whether the inputs' producers choose partitions by hash(key) mod their "
+        "number, and warn of a key in two partitions where it cannot be.",
     )
     on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
         "fail",
@@ -214,7 +221,7 @@ class Key:
     name: str
     type: type
     choices: tuple[str, ...]
-    takes_callable: bool
+    takes_grouper: bool
     default: object
     least: float | None
     per_sub_topology: bool
@@ -230,7 +237,7 @@ class Key:
         if self.choices:
             return " or ".join(repr(choice) for choice in self.choices)
         words = {int: "a whole number", float: "a number", str: "a text that is not empty"}
-        text = words[self.type] + (" or a grouper" if self.takes_callable else "")
+        text = words[self.type] + (" or a grouper" if self.takes_grouper else "")
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
@@ -248,7 +255,7 @@ def _keys() -> Iterator[Key]:
             name=field.name,
             type=next((part for part in parts if part in (str, int, float)), str),
             choices=choices,
-            takes_callable=any(typing.get_origin(part) is collections.abc.Callable for part in parts),
+            takes_grouper=SystemStreamPartitionGrouper in parts,
             default=field.default,
             **{name: field.metadata[name] for name in ("least", "per_sub_topology", "meaning")},
         )

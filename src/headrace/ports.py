@@ -27,6 +27,10 @@ Terms = Any
 The runtime carries them and never looks inside."""
 
 
+Metadata = Mapping[str, Mapping[str, bytes | None]]
+"""Values to be written to a `MetadataStore`: namespace to key to value, None deletes."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
     """A stream that exists. `id` changes when it is deleted and made anew; `internal_of` names the application whose
@@ -85,6 +89,14 @@ class Streams(Protocol):
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
         """Create it; `StreamExistsError` if there is one of that name."""
 
+    def expand_stream(self, name: str, partitions: int) -> StreamDescription:
+        """Give it this many partitions: the old ones keep all they hold, the new ones begin empty, at offset 0. The id stays.
+
+        Whoever asks about it, or writes to it, finds the new partitions when this returns; who writes by the old count
+        goes on doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
+        for one that is not larger. Whether its readers can follow is not asked here: see `core.growth`.
+        """
+
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All of them, internal ones too, by name. With `of`, an application, nothing is asked about others: which streams
         are theirs is not known then. So a start takes as long beside a thousand applications as it takes alone."""
@@ -130,6 +142,12 @@ class System(Streams, Protocol):
         """
 
     def metadata_store(self, application: str) -> MetadataStore: ...
+
+    def applications(self) -> list[str]:
+        """The applications that have run here, by name: whoever has a job model, and maybe one that has not come as far."""
+
+    def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
+        """How many partitions these streams have now, without those that do not exist. One request: a job asks often."""
 
     def limits(self, streams: Collection[str]) -> Mapping[str, StreamLimits]:
         """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
@@ -218,10 +236,13 @@ class JobStore(Protocol):
 
     def job_model(self) -> JobModel | None: ...
 
-    def commit_job_model(self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]) -> None:
-        """Make `model` (its partition counts and stream ids are in it) and the `checkpoints` of all its tasks current,
-        in one transaction, read back. Checkpoints of tasks that it does not have are forgotten. Before this returns the
-        store has recorded the lanes that the model uses, so that a later `acquire` fences them (protocol.md 7)."""
+    def commit_job_model(
+        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+    ) -> None:
+        """Make `model` (its partition counts and stream ids are in it) and the `checkpoints` of all its tasks current, and
+        write `metadata` with them, in one transaction, read back. Checkpoints of tasks that it does not have are forgotten.
+        Before this returns the store has recorded the lanes that the model uses, so that a later `acquire` fences them
+        (protocol.md 7)."""
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
         """Those of the current plan, whether their tasks have committed a round yet or not.

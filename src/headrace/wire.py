@@ -1,4 +1,5 @@
-"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids, handovers.
+"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids, handovers, and what is on
+record of streams: which tasks read an SSP, how many partitions there were.
 
 Both the runtime and the adapters use them, so they stand at the level of the ports. Every document carries `wire`, the
 number of its form; SSPs and task names stand as their texts; maps are sorted, so equal values give equal bytes. A
@@ -16,6 +17,7 @@ from headrace.core.handover import Handover
 from headrace.core.planning import OffsetRange
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
+from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SystemStreamPartition
@@ -88,7 +90,8 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream_ids: dict[str, str]
     sub_topologies: tuple[_SubTopologyForm, ...]
     left: tuple[_LeftForm, ...]
-    partitioned_by_users: tuple[str, ...]
+    partitioned_by_users: tuple[str, ...] = ()  # this and what follows is absent from models stored by an older version
+    partitioned_otherwise: tuple[str, ...] = ()
 
 
 class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +111,26 @@ class _HandoverForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     round_id: RoundId
     ranges: tuple[tuple[str, int, int], ...]
     is_done: bool
+
+
+class _SspTaskMappingForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    ssp: str
+    tasks: tuple[str, ...]
+
+
+class _ExpansionForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    before: int
+    after: int
+    noticed_us: int
+    settled: dict[str, int] | None
+
+
+class _PartitionRecordForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    wire: int
+    stream_id: str
+    partitions: int
+    expansions: tuple[_ExpansionForm, ...]
 
 
 def encode_round_id(round_id: RoundId) -> bytes:
@@ -177,6 +200,7 @@ def encode_job_model(model: JobModel) -> bytes:
             sub_topologies=tuple(_sub_topology_form(sub) for sub in model.sub_topologies),
             left=tuple(_LeftForm(str(one.task), str(one.ssp), one.position, one.stream_id) for one in model.left),
             partitioned_by_users=tuple(sorted(model.partitioned_by_users)),
+            partitioned_otherwise=tuple(sorted(model.partitioned_otherwise)),
         )
     )
 
@@ -195,6 +219,7 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             stream_ids=form.stream_ids,
             left=tuple(map(_left, form.left)),
             partitioned_by_users=form.partitioned_by_users,
+            partitioned_otherwise=form.partitioned_otherwise,
         )
     except ValueError as error:
         raise _malformed(what, error) from error
@@ -240,6 +265,50 @@ def decode_handover(data: bytes | str, what: str = "handover") -> Handover:
     except ValueError as error:
         raise _malformed(what, error) from error
     return Handover(form.id, form.round_id, ranges, form.is_done)
+
+
+def encode_ssp_task_mapping(mapping: SetSSPTaskMapping) -> bytes:
+    return msgspec.json.encode(_SspTaskMappingForm(WIRE, str(mapping.ssp), tuple(map(str, mapping.tasks))))
+
+
+def decode_ssp_task_mapping(data: bytes | str, what: str = "assignment of an SSP") -> SetSSPTaskMapping:
+    """See `decode_round_id`."""
+    form = _decoded(data, _SspTaskMappingForm, what)
+    try:
+        return SetSSPTaskMapping(SystemStreamPartition.parse(form.ssp), tuple(map(TaskName.parse, form.tasks)))
+    except ValueError as error:
+        raise _malformed(what, error) from error
+
+
+def encode_partition_record(record: PartitionRecord) -> bytes:
+    expansions = tuple(
+        _ExpansionForm(
+            one.before,
+            one.after,
+            one.noticed_us,
+            None if one.settled is None else {str(partition): one.settled[partition] for partition in sorted(one.settled)},
+        )
+        for one in record.expansions
+    )
+    return msgspec.json.encode(_PartitionRecordForm(WIRE, record.stream_id, record.partitions, expansions))
+
+
+def decode_partition_record(data: bytes | str, what: str = "number of partitions") -> PartitionRecord:
+    """See `decode_round_id`."""
+    form = _decoded(data, _PartitionRecordForm, what)
+    try:
+        expansions = tuple(
+            Expansion(
+                one.before,
+                one.after,
+                one.noticed_us,
+                None if one.settled is None else {int(partition): offset for partition, offset in one.settled.items()},
+            )
+            for one in form.expansions
+        )
+    except ValueError as error:
+        raise _malformed(what, error) from error
+    return PartitionRecord(form.stream_id, form.partitions, expansions)
 
 
 def _decoded(data: bytes | str, form: type[_T], what: str) -> _T:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from chaos.closings import closings
 from chaos.forking import serve, trap_steps
 from headrace import wiring
 from headrace.adapters.log import catalog, jobs
@@ -25,8 +26,8 @@ RUN_S_MAX = 60.0
 class Run:
     """One run of the application `name` on the log in `log`; its outputs are `mapped-NAME`, `counts-NAME`, `windows-NAME`.
 
-    `traps` is a `HEADRACE_TEST_STEPS`; `stale_us`, if given, is how long a driver that is silent counts as alive, and
-    `lock_wait_s` how long to wait for the catalog's lock.
+    `build` names one of `BUILDS`, which makes the application. `traps` is a `HEADRACE_TEST_STEPS`; `stale_us`, if given, is
+    how long a driver that is silent counts as alive, and `lock_wait_s` how long to wait for the catalog's lock.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Run:
     stale_us: int | None = None
     lock_wait_s: float | None = None
     keys: Mapping[str, Any] | None = None
+    build: str = "usual"
 
 
 def doubled(record: Any) -> dict[str, Any]:
@@ -67,6 +69,9 @@ def application(run: Run, spark: Any = None) -> hr.App:
     return app
 
 
+BUILDS: Mapping[str, Callable[[Run], hr.App]] = {"usual": application, "closings": closings}
+
+
 def finish(run: Run) -> int:
     """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
     if run.stale_us is not None:
@@ -75,7 +80,7 @@ def finish(run: Run) -> int:
         assert catalog.open_catalog.__kwdefaults__ is not None
         catalog.open_catalog.__kwdefaults__["lock_wait_s"] = run.lock_wait_s
     try:
-        job = wiring.start(application(run), "caught-up", engine=InlineEngine(run_container))
+        job = wiring.start(BUILDS[run.build](run), "caught-up", engine=InlineEngine(run_container))
         job.wait(RUN_S_MAX)
     except BaseException as error:
         Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))

@@ -17,7 +17,7 @@ from chaos.verdict import judge
 
 LOG_STEPS = tuple(("log", step) for step in range(1, 14))
 START_STEPS = tuple(("start", step) for step in range(1, 13))
-KEYS, GROUPS = 40, 11
+PARTITIONS, KEYS, GROUPS = 3, 40, 11
 BATCH = 60
 _TIME_US = 1_700_000_000_000_000
 
@@ -27,12 +27,18 @@ class Producer:
 
     def __init__(self, log: Path, seed: int) -> None:
         self._system = hr.open_system(f"log:{log}")
-        self._system.create_stream("in", 3)
+        self._system.create_stream("in", PARTITIONS)
         self._random = random.Random(seed)
         self._next = 0
 
     def produce(self, count: int) -> None:
         self._system.produce("in", [self._record() for _ in range(count)], key=hr.String(), value=hr.Json())
+
+    def end(self) -> None:
+        """A last record of each partition, so late that all windows before it close."""
+        time_us = _TIME_US + self._next * 20_000 + 3_600_000_000
+        last = [hr.Record("end", {"id": -at, "n": 0, "g": "end"}, time_us, partition=at) for at in range(PARTITIONS)]
+        self._system.produce("in", last, key=hr.String(), value=hr.Json())
 
     def _record(self) -> hr.Record:
         draw, self._next = self._random, self._next + 1
@@ -72,22 +78,35 @@ def kill_run(folder: Path, seed: int, kills_per_step: int, steps: Iterable[tuple
     order = [step for step in steps for _ in range(kills_per_step)]
     draw.shuffle(order)
     with Children(folder) as children:
-        for protocol, step in order:
-            producer.produce(draw.randrange(BATCH // 2, BATCH))
-            count = draw.randrange(1, 5) if protocol == "log" else 1
-            run = children.run_of(log, traps=f"kill:{protocol}:{step}:{count}")
-            with producer.beside([draw.randrange(1, 10) for _ in range(3)], 0.1):
-                code = children.finish(run)
-            died = f"kill {protocol} {step}" in sprung(run)
-            assert code in (0, -signal.SIGKILL), f"{protocol} {step}: ended with {code}: {_told(run)}"
-            assert died is (code != 0), f"{protocol} {step}: ended with {code}, the trap sprang: {died}"
-            report.fault(f"{protocol} {step}", "SIGKILL", landed=died)
+        kill_at_steps(children, log, producer, draw, order, report)
         for name, keys in (("job", {}), ("calm", {"max_records_per_round": 500})):
             last = children.run_of(log, name, keys=keys)
-            assert children.finish(last) == 0, _told(last)
+            assert children.finish(last) == 0, told(last)
     producer.close()
     judge(log, "job", report, calm="calm")
     return report
+
+
+def kill_at_steps(
+    children: Children,
+    log: Path,
+    producer: Producer,
+    draw: random.Random,
+    order: Iterable[tuple[str, int]],
+    report: KillReport,
+    **options: Any,
+) -> None:
+    """Kill the job at each of these steps, with new input each time; what is left is for the next run to do."""
+    for protocol, step in order:
+        producer.produce(draw.randrange(BATCH // 2, BATCH))
+        count = draw.randrange(1, 5) if protocol == "log" else 1
+        run = children.run_of(log, traps=f"kill:{protocol}:{step}:{count}", **options)
+        with producer.beside([draw.randrange(1, 10) for _ in range(3)], 0.1):
+            code = children.finish(run)
+        died = f"kill {protocol} {step}" in sprung(run)
+        assert code in (0, -signal.SIGKILL), f"{protocol} {step}: ended with {code}: {told(run)}"
+        assert died is (code != 0), f"{protocol} {step}: ended with {code}, the trap sprang: {died}"
+        report.fault(f"{protocol} {step}", "SIGKILL", landed=died)
 
 
 def every_step_landed(report: KillReport, steps: Iterable[tuple[str, int]]) -> None:
@@ -95,7 +114,7 @@ def every_step_landed(report: KillReport, steps: Iterable[tuple[str, int]]) -> N
     assert not missed, f"no kill landed at {', '.join(missed)}\n{report}"
 
 
-def _told(run: Any) -> Any:
+def told(run: Any) -> Any:
     try:
         return report_of(run)
     except OSError:

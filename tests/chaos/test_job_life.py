@@ -12,8 +12,7 @@ from chaos.child import Run, application
 from chaos.killing import Producer
 from headrace import wiring
 from headrace.errors import RoundFailedError, WaitTimeoutError
-from headrace.runtime import job as jobs
-from headrace.runtime import steps
+from headrace.runtime import generation, steps
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
@@ -45,14 +44,14 @@ def test_a_start_that_fails_gives_the_application_back(run: Run, monkeypatch: py
 def test_a_round_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "FAILURES_MAX", 2)
+    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
     traps = [steps._Trap("raise", "log", 4, count, None) for count in range(1, 50)]
     monkeypatch.setattr(steps, "_traps", traps)
     job = started(run)
     with pytest.raises(RoundFailedError, match="failed 2 times"):
         job.wait(60)
     assert not job.is_running
-    assert not [thread for thread in job._threads if thread.is_alive()]
+    assert not [thread for thread in job._generation._threads if thread.is_alive()]
     monkeypatch.setattr(steps, "_traps", None)
     started(run).wait(60)
 

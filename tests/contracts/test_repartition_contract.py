@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -180,3 +181,43 @@ def test_by_default_records_land_where_any_producer_would_put_them(world: World)
     assert {(r.key, r.partition) for r in found} == {(key, partition_of(key.encode(), 5)) for key, _ in RECORDS}
     for key in {key for key, _ in RECORDS}:  # of one key in the order in which they were read
         assert [r.value for r in found if r.key == key] == [value for k, value in RECORDS if k == key]
+
+
+class Summing(hr.Processor[str, int, str, dict]):
+    """What `aggregate(n=hr.count(), total=hr.sum("value"), last=hr.last("offset"))` gives with every update."""
+
+    stores = (hr.KeyValueStore("own", value=hr.Json()),)
+
+    def process(self, record: hr.Record) -> None:
+        before = self.context.store("own").get(default={"n": 0, "total": 0})
+        after = {"n": before["n"] + 1, "total": before["total"] + record.value, "last": record.offset}
+        self.context.store("own").put(after)
+        self.context.forward(value=after)
+
+
+def test_a_processor_behind_a_repartition_is_record_for_record_an_aggregation(world: World) -> None:
+    """The motivation of KIP-221, over several runs, the local stores deleted in between."""
+
+    def build(stream: hr.KStream) -> None:
+        app, group = stream.app, hr.Repartitioned(name="again", key_serde=hr.String(), number_of_partitions=3)
+        again = stream.repartition(lambda r: str(r.value % 5), group)
+        again.process(Summing, name="summing", value=hr.Json()).to(f"{app.name}-own")
+        named = {"n": hr.count(), "total": hr.sum("value"), "last": hr.last("offset")}
+        again.group_by_key().aggregate(store="ours", **named).to_stream(emit="each").to(f"{app.name}-ours")
+
+    for _ in range(3):
+        world.produce()
+        world.run(build)
+        shutil.rmtree(world.folder / "stores")
+    found = {part: list(world.system.consume(f"{world.name}-{part}", hr.String(), hr.Json())) for part in ("own", "ours")}
+    own, ours = (
+        {key: [(r.partition, r.value, r.timestamp_us) for r in records if r.key == key] for key in "01234"}
+        for records in found.values()
+    )
+    assert own == ours
+    values = [value for _, value in RECORDS]
+    for key in "01234":
+        mine = [value for value in values if str(value % 5) == key]
+        assert [value["n"] for _, value, _ in own[key]] == list(range(1, 3 * len(mine) + 1))
+        assert own[key][-1][1]["total"] == 3 * sum(mine)
+        assert world.app(build).state("own").get(key) == world.app(build).state("ours").get(key) == own[key][-1][1]

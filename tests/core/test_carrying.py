@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.compatibility import store_forms
 from headrace.core.containers import containers_of
-from headrace.core.groupers import group_by_partition, group_by_system_stream_partition
+from headrace.core.groupers import GroupByPartition, GroupBySystemStreamPartition
 from headrace.core.sub_topologies import sub_topologies_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
@@ -109,7 +109,10 @@ def check(
 ) -> None:
     (sub,) = sub_topologies_of(app.topology())
     ssps = [SSP("log", name, partition) for name in sub.reads for partition in range(2 if name == "x" else 1)]
-    tasks = (group_by_system_stream_partition if by_ssp else group_by_partition)(ssps, None, broadcast)
+    to_all = [ssp for ssp in ssps if ssp.system_stream in broadcast]
+    grouper = GroupBySystemStreamPartition() if by_ssp else GroupByPartition()
+    groups = grouper.group({}, [ssp for ssp in ssps if ssp not in to_all])
+    tasks = [TaskModel(name, tuple(sorted([*members, *to_all]))) for name, members in groups.items()]
     previous = replace(MODEL, stores=store_forms(counted().topology()))
     models = [SubTopologyModel(None, containers_of(tasks, 1))]
     check_tasks(previous, before, store_forms(app.topology()), [sub], models)

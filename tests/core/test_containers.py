@@ -74,6 +74,7 @@ def test_the_same_in_another_order_is_the_same_version() -> None:
         {"stores": {}},
         {"elasticity_factor": 2},
         {"partitioned_by_users": ("a",)},
+        {"partitioned_otherwise": ("a",)},
     ],
 )
 def test_any_change_is_the_next_version(changes: dict[str, object]) -> None:

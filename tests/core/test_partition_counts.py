@@ -156,3 +156,82 @@ def test_counts_that_meet_and_differ_are_refused_with_both(
 ) -> None:
     with pytest.raises(TopologyError, match=f"'together' joins the streams {words}"):
         partition_counts_of(feeds, explicit, EXTERNAL, existing, {}, {"together": streams})
+
+
+# --- streams that have grown ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [2, 4, 16])
+def test_an_explicit_count_is_compared_with_every_count_that_the_stream_had(asked: int) -> None:
+    found = partition_counts_of({"a": ["x"]}, {"a": asked}, EXTERNAL, {"a": 16}, recorded={"a": (2, 4, 16)})
+    assert found == {"a": 16}
+
+
+def test_an_explicit_count_that_the_stream_never_had_is_refused_and_names_the_expansion() -> None:
+    with pytest.raises(IncompatibleChangeError, match=r"exists with 8 partitions \(it was expanded from 2, 4\).* asks for 6"):
+        partition_counts_of({"a": ["x"]}, {"a": 6}, EXTERNAL, {"a": 8}, recorded={"a": (2, 4, 8)})
+
+
+@pytest.mark.parametrize(("asked", "possible"), [(12, True), (8, True), (6, False), (2, False)])
+def test_expanding_is_a_way_out_where_what_is_asked_for_is_a_multiple(asked: int, possible: bool) -> None:
+    with pytest.raises(IncompatibleChangeError) as raised:
+        partition_counts_of({"a": ["x"]}, {"a": asked}, EXTERNAL, {"a": 4}, recorded={"a": (4,)})
+    assert (f"headrace stream expand a --partitions {asked}" in str(raised.value)) is possible
+
+
+def test_a_source_that_grows_later_does_not_change_what_was_inherited_from_it() -> None:
+    feeds = {"a": ["x"], "b": ["a"], "new": ["x"]}
+    found = partition_counts_of(feeds, {}, {"x": 8}, {"a": 4, "b": 4}, recorded={"x": (4, 8), "a": (4,), "b": (4,)})
+    assert found == {"a": 4, "b": 4, "new": 8}
+
+
+GROWN = {"x": (4, 8), "a": (4,), "b": (4, 16), "y": (8,)}
+
+
+def test_joined_streams_that_grew_apart_keep_their_counts() -> None:
+    feeds = {"a": ["x"], "b": ["x"]}
+    found = partition_counts_of(feeds, {"b": 4}, {"x": 8}, {"a": 4, "b": 16}, {}, {"j": ["a", "b", "x"]}, GROWN)
+    assert found == {"a": 4, "b": 16}
+
+
+def test_a_stream_that_is_made_to_meet_one_that_grew_has_the_count_of_its_tasks() -> None:
+    joined = {"j": ["new", "x"]}
+    assert partition_counts_of({"new": ["x"]}, {}, {"x": 8}, {}, {}, joined, GROWN) == {"new": 4}
+    without_state = partition_counts_of({"new": ["x"]}, {}, {"x": 8}, {}, {}, joined, GROWN, {"x": 8})
+    assert without_state == {"new": 8}, "partitions 4 to 7 have tasks of their own"
+
+
+def test_joined_streams_that_were_never_alike_are_refused() -> None:
+    words = r"'a' \(4 partitions\) and 'y' \(8 partitions\)"
+    with pytest.raises(TopologyError, match=words):
+        partition_counts_of({"a": ["x"]}, {}, {"x": 8, "y": 8}, {"a": 4}, {}, {"j": ["a", "y"]}, GROWN)
+    feeds = {stream: ["x"] for stream in "abc"}
+    existing, recorded = {"a": 8, "b": 8, "c": 4}, {"a": (8,), "b": (4, 8), "c": (4,)}
+    with pytest.raises(TopologyError, match=r"'a' \(8 partitions\) and 'c' \(4 partitions\)"):
+        partition_counts_of(feeds, {}, EXTERNAL, existing, {}, {"j": ["a", "b", "c"]}, recorded)
+    words = r"'x' \(8 partitions, in the tasks of 4\) and 'z' \(2 partitions\)"
+    with pytest.raises(TopologyError, match=words):
+        partition_counts_of({}, {}, {"x": 8, "z": 2}, {}, {}, {"j": ["x", "z"]}, GROWN)
+
+
+@given(
+    st.dictionaries(st.sampled_from(STREAMS), st.tuples(st.integers(1, 4), st.lists(st.integers(2, 3), max_size=2)), min_size=2)
+)
+def test_of_streams_that_are_joined_those_that_began_alike_may_grow_as_they_like(
+    began: dict[str, tuple[int, list[int]]],
+) -> None:
+    recorded: dict[str, tuple[int, ...]] = {}
+    for stream, (count, factors) in began.items():
+        counts = [count]
+        for factor in factors:
+            counts.append(counts[-1] * factor)
+        recorded[stream] = tuple(counts)
+    existing = {stream: counts[-1] for stream, counts in recorded.items()}
+    feeds: dict[str, list[str]] = {stream: ["x"] for stream in existing}
+    joined = {"j": list(existing)}
+    explicit = {stream: counts[0] for stream, counts in recorded.items()}
+    if len({counts[0] for counts in recorded.values()}) == 1 or len(set(existing.values())) == 1:
+        assert partition_counts_of(feeds, explicit, EXTERNAL, existing, {}, joined, recorded) == existing
+    else:
+        with pytest.raises(TopologyError, match="joins the streams"):
+            partition_counts_of(feeds, explicit, EXTERNAL, existing, {}, joined, recorded)

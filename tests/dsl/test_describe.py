@@ -98,7 +98,25 @@ def sessions() -> hr.App:
     return app
 
 
-APPS = {"sessions": sessions, "flight-delays": flight_delays, "everything": everything, "repartitions": repartitions}
+def otherwise() -> hr.App:
+    """Streams whose producers do not go by the key, and what is put in for them."""
+    app = hr.App("otherwise")
+    text, number = hr.String(), hr.Long()
+    views = app.stream("views", key=text, value=number, partitioning="other", timestamp="timestamp")
+    users = app.table("users", key=text, value=number, partitioning="other")
+    views.group_by_key().count(store="n")
+    views.merge(app.stream("orders", key=text, value=number), name="all").join(users, max, name="known", value=number)
+    views.filter("value > 1").to("large")
+    return app
+
+
+APPS = {
+    "otherwise": otherwise,
+    "sessions": sessions,
+    "flight-delays": flight_delays,
+    "everything": everything,
+    "repartitions": repartitions,
+}
 
 
 def held_against(name: str, found: str) -> None:

@@ -125,6 +125,22 @@ def test_topics_that_kafka_or_an_application_needs_are_not_deleted_by_the_way(he
     assert answer(headrace("status", "--application", "kafka-shop", "--json"))["application"] == "kafka-shop"
 
 
+def test_a_stream_is_expanded_and_its_readers_are_told(headrace: Headrace, place: tuple[Path, str]) -> None:
+    refused = headrace("stream", "expand", "sales", "--partitions", "6")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "application 'kafka-shop': stream 'sales' had 4 partitions and now has 6" in refused.stderr
+    done = answer(headrace("stream", "expand", "per-item", "--application", "kafka-shop", "--partitions", "8", "--json"))
+    assert (done["name"], done["before"], done["partitions"]) == ("kafka-shop-per-item-repartition", 4, 8)
+    assert [(one["application"], one["follows"]) for one in done["applications"]] == [("kafka-shop", True)]
+    with hr.open_system(place[1]) as system:
+        (request,) = system.metadata_store("kafka-shop").requests("partition-checks").values()
+        assert json.loads(request) == {"stream": "kafka-shop-per-item-repartition", "partitions": 8}
+        assert system.describe_stream("sales").partitions == 4
+    listed = {row["name"]: row["partitions"] for row in answer(headrace("stream", "list", "--json"))}
+    assert (listed["sales"], listed["kafka-shop-per-item-repartition"]) == (4, 8)
+    assert len(answer(headrace("stream", "describe", "kafka-shop-per-item-repartition", "--json"))["partitions"]) == 8
+
+
 def test_with_force_they_are(headrace: Headrace, place: tuple[Path, str]) -> None:
     with hr.open_system(place[1]) as system:
         system.ensure_job_topics("kafka-forced")

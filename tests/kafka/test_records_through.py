@@ -23,7 +23,7 @@ def test_a_full_queue_keeps_order_times_and_headers(kafka_server: KafkaServer) -
     settings = {**kafka_server.client_settings(), **QUIET}
     topic = make_topic(settings)
     sent: list[Message] = [
-        (b"%d" % n, None if n % 3 else b"k", 0, TIME_MS + n, [("h", b"x")] if n % 2 else []) for n in range(500)
+        (b"%d" % n, None if n % 3 else b"k", 0, TIME_MS + n, [("h", b"x")] if n % 2 else None) for n in range(500)
     ]
     errors: list[KafkaError] = []
     producer = new_producer({**settings, "queue.buffering.max.messages": 20}, None, 60_000)
@@ -41,7 +41,7 @@ def test_what_the_broker_refuses_is_reported(kafka_server: KafkaServer) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})])[topic].result(WAIT_S)
     errors: list[KafkaError] = []
     producer = new_producer({**settings, "compression.type": "none"}, None, 60_000)
-    produce_all(producer, topic, [(b"v" * 5_000, b"k", 0, TIME_MS)], errors, WAIT_S)
+    produce_all(producer, topic, [(b"v" * 5_000, b"k", 0, TIME_MS, None)], errors, WAIT_S)
     producer.flush(WAIT_S)
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
@@ -53,7 +53,7 @@ def test_a_kept_consumer_reads_on_and_one_that_was_left_is_not_kept(
     topic = make_topic(settings, partitions=2)
     producer = new_producer(settings, None, 60_000)
     for partition in (0, 1):
-        rows = [(b"%d-%d" % (partition, n), None, partition, TIME_MS) for n in range(10)]
+        rows = [(b"%d-%d" % (partition, n), None, partition, TIME_MS, None) for n in range(10)]
         produce_all(producer, topic, rows, [], WAIT_S)
     producer.flush(WAIT_S)
     made: list[Any] = []

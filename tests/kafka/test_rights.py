@@ -26,7 +26,7 @@ AUTHORIZER = {
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 TOPIC, GROUP, ID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-CREATE, DELETE = AclOperation.CREATE, AclOperation.DELETE
+CREATE, DELETE, ALTER = AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,17 @@ def test_the_listed_rights_are_enough(guarded: KafkaServer, tmp_path: Path) -> N
     with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "alice")) as system:
         counts = {r.key: r.value for r in system.consume(f"{name}.out", key=hr.String(), value=hr.Long())}
     assert counts == {f"k{i}": 10 for i in range(5)}
+
+
+def test_to_expand_a_stream_takes_one_right_more(guarded: KafkaServer) -> None:
+    name = filled(guarded)
+    grant(guarded, rights_of(name))
+    with hr.open_system(f"kafka://{guarded.bootstrap}", kafka=settings_of(guarded, "job")) as system:
+        with pytest.raises(StorageError, match=f"cannot add partitions to topic '{name}.in': (.|\\n)*has not the right to"):
+            system.expand_stream(f"{name}.in", 4)
+        grant(guarded, [(TOPIC, f"{name}.in", LITERAL, ALTER)])
+        assert system.expand_stream(f"{name}.in", 4).partitions == 4
+        assert len(system.end_offsets(f"{name}.in")) == 4
 
 
 def test_a_right_that_is_missing_is_named(guarded: KafkaServer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,7 @@ JOB_MODELS = st.builds(
     st.dictionaries(NAMES, TEXTS, max_size=3),
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
+    st.sets(NAMES, max_size=3).map(sorted).map(tuple),
 )
 STARTPOINTS = st.one_of(
     st.builds(Startpoint, st.just(PositionType.SPECIFIC_OFFSET), NUMBERS),
@@ -83,6 +85,9 @@ KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "job model": (JOB_MODELS, wire.encode_job_model, wire.decode_job_model),
     "startpoint": (ENTRIES, wire.encode_startpoint, wire.decode_startpoint),
 }
+
+
+LATER = {"job model": {"partitioned_by_users": (), "partitioned_otherwise": ()}}  # what older versions did not store
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,12 +108,23 @@ def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
 def test_whatever_does_not_fit_is_named(kind: str, data: st.DataObject) -> None:
     values, encode, decode = KINDS[kind]
     document = json.loads(encode(data.draw(values)))
-    removed = data.draw(st.sampled_from(sorted(document)))
+    removed = data.draw(st.sampled_from(sorted(document.keys() - LATER.get(kind, {}).keys())))
     del document[removed]
     with pytest.raises(StorageError, match=f"stored {kind}: cannot be read"):
         decode(json.dumps(document))
     with pytest.raises(StorageError, match="stored the one of task 7: cannot be read"):
         decode(json.dumps(document), "the one of task 7")
+
+
+@pytest.mark.parametrize("kind", LATER)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_what_an_older_version_stored_is_read_with_what_came_later_absent(kind: str, data: st.DataObject) -> None:
+    values, encode, decode = KINDS[kind]
+    value = data.draw(values)
+    absent = data.draw(st.sets(st.sampled_from(sorted(LATER[kind])), min_size=1))
+    document = {name: part for name, part in json.loads(encode(value)).items() if name not in absent}
+    assert decode(json.dumps(document)) == replace(value, **{name: LATER[kind][name] for name in absent})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.groupers import group_by_partition
-from headrace.model.job_model import TaskModel
-from headrace.model.streams import SSP
-from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.testing import Driver
 
 SERDES: dict[str, Any] = {"key": hr.String(), "value": hr.Long()}
@@ -20,8 +16,9 @@ HOUR = 3_600_000_000
 Edit = Callable[[hr.App], object]
 
 
-def one_task(ssps: Iterable[SSP], sub_topology: str | None = None, broadcast: Any = frozenset()) -> tuple[TaskModel, ...]:
-    return (TaskModel(TaskName(PartitionGroup(0), sub_topology), tuple(sorted(ssps))),)
+class OneTask(hr.SystemStreamPartitionGrouper):
+    def group(self, previous_assignment: Any, ssps: Iterable[hr.SystemStreamPartition]) -> Any:
+        return {hr.TaskName.parse("Partition_0"): frozenset(ssps)}
 
 
 def app_of(make: Edit, **config: Any) -> hr.App:
@@ -64,8 +61,8 @@ def counted(app: hr.App) -> None:
     [
         (None, "system_stream_partition"),
         ("system_stream_partition", "partition"),
-        (one_task, None),
-        (None, one_task),
+        (OneTask, None),
+        (None, OneTask),
         ("all_ssps_to_every_task", None),
     ],
     ids=["ssp", "partition", "from one task", "to one task", "from all"],
@@ -83,8 +80,8 @@ def test_without_state_positions_follow_the_partitions_to_other_tasks(
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(None, "system_stream_partition"), (one_task, None), (None, one_task)],
-    ids=["other names", "split", "joined"],
+    [(None, "system_stream_partition"), (None, OneTask)],
+    ids=["other names", "joined"],
 )
 def test_with_state_other_tasks_are_refused(tmp_path: Path, before: Any, after: Any) -> None:
     run(app_of(counted, ssp_grouper=before), tmp_path, six(0))
@@ -97,7 +94,12 @@ def test_with_state_other_tasks_are_refused(tmp_path: Path, before: Any, after: 
 
 def test_a_grouper_that_makes_the_same_tasks_is_no_change(tmp_path: Path) -> None:
     run(app_of(counted, ssp_grouper="partition"), tmp_path, six(0))
-    assert run(app_of(counted, ssp_grouper=group_by_partition), tmp_path, six(6)) == [2] * 6
+    assert run(app_of(counted, ssp_grouper=hr.GroupByPartition), tmp_path, six(6)) == [2] * 6
+
+
+def test_with_state_tasks_stay_as_they_are_where_a_grouper_of_ones_own_is_taken_out(tmp_path: Path) -> None:
+    run(app_of(counted, ssp_grouper=OneTask), tmp_path, six(0))
+    assert run(app_of(counted), tmp_path, six(6)) == [2] * 6
 
 
 def test_a_new_store_at_the_stored_positions_may_come_with_other_tasks(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import Driver
+from operators.named import NAMED, named_result
 
 RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.integers(-9, 9)), max_size=14)
 PER_ROUND = st.sampled_from([1, 3, 1000])
@@ -29,27 +30,6 @@ def appended(state: list[int], record: hr.Record) -> list[int]:
     return state
 
 
-def named_result(values: list[int]) -> dict[str, Any]:
-    return {
-        "n": len(values),
-        "t": sum(values),
-        "m": sum(values) / len(values),
-        "f": values[0],
-        "l": values[-1],
-        "h": max(values),
-        "d": len(set(values)),
-    }
-
-
-NAMED = {
-    "n": hr.count(),
-    "t": hr.sum("value"),
-    "m": hr.mean("value"),
-    "f": hr.first("value"),
-    "l": hr.last("value"),
-    "h": hr.max("value"),
-    "d": hr.count_distinct("value"),
-}
 TABLES: dict[str, tuple[Callable[[Any], Any], Results]] = {
     "count": (lambda grouped: grouped.count(store="s"), len),
     "named": (lambda grouped: grouped.aggregate(store="s", **NAMED), named_result),
@@ -169,11 +149,3 @@ def test_whole_numbers_and_floats_run_on_as_they_came() -> None:
     assert [one["min"] for one in found] == [2, 0.5, 0.5, 0.5]
     assert [one["last"] for one in found] == [2, 0.5, 0.5, 3]
     assert [one["count_distinct"] for one in found] == [1, 2, 2, 3]
-
-
-def test_a_join_of_tables_does_not_give_its_every_update() -> None:
-    app = hr.App("joined")
-    tables = [app.table(name, key=hr.String(), value=hr.Long(), store=f"{name}-store") for name in ("one", "two")]
-    joined = tables[0].join(tables[1], lambda left, right: left + right, value=hr.Long())
-    with pytest.raises(hr.NotSupportedError, match="only an aggregate or a table gives its every update"):
-        joined.to_stream(emit="each")

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.groupers import all_ssps_to_every_task
 from headrace.runtime.task_run import TaskRun
 from headrace.testing import Driver
 
@@ -25,8 +24,9 @@ RECORDS = st.lists(
 Place = tuple[str, int, int]  # stream, partition, offset
 
 
-def one_task(ssps: Iterable[Any], sub_topology: str | None, broadcast: Any) -> Any:
-    return all_ssps_to_every_task(ssps, 1, sub_topology)
+class OneTask(hr.SystemStreamPartitionGrouper):
+    def group(self, previous_assignment: Any, ssps: Iterable[hr.SystemStreamPartition]) -> Any:
+        return {hr.TaskName.parse("Partition_0"): frozenset(ssps)}
 
 
 class Seen(hr.Processor[str, int, str, Any]):
@@ -38,7 +38,7 @@ class Seen(hr.Processor[str, int, str, Any]):
 
 
 def app_of() -> hr.App:
-    app = hr.App("merge", ssp_grouper=one_task)
+    app = hr.App("merge", ssp_grouper=OneTask)
     birds = app.stream("birds", key=hr.String(), value=hr.Long())
     apples = app.stream("apples", key=hr.String(), value=hr.Long())
     app.table("zones", key=hr.String(), value=hr.Long(), store="zones").to_stream().to("zones-out")

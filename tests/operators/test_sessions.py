@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import Driver
+from operators.named import NAMED, named_result
 
 GAP = 5
 RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(-9, 9)), max_size=20)
@@ -30,27 +31,6 @@ def extended(earlier: Values, later: Values) -> Values:
     return earlier
 
 
-def named_result(values: Values) -> dict[str, Any]:
-    return {
-        "n": len(values),
-        "t": sum(values),
-        "m": sum(values) / len(values),
-        "f": values[0],
-        "l": values[-1],
-        "h": max(values),
-        "d": len(set(values)),
-    }
-
-
-NAMED = {
-    "n": hr.count(),
-    "t": hr.sum("value"),
-    "m": hr.mean("value"),
-    "f": hr.first("value"),
-    "l": hr.last("value"),
-    "h": hr.max("value"),
-    "d": hr.count_distinct("value"),
-}
 KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Values], Any]]] = {
     "count": (lambda rows: rows.count(store="s"), len),
     "named": (lambda rows: rows.aggregate(store="s", **NAMED), named_result),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.config import KEYS, Config, describe_keys, load_config
+from headrace.core.groupers import GroupByPartition
 from headrace.errors import ConfigError, NotSupportedError
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +194,9 @@ def test_elasticity_is_not_there_yet(factor: int) -> None:
 
 
 def test_a_grouper_may_be_an_object_or_named() -> None:
-    assert config_of(ssp_grouper=sorted).ssp_grouper is sorted
+    assert config_of(ssp_grouper=GroupByPartition).ssp_grouper is GroupByPartition
+    grouper = GroupByPartition()
+    assert config_of(ssp_grouper=grouper).ssp_grouper is grouper
     assert config_of(ssp_grouper="mine:Grouper").ssp_grouper == "mine:Grouper"
 
 

@@ -21,7 +21,7 @@ from headrace.errors import FencedError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, ContainerWork, EngineFailure, Holder, RoundCommit
-from headrace.runtime import job as jobs
+from headrace.runtime import generation
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.plan import TaskPlan, decoded_summary
 from headrace.runtime.reported_errors import error_of
@@ -112,7 +112,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def own_store(self: LogSystem, application: str, reached: Any, exactly_once: bool = True) -> OwnStore:
         return OwnStore(self._catalog, application, reached)
 
-    monkeypatch.setattr(jobs, "FAILURES_MAX", 50)
+    monkeypatch.setattr(generation, "FAILURES_MAX", 50)
     original = LogSystem.job_store
     monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *reached: own_store(s, a, *reached) if reached else original(s, a))
     monkeypatch.setitem(worker.PORTS, "log", OwnPorts)

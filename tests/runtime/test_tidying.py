@@ -48,7 +48,7 @@ def work(driver: Driver, rounds: int) -> None:
 
 def opened(driver: Driver) -> Any:
     assert driver._job is not None
-    return driver._job
+    return driver._job.made
 
 
 class TestWhatIsPurged:
@@ -99,7 +99,7 @@ class TestWhatIsPurged:
             driver._flush()
             planned = driver._next.of(source, 0.0, driver.now_us)
             assert planned is not None and source.sub.name is None
-            driver._work_off(job, source, planned)
+            driver._work_off(source, planned)
             job.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 6}
             assert driver._system.end_offsets(STREAM) == {0: 7}
@@ -126,10 +126,10 @@ class TestWhatIsPurged:
     def test_a_former_driver_purges_nothing(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 2)
-            job = opened(driver)
-            holder = job.store.holder()
-            job.store.acquire(holder, holder.heartbeat_us + 1)
-            job.tidy()
+            store = driver._held.store
+            holder = store.holder()
+            store.acquire(holder, holder.heartbeat_us + 1)
+            opened(driver).tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 0}
         assert "another driver took over" in caplog.text
 

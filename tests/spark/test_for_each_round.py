@@ -21,8 +21,7 @@ from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.handed import in_one_line, is_of_spark
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.ports import EngineFailure
-from headrace.runtime import job as jobs
-from headrace.runtime import round_plans
+from headrace.runtime import generation, round_plans
 from headrace.testing import Driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -146,7 +145,7 @@ def test_a_round_of_which_a_part_was_committed_is_ended_without_the_function(
         return made
 
     world.produce(20)
-    monkeypatch.setattr(jobs, "FAILURES_MAX", 1)
+    monkeypatch.setattr(generation, "FAILURES_MAX", 1)
     with monkeypatch.context() as patched:
         patched.setattr(SparkEngine, "run", only_the_first)
         with pytest.raises(RoundFailedError, match="the other container is gone"):
@@ -168,7 +167,7 @@ def test_a_function_that_fails_for_ever_ends_the_job_and_the_next_one_goes_on_wi
         given(df, round_id)
         raise ValueError("the warehouse is closed")
 
-    monkeypatch.setattr(jobs, "FAILURES_MAX", 2)
+    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
     log_world.produce(10)
     app = log_world.app()
     log_world.items(app).for_each_round(fails, name="report")

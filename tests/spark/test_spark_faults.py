@@ -19,6 +19,7 @@ from chaos.children import wait_until_stopped
 from chaos.killing import Producer
 from chaos.verdict import judge
 from headrace.errors import RoundFailedError
+from headrace.runtime import generation
 from headrace.runtime import job as jobs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -65,7 +66,7 @@ def test_python_workers_killed_at_every_step_of_theirs(tmp_path: Path, spark: An
 def test_a_stopped_python_worker_does_not_hold_the_job_up_for_ever(
     tmp_path: Path, spark: Any, worker_steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "ROUND_WAIT_S", 3.0)
+    monkeypatch.setattr(generation, "ROUND_WAIT_S", 3.0)
     monkeypatch.setattr(jobs, "HEARTBEAT_S", 0.2)
     produced(tmp_path, 100)
     log = worker_steps("stop:log:4:2")
@@ -138,7 +139,7 @@ def test_stop_in_the_middle_of_a_round_drops_it_whole(world: Any, tmp_path: Path
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_job(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "FAILURES_MAX", 2)
+    monkeypatch.setattr(generation, "FAILURES_MAX", 2)
 
     def deadly(record: Any) -> Any:
         if record.value == 13:

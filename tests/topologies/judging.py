@@ -1,117 +1,118 @@
-"""Whether what a job wrote is what the model says, output by output."""
+"""Whether what a job wrote is what the models say, stream by stream."""
 
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter, defaultdict
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import headrace as hr
-from topologies.topology import WINDOW_US, Fact, Spec, facts_of, out_of
+from topologies.facts import judge_without_cuts
+from topologies.model import Task, Written, key_of, value_of
+from topologies.recording import Round, Told, rounds_of
+from topologies.spec import Node, Spec
 
-Pairs = list[tuple[Any, Any]]
+Found = tuple[Any, str, int]  # key, value as text, time
 
 
-def judge(spec: Spec, inputs: dict[str, list[hr.Record]], system: Any) -> int:
-    """Compare every output with the model; the number of records that were compared."""
-    facts = facts_of(spec, inputs)
-    partitions = {r.value["id"]: (stream, r.key) for stream, records in inputs.items() for r in records}
-    checked = 0
-    existing = {stream.name for stream in system.streams()}
-    for number, node in enumerate(spec.nodes):
-        if node["op"] not in JUDGES:
-            continue
-        name = out_of(spec, number)
-        windowed = node["op"] == "windows"
-        key = hr.Windowed(hr.String()) if windowed else hr.String()
-        value = hr.Long() if node["op"] in ("count", "windows") else hr.Json()
-        assert name in existing, f"{name} was not made"
-        found = [(r.key, r.value) for r in system.consume(name, key=key, value=value)]
+def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[Told], system: Any) -> int:
+    """Compare all that was written with the models; the number of records that were compared."""
+    counts = {stream.name: stream.partitions for stream in system.streams()}
+    rounds = rounds_of(told)
+    written = {task: [one for each in mine for one in work(each)] for task, mine, work in _models(spec, counts, rounds)}
+    streams = _rows_of_streams(spec, counts)
+    found = {stream: _found(stream, rows, rounds, system) for stream, rows in streams.items()}
+    for stream, records in found.items():
+        mine = {task: [one for one in all_ if one.stream == stream] for task, all_ in written.items()}
         try:
-            JUDGES[node["op"]](found, facts[number], partitions)
+            _same_records([one for all_ in mine.values() for one in all_], records)
+            for task, all_ in mine.items():
+                _same_order(task, all_, records, counts[stream])
         except AssertionError as error:
-            raise AssertionError(f"output {number}, {node['op']}: {error}\n{json.dumps(spec.nodes)}") from error
-        checked += len(found) + len(facts[number])
-    return checked
+            raise AssertionError(f"{stream}: {error}\n{json.dumps(spec.nodes)}") from None
+    strays = {one.stream for all_ in written.values() for one in all_} - found.keys()
+    assert not strays, f"{strays} were written to by the model, and are not there"
+    return sum(map(len, found.values())) + judge_without_cuts(spec, list(sent), counts, found)
 
 
-def _stateless(found: Pairs, facts: list[Fact], origins: dict[int, tuple[str, Any]]) -> None:
-    expected = Counter((fact.key, json.dumps(fact.value, sort_keys=True)) for fact in facts)
-    got = Counter((key, json.dumps(value, sort_keys=True)) for key, value in found)
-    assert got == expected, f"lost {expected - got}, too many {got - expected}"
-    # One key of one input, by the same keys through all repartitions: in the order in which it was written.
-    ways = {(fact.value["id"], fact.value["n"], fact.key): fact.ways for fact in facts}
-    last: dict[Any, int] = defaultdict(lambda: -1)
-    for key, value in found:
-        stream, first = origins[value["id"]]
-        if first is None:
-            continue  # written to any partition
-        lane = (key, stream, first, ways[value["id"], value["n"], key])
-        assert value["id"] >= last[lane], f"{lane}: {value['id']} came after {last[lane]}"
-        last[lane] = value["id"]
+def _models(spec: Spec, counts: Mapping[str, int], rounds: Mapping[Any, list[Round]]) -> Iterable[Any]:
+    for task, mine in rounds.items():
+        yield task, mine, Task(spec, dict(counts)).work
 
 
-def _by_key(facts: list[Fact]) -> dict[Any, list[Fact]]:
-    groups: dict[Any, list[Fact]] = defaultdict(list)
-    for fact in facts:
-        if fact.key is not None:
-            groups[fact.key].append(fact)
-    return groups
+def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:
+    """The streams that the job writes, and a node whose rows are theirs."""
+    streams: dict[str, Node] = {}
+    for number, node in enumerate(spec.nodes):
+        if node["op"] == "to":
+            streams[spec.output_name(number)] = node
+        for place, side in enumerate(["left", "right"][: len(node["of"])]):
+            for stream in {spec.between(number, side), *([spec.between(number)] if place == 0 else [])}:
+                rows = spec.nodes[node["of"][place]]
+                streams[stream] = {**rows, "keys": "plain"} if node.get("selector") or node.get("mapped") else rows
+    return {stream: node for stream, node in streams.items() if stream in counts}
 
 
-def _ends_in(found: Pairs, expected: dict[Any, Any]) -> dict[Any, list[Any]]:
-    updates: dict[Any, list[Any]] = defaultdict(list)
-    for key, value in found:
-        updates[key].append(value)
-    ends = {key: values[-1] for key, values in updates.items()}
-    assert ends == expected, f"ends in {ends}, expected {expected}"
-    return updates
+def _found(stream: str, rows: Node, rounds: Mapping[Any, list[Round]], system: Any) -> dict[int, list[Found]]:
+    """What is in each partition. Repartition streams are purged: what was read of them is what was in them."""
+    places: dict[tuple[int, int], Any] = {}
+    if stream.endswith("-repartition"):
+        for mine in rounds.values():
+            for each in mine:
+                places |= {(read.partition, read.offset): read for read in each.read if read.stream == stream}
+    records: Iterable[Any] = places.values()
+    if not stream.endswith("-repartition"):
+        records = system.consume(stream)
+    found: dict[int, list[tuple[int, Found]]] = defaultdict(list)
+    for record in records:
+        time_us = record.timestamp_us if hasattr(record, "timestamp_us") else record.time_us
+        key = key_of(record.key, rows["keys"] == "windowed")
+        value = value_of(record.value, rows["values"] == "long")
+        found[record.partition].append((record.offset, (key, text_of(value), time_us)))
+    return {partition: [one for _, one in sorted(mine, key=lambda each: each[0])] for partition, mine in found.items()}
 
 
-def _rising(updates: dict[Any, list[int]]) -> None:
-    for key, values in updates.items():
-        assert all(a < b for a, b in pairwise(values)), f"{key!r}: {values} does not rise"
+def text_of(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
-def _count(found: Pairs, facts: list[Fact], origins: Any) -> None:
-    _rising(_ends_in(found, {key: len(group) for key, group in _by_key(facts).items()}))
+def _same_records(written: Iterable[Written], found: Mapping[int, list[Found]]) -> None:
+    expected = Counter((one.key, text_of(one.value), one.time_us) for one in written)
+    got = Counter(one for mine in found.values() for one in mine)
+    assert got == expected, f"lost {dict(expected - got)}, too many {dict(got - expected)}"
 
 
-def _windows(found: Pairs, facts: list[Fact], origins: Any) -> None:
-    counts = Counter((fact.key, fact.time_us // WINDOW_US * WINDOW_US) for fact in facts if fact.key is not None)
-    expected = {hr.WindowedKey(key, start, start + WINDOW_US): count for (key, start), count in counts.items()}
-    _rising(_ends_in(found, expected))
+def _same_order(task: Any, written: Iterable[Written], found: Mapping[int, list[Found]], count: int) -> None:
+    """The records of each key that a task wrote are in their partition, in the order in which it wrote them."""
+    by_key: dict[Any, list[Found]] = defaultdict(list)
+    for one in written:
+        partition = one.partition if one.partition is not None else partition_of(one.key, count)
+        if partition is not None:  # else by its offset: it may be anywhere
+            by_key[partition, one.key].append((one.key, text_of(one.value), one.time_us))
+    for (partition, key), expected in by_key.items():
+        there = [record for record in found.get(partition, []) if record[0] == key]
+        remaining = iter(there)
+        missing = next((one for one in expected if one not in remaining), None)
+        assert missing is None, f"{task}, partition {partition}: {missing} is out of order: expected {expected}, found {there}"
 
 
-def _reduce(found: Pairs, facts: list[Fact], origins: Any) -> None:
-    groups = _by_key(facts)
-    expected = {
-        key: {"id": max(f.value["id"] for f in group), "n": sum(f.value["n"] for f in group)}
-        for key, group in groups.items()
-    }
-    _ends_in(found, expected)
+def partition_of(key: Any, count: int) -> int | None:
+    """Where any producer puts a key; a windowed one goes by the key within, one without a key by its offset."""
+    inner = key[0] if isinstance(key, tuple) else key
+    return None if inner is None else (murmur2(inner.encode()) & 0x7FFFFFFF) % count
 
 
-def _named(found: Pairs, facts: list[Fact], origins: Any) -> None:
-    numbers = {key: [fact.value["n"] for fact in group] for key, group in _by_key(facts).items()}
-    updates = _ends_in(found, {key: {"n": sum(group), "least": min(group)} for key, group in numbers.items()})
-    for values in updates.values():
-        assert all(a["least"] >= b["least"] for a, b in pairwise(values)), values
-
-
-def _table(found: Pairs, facts: list[Fact], origins: Any) -> None:
-    groups = _by_key(facts)
-    assert {key for key, _ in found} == set(groups)
-    for key, value in found:
-        assert value in [fact.value for fact in groups[key]], f"{key!r}: {value} never came"
-
-
-JUDGES = {
-    "to": _stateless,
-    "count": _count,
-    "windows": _windows,
-    "reduce": _reduce,
-    "named": _named,
-    "table": _table,
-}
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of keys, as its documentation has it."""
+    factor, low = 0x5BD1E995, 0xFFFFFFFF
+    state = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        word = word * factor & low
+        word = (word ^ word >> 24) * factor & low
+        state = state * factor & low ^ word
+    if data[whole:]:
+        state = (state ^ int.from_bytes(data[whole:], "little")) * factor & low
+    state = (state ^ state >> 13) * factor & low
+    return state ^ state >> 15

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, describe, doctor, jobs, kafka, run, states, streams
+from headrace.cli import checkpoints, describe, doctor, expand, jobs, kafka, run, states, streams
 from headrace.cli.output import ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -74,7 +74,7 @@ def root(
 
 
 _sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
-_stream = typer.Typer(help="Streams: create, list, describe, produce, consume, delete.", **_sub_group)
+_stream = typer.Typer(help="Streams: create, list, describe, expand, produce, consume, delete.", **_sub_group)
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
 _kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
 _state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
@@ -93,6 +93,7 @@ _stream.command("list", short_help="List all streams.", epilog=streams.LIST_EXAM
 _stream.command("describe", short_help="Show a stream's partitions and their ends.", epilog=streams.DESCRIBE_EXAMPLES)(
     streams.describe
 )
+_stream.command("expand", short_help="Add partitions to a stream.", epilog=expand.EXAMPLES)(expand.expand)
 _stream.command("produce", short_help="Append records from JSON lines.", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)
 _stream.command("consume", short_help="Print records as JSON lines.", epilog=streams.CONSUME_EXAMPLES)(streams.consume)
 _stream.command("delete", short_help="Delete a stream and its records.", epilog=streams.DELETE_EXAMPLES)(streams.delete)

@@ -2,14 +2,15 @@
 state, and what the state means.
 
 Nulls are skipped by all of them, but counted by `count()` without a field. Numbers are whole (64 bits with a sign) or
-floats, and each kind has a column of its own, so that neither is rounded to the other and a result does not depend on
-which records came in one round:
+floats; a field without a schema may have texts and booleans beside them. Each kind has a column of its own, so that neither
+is made another and a result does not depend on which records came in one round:
 
 - `sum` adds whole numbers exactly, floats beside them. It is a whole number until a float comes, then the float of both.
   A record that would take the whole part out of 64 bits, or the floats to infinity, is refused (`runtime/operators/totals`).
 - `mean` is the same total, of any size, divided by the count.
-- `min` and `max` compare whole numbers with floats exactly; of equal ones either is given. `first`, `last` and
-  `count_distinct` keep numbers as they came; 1 and 1.0 are not distinct.
+- `min` and `max` compare whole numbers with floats exactly; of equal ones either is given. Values of different kinds are in
+  the order of these kinds' names: booleans, bytes, numbers, texts. `first`, `last` and `count_distinct` keep values as they
+  came; 1 and 1.0 are not distinct.
 - NaN and infinity are refused by all but the counts: a sum that has met one never leaves it, and JSON, the form of
   results, has neither. To `count_distinct` all NaN are one value.
 - A count is 64 bits and not checked: a thousand million records a second would take 292 years to get there.
@@ -19,12 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from headrace.model.topology import NamedAggregate
 
 REAL = "|real"  # after a field's name: the column of its floats; no field's name has the character
-KIND = "|kind"  # 0 where the field is in its own column, 1 where it is a float, null where it is null
+OF_TYPE = "|of "  # so is this, with a type behind it: the column of its values that are no numbers
+KIND = "|kind"  # where a field has several columns: which of them (by its place) has the value, null where it is null
 COUNTS = frozenset({"count", "count_distinct"})
 TOTALS = frozenset({"sum", "mean"})
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -86,10 +89,15 @@ def _same(state: Any) -> Any:
 # --- columns --------------------------------------------------------------------------------------------------------
 
 
+def columns_of(field: str, present: Collection[str]) -> list[str]:
+    """The columns that have values of a field, of those there are: its whole numbers, or it has a schema; floats; others."""
+    others = sorted(column for column in present if column.startswith(field + OF_TYPE))
+    return [column for column in (field, field + REAL) if column in present] + others
+
+
 def _each(field: str, *aggregations: str) -> Callable[[Collection[str]], list[tuple[str, str]]]:
     def wanted(present: Collection[str]) -> list[tuple[str, str]]:
-        columns = [column for column in (field, field + REAL) if column in present]
-        return [(column, aggregation) for column in columns for aggregation in aggregations]
+        return [(column, aggregation) for column in columns_of(field, present) for aggregation in aggregations]
 
     return wanted
 
@@ -102,21 +110,19 @@ def _with_kind(field: str, aggregation: str) -> Callable[[Collection[str]], list
     return wanted
 
 
-def _column(groups: Any, name: str) -> list[Any]:
-    """A column of the groups, nulls where there is none."""
-    return groups[name].to_pylist() if name in groups.column_names else [None] * len(groups)
-
-
-def _both(groups: Any, field: str, aggregation: str) -> tuple[list[Any], list[Any]]:
-    return _column(groups, f"{field}_{aggregation}"), _column(groups, f"{field}{REAL}_{aggregation}")
+def _parts_of(groups: Any, field: str, aggregation: str) -> list[list[Any]]:
+    """What the groups have of an aggregation, by the field's columns."""
+    end = f"_{aggregation}"
+    present = {name.removesuffix(end) for name in groups.column_names if name.endswith(end)}
+    return [groups[column + end].to_pylist() for column in columns_of(field, present)]
 
 
 def _joined(groups: Any, field: str, aggregation: str, join: Callable[[Any, Any], Any]) -> list[Any]:
-    """`join` of a field's two columns; where there is only one, as for most fields, that one."""
-    own, real = f"{field}_{aggregation}", f"{field}{REAL}_{aggregation}"
-    if real not in groups.column_names:
-        return _column(groups, own)
-    return list(map(join, *_both(groups, field, aggregation))) if own in groups.column_names else _column(groups, real)
+    """`join` of a field's columns, one after the other; where there is only one, as for most fields, that one."""
+    first, *others = _parts_of(groups, field, aggregation)
+    for other in others:
+        first = list(map(join, first, other))
+    return first
 
 
 # --- counts, sums and means -----------------------------------------------------------------------------------------
@@ -127,6 +133,7 @@ def _counts(column: str) -> Callable[[Any], list[Any]]:
 
 
 def _sums(field: str) -> Callable[[Any], list[Any]]:
+    """Of whole numbers, floats or both: a sum takes nothing else."""
     return lambda groups: _joined(groups, field, "sum", _packed)
 
 
@@ -216,21 +223,22 @@ def _rank(value: Any) -> tuple[str, Any]:
 
 
 def _at(field: str, aggregation: str) -> Callable[[Any], list[Any]]:
-    """The first or last value: of the column that its kind names, where there are two."""
+    """The first or last value: of the column that its kind names, where there are several."""
 
     def values(groups: Any) -> list[Any]:
-        if f"{field}{KIND}_{aggregation}" not in groups.column_names:
-            return _joined(groups, field, aggregation, lambda own, real: real if own is None else own)
-        kinds = _column(groups, f"{field}{KIND}_{aggregation}")
-        return [b if kind else a for a, b, kind in zip(*_both(groups, field, aggregation), kinds, strict=True)]
+        parts = _parts_of(groups, field, aggregation)
+        if len(parts) == 1:
+            return parts[0]
+        kinds = groups[f"{field}{KIND}_{aggregation}"].to_pylist()
+        return [None if kind is None else parts[kind][row] for row, kind in enumerate(kinds)]
 
     return values
 
 
 def _distinct(field: str) -> Callable[[Any], list[Any]]:
     def distinct(groups: Any) -> list[Any]:
-        pairs = zip(*_both(groups, field, "distinct"), strict=True)
-        return [_union(_union([], own or ()), real or ()) for own, real in pairs]
+        found = zip(*_parts_of(groups, field, "distinct"), strict=True)
+        return [reduce(_union, (values or () for values in of_group), []) for of_group in found]
 
     return distinct
 

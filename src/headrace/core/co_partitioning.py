@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Set
 
 from headrace.core.partitioning import same_partitioner
 from headrace.core.sub_topologies import SubTopology, meets_by_key
@@ -10,6 +11,8 @@ from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Function, Join
+
+_RESIDUES_MAX = 1_000_000  # counts with a larger common multiple share so few tasks that they may as well be refused
 
 
 def check_co_partitioned(
@@ -20,16 +23,17 @@ def check_co_partitioned(
 ) -> None:
     """`TopologyError` for an operator with state whose streams do not bring a key to one task.
 
-    A key is in the partition with the number hash(key) mod count of every stream that is keyed alike. So the counts must
-    be equal, and partitions of one number in one task. A broadcast stream goes to all tasks, and is left out. Where a
-    stream has one of `partitioners`, a key is where that says; then all must have the same one.
+    A key is in the partition with the number hash(key) mod count of every stream that is keyed alike, and that partition
+    has to be in the same task everywhere. So the counts must be equal; or one of them is that of a stream that grew, and
+    whose tasks stayed the same. A broadcast stream goes to all tasks, and is left out. Where a stream has one of
+    `partitioners`, a key is where that says; then all must have the same one, and equal counts.
     """
     by_users = partitioners or {}
     owners: dict[str, dict[int, set[TaskName]]] = {}
     joins = joined_streams(sub)
     for task in tasks:
-        for ssp in task.ssps:
-            owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name)
+        for ssp in task.ssps:  # a key's bucket is the same in all streams, so whole tasks are all that matters
+            owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name.whole)
     for operator, streams in _meetings(sub):
         does = "joins by key" if operator in joins else "keeps state by key"
         everywhere = {frozenset(names) for stream in streams for names in owners[stream].values()}
@@ -37,7 +41,8 @@ def check_co_partitioned(
             continue
         first = streams[0]
         for other in streams[1:]:
-            if counts[first] != counts[other]:
+            apart = _residue_apart(owners[first], owners[other], first in by_users or other in by_users)
+            if counts[first] != counts[other] and apart is not None:
                 raise TopologyError(
                     f"{operator!r} {does} and takes records of the streams {first!r} ({_partitions(counts[first])})"
                     f" and {other!r} ({_partitions(counts[other])}): a key's records would come to different tasks",
@@ -50,14 +55,27 @@ def check_co_partitioned(
                     "different tasks",
                     "give both repartitions one and the same partitioner, or put one repartition() behind where they meet",
                 )
-            apart = next((p for p in range(counts[first]) if owners[first][p] != owners[other][p]), None)
             if apart is not None:
                 raise TopologyError(
                     f"{operator!r} {does} and takes records of the streams {first!r} and {other!r}, but their "
                     f"partitions {apart} are in different tasks: {_names(owners[first][apart])} and "
                     f"{_names(owners[other][apart])}",
-                    "leave ssp_grouper unset, or put a repartition() between them and that operator",
+                    "put a repartition() between them and that operator; or leave ssp_grouper unset, if it is why",
                 )
+
+
+def _residue_apart(
+    first: Mapping[int, Set[TaskName]], other: Mapping[int, Set[TaskName]], by_users: bool
+) -> int | None:
+    """The lowest hash whose keys are in different tasks of two streams; None if all are in the same.
+
+    `first`, `other`: who reads partition 0, 1, … of each. Of 2 and 4 partitions the hashes 0 to 3 are all that there are:
+    hash 3 is in partition 1 of the one and in 3 of the other. A user's partitioner says nothing of other counts.
+    """
+    among = math.lcm(len(first), len(other))
+    if len(first) != len(other) and (by_users or among > _RESIDUES_MAX):
+        return 0
+    return next((r for r in range(among) if first[r % len(first)] != other[r % len(other)]), None)
 
 
 def joined_streams(sub: SubTopology) -> dict[str, tuple[str, ...]]:

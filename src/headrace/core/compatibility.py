@@ -106,10 +106,13 @@ def check_compatible(previous: JobModel | None, stores: Mapping[str, str]) -> No
         )
 
 
-def check_same_streams(previous: JobModel | None, ids: Mapping[str, str | None]) -> None:
+def check_same_streams(
+    previous: JobModel | None, ids: Mapping[str, str | None], counts: Mapping[str, int] | None = None
+) -> None:
     """Refuse streams that are not those that positions and state are of.
 
-    `ids`: every stream that the job reads now to its id, None for one that does not exist. `IncompatibleChangeError` for
+    `ids`: every stream that the job reads now to its id, None for one that does not exist. `counts`: how many partitions
+    they have, for the message. `IncompatibleChangeError` for
     one that was deleted, or deleted and made anew, since `previous` was stored. A stream that the job did not read then
     is not compared: it has neither positions nor state.
     """
@@ -120,6 +123,9 @@ def check_same_streams(previous: JobModel | None, ids: Mapping[str, str | None])
         name = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         happened = "was deleted" if ids[name] is None else "was deleted and made anew"
+        before, now = previous.partition_counts.get(name), (counts or {}).get(name)
+        if ids[name] is not None and before is not None and now is not None and before != now:
+            happened += f", with {now} partitions in place of {before},"
         raise IncompatibleChangeError(
             f"stream {name!r}{more} {happened} since application {previous.application!r} last ran: its positions and "
             "state are of the stream that is gone",

@@ -35,6 +35,7 @@ def job_model_of(
     stream_ids: Mapping[str, str] | None = None,
     left: tuple[LeftPosition, ...] = (),
     partitioned_by_users: tuple[str, ...] = (),
+    partitioned_otherwise: tuple[str, ...] = (),
 ) -> JobModel:
     """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
 
@@ -53,6 +54,7 @@ def job_model_of(
         dict(sorted((stream_ids or {}).items())),
         left,
         tuple(sorted(partitioned_by_users)),
+        tuple(sorted(partitioned_otherwise)),
     )
     if previous is None or model == previous:
         return model

@@ -32,6 +32,7 @@ from headrace.model.topology import (
     Merge,
     NamedAggregate,
     Node,
+    Partitioning,
     Peek,
     Process,
     Repartition,
@@ -243,6 +244,8 @@ def _source(node: Source) -> dict[str, Any]:
     if node.kind is not SourceKind.REPARTITION:
         start = node.start if isinstance(node.start, str | int) else f"{node.start.position_type} {node.start.position}"
         described |= {"start": start, "reset_offset": node.reset_offset}
+        if node.partitioning is not Partitioning.HASH:
+            described["partitioning"] = str(node.partitioning)
         if node.timestamp is not None:
             described["timestamp"] = node.timestamp.label
     return described

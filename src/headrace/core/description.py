@@ -13,6 +13,8 @@ from headrace.model.topology import Node, Topology
 
 __all__ = ["description_of", "duration_text", "headline_of", "mermaid_of", "sentence_of", "text_of"]
 
+_NOT_BY_KEY = "not partitioned by key"
+
 
 def text_of(topology: Topology) -> str:
     """The topology for people to read, ending in a newline."""
@@ -40,8 +42,9 @@ def mermaid_of(topology: Topology) -> str:
         for operator in sub["operators"]:
             own = ids.setdefault(operator["name"], f"o{len(ids)}")
             opening, closing = ("[(", ")]") if operator.get("stores") else ("[", "]")
-            stores = f"<br/>store {', '.join(operator['stores'])}" if operator.get("stores") else ""
-            lines.append(f'        {own}{opening}"{_escaped(_headline(operator))}{stores}"{closing}')
+            more = f"<br/>store {', '.join(operator['stores'])}" if operator.get("stores") else ""
+            more += f"<br/>{_NOT_BY_KEY}" if "partitioning" in operator else ""
+            lines.append(f'        {own}{opening}"{_escaped(_headline(operator))}{more}"{closing}')
             edges += [f"    {ids[parent]} --> {own}" for parent in operator["parents"]]
             if operator["kind"] in ("stream", "table", "repartition-source"):
                 edges.append(f"    {stream_id(operator['stream'])} --> {own}")
@@ -136,6 +139,8 @@ def _source_parts(operator: dict[str, Any]) -> list[str]:
         parts.append("at every start")
     if "timestamp" in operator:
         parts.append(f"timestamp {operator['timestamp']}")
+    if "partitioning" in operator:
+        parts.append(_NOT_BY_KEY)
     return parts
 
 

@@ -2,7 +2,8 @@
 
 A table gives the last value of each changed key once per round, which is far less work than every update. Where one
 stream asks for every update, its table gives all of them to whatever is behind it, and the streams that did not ask take
-the last of each key again.
+the last of each key again. A join of tables can give no more than it is given: both sides give every update then, those
+that come by a repartition stream too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model.topology import Aggregate, Emit, MapValues, Node, Suppress, Table, TableFilter, ToStream
+from headrace.model.topology import (
+    Aggregate,
+    Emit,
+    Join,
+    JoinSides,
+    MapValues,
+    Node,
+    Repartition,
+    Source,
+    Table,
+    TableFilter,
+    ToStream,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,36 +36,47 @@ class Emission:
 
 
 def emission_of(nodes: Sequence[Node]) -> Emission:
-    """Who gives what in a sub-topology; `nodes` parents first."""
+    """Who gives what in a topology; `nodes` are all of it, parents first."""
     by_name = {node.name: node for node in nodes}
-    asking = [node for node in nodes if isinstance(node, ToStream) and node.emit is Emit.EACH]
-    each = {table for node in asking for table in _tables_above(by_name, node)}
+    each = _giving_each(nodes, by_name)
     behind: set[str] = set()  # operators that are given every update though they need not be
     last: dict[str, str] = {}
     for node in nodes:
         if node.name in each:
             behind.add(node.name)
-        elif behind.intersection(node.parents) and not isinstance(node, Aggregate | Table | Suppress):
-            if not isinstance(node, ToStream):
+        elif behind.intersection(node.parents):
+            if isinstance(node, ToStream) and node.emit is Emit.ROUND:
+                last[node.name] = _table_of(by_name, by_name[node.parents[0]]).name
+            elif _is_view(node):
                 behind.add(node.name)
-            elif node.emit is Emit.ROUND:
-                last[node.name] = table_of(by_name, node).name
-    return Emission(frozenset(each), last)
+    return Emission(each, last)
 
 
-def _tables_above(by_name: dict[str, Node], node: Node) -> list[str]:
-    """The tables whose updates come to `node`: the nearest, and where that one keeps another's updates, that one too."""
-    found = []
-    while isinstance(node := table_of(by_name, node), Aggregate | Table):
-        found.append(node.name)
-        if isinstance(node, Aggregate):
-            break
-        node = by_name[node.parents[0]]
-    return found
+def _giving_each(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> frozenset[str]:
+    """The tables of which every update is asked for, and those whose updates these are made of."""
+    writers = {node.stream: node for node in nodes if isinstance(node, Repartition)}
+    left = [node.parents[0] for node in nodes if isinstance(node, ToStream) and node.emit is Emit.EACH]
+    found: set[str] = set()
+    while left:
+        match _table_of(by_name, by_name[left.pop()]):
+            case Aggregate(name=name):
+                found.add(name)
+            case Table(name=name, parents=parents) | Join(sides=JoinSides.TABLE_TABLE, name=name, parents=parents):
+                left.extend(() if name in found else parents)
+                found.add(name)
+            case Source(of_table=True, stream=stream) if stream in writers:
+                left.extend(writers[stream].parents)
+            case _:  # a stream; or windows that have closed, of which there is one update each
+                pass
+    return frozenset(found)
 
 
-def table_of(by_name: dict[str, Node], node: Node) -> Node:
-    """The operator that makes the updates of which `node` is a view: the nearest above that is no map and no filter."""
-    while isinstance(node, ToStream | TableFilter) or (isinstance(node, MapValues) and node.of_table):
+def _table_of(by_name: Mapping[str, Node], node: Node) -> Node:
+    """The operator that makes the updates of which `node` is a view: itself, or the nearest that is no map and no filter."""
+    while _is_view(node):
         node = by_name[node.parents[0]]
     return node
+
+
+def _is_view(node: Node) -> bool:
+    return isinstance(node, TableFilter) or (isinstance(node, MapValues) and node.of_table)

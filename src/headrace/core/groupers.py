@@ -1,93 +1,177 @@
-"""Owns which task reads which SSPs, when a job is planned for the first time. Seed: SEP-5 (GroupByPartition and kin).
+"""Owns which task reads which partitions: the groupers. Seed: SEP-5 (`group(previous, ssps)`, GroupByPartitionFixedTaskNum).
 
-A grouper is a pure function from SSPs to tasks. It makes whole tasks only: key buckets are cut from them, and a former
-assignment is respected, by functions that take a grouper's result.
+A grouper takes whole partitions and names whole tasks. It knows neither sub-topologies nor broadcast streams nor key
+buckets: those are added to what it gives (`core.assignments`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
-from headrace.model.job_model import TaskModel
+from headrace.errors import StateError
 from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import EverySspGroup, Group, PartitionGroup, SspGroup, TaskName
 
-
-class Grouper(Protocol):
-    """Groups SSPs (whole partitions, in any order) into tasks, sorted by name.
-
-    Of a stream in `broadcast` every task reads every partition. The same SSPs give the same tasks, in any process.
-    """
-
-    def __call__(
-        self,
-        ssps: Iterable[SSP],
-        sub_topology: str | None = None,
-        broadcast: frozenset[SystemStream] = frozenset(),
-    ) -> tuple[TaskModel, ...]: ...
+PreviousAssignment = Mapping[SSP, TaskName]
+Groups = Mapping[TaskName, frozenset[SSP]]
 
 
-def group_by_partition(
-    ssps: Iterable[SSP],
-    sub_topology: str | None = None,
-    broadcast: frozenset[SystemStream] = frozenset(),
-) -> tuple[TaskModel, ...]:
-    """One task per partition number: task 3 reads partition 3 of every input that has one.
+class SystemStreamPartitionGrouper(ABC):
+    """Groups partitions into tasks: what a grouper of one's own is derived from. Its class is made without arguments."""
 
-    >>> [str(task.name) for task in group_by_partition([SSP("k", "a", 0), SSP("k", "a", 1), SSP("k", "b", 0)])]
+    @abstractmethod
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> Groups:
+        """Every one of `ssps` in exactly one task.
+
+        `ssps`: whole partitions, in any order. `previous_assignment`: which task read which partition before, also of
+        streams that are not among `ssps`; empty at the first run. The same arguments must give the same tasks, in any
+        process. Where there is state a partition must stay with its task, and one that a stream has grown by must come
+        to the task of the partition that had its keys: anything else is refused.
+        """
+
+    def __str__(self) -> str:
+        return type(self).__qualname__
+
+
+class _BuiltIn(SystemStreamPartitionGrouper):
+    """The groupers that come with Headrace; they can be called the older way too, as `group(ssps)`."""
+
+    def group(
+        self, previous_assignment: PreviousAssignment | Iterable[SSP], ssps: Iterable[SSP] | None = None
+    ) -> dict[TaskName, frozenset[SSP]]:
+        if ssps is None:
+            warnings.warn(
+                f"{type(self).__name__}.group(ssps) is deprecated: call group(previous_assignment, ssps), with the task that "
+                "read each partition before, or {} at the first run",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            previous_assignment, ssps = {}, previous_assignment
+        assert isinstance(previous_assignment, Mapping), previous_assignment
+        everything = sorted(set(ssps))
+        assert all(ssp.key_bucket is None for ssp in (*everything, *previous_assignment)), "a grouper takes whole partitions"
+        return self._grouped(previous_assignment, everything)
+
+    def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
+        return _by_task((self._name_of(ssp), ssp) for ssp in ssps)
+
+    def _name_of(self, ssp: SSP) -> TaskName:
+        """The task of a partition when nothing is known of before."""
+        raise NotImplementedError
+
+
+class GroupByPartition(_BuiltIn):
+    """One task per partition number: task 3 reads partition 3 of every input that has one. Under state, the next one.
+
+    >>> ssps = [SSP("k", "a", 0), SSP("k", "a", 1), SSP("k", "b", 0)]
+    >>> [str(name) for name in GroupByPartition().group({}, ssps)]
     ['Partition_0', 'Partition_1']
     """
-    return _grouped(ssps, lambda ssp: PartitionGroup(ssp.partition), sub_topology, broadcast)
+
+    def _name_of(self, ssp: SSP) -> TaskName:
+        return TaskName(PartitionGroup(ssp.partition))
 
 
-def group_by_system_stream_partition(
-    ssps: Iterable[SSP],
-    sub_topology: str | None = None,
-    broadcast: frozenset[SystemStream] = frozenset(),
-) -> tuple[TaskModel, ...]:
+class GroupBySystemStreamPartition(_BuiltIn):
     """One task per SSP: the most parallelism; streams cannot be joined, nor two of them counted under one key."""
-    return _grouped(ssps, lambda ssp: SspGroup(ssp.system, ssp.stream, ssp.partition), sub_topology, broadcast)
+
+    def _name_of(self, ssp: SSP) -> TaskName:
+        return TaskName(SspGroup(ssp.system, ssp.stream, ssp.partition))
 
 
-def all_ssps_to_every_task(
-    ssps: Iterable[SSP],
-    tasks: int,
-    sub_topology: str | None = None,
-) -> tuple[TaskModel, ...]:
-    """`tasks` tasks that each read everything."""
-    assert tasks >= 1, tasks
-    everything = _checked(ssps)
-    if not everything:
-        return ()
-    return tuple(TaskModel(TaskName(EverySspGroup(index), sub_topology), everything) for index in range(tasks))
+class _FixedTaskNum(_BuiltIn):
+    """The rule of both groupers that keep the number of tasks when partitions are added.
+
+    A stream had n partitions: partition p goes to the task that owned p mod n, since hash(key) mod n says in which of them
+    its keys were. So those below n stay where they are, and a chain of expansions (4, 8, 16) comes to the first owners by
+    looking up, whatever they are called. A stream that is new, or that another kind of grouper has shared out, is grouped
+    as if for the first time.
+    """
+
+    def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
+        counts = _partition_counts(previous)
+        others = {ssp.system_stream for ssp, name in previous.items() if not self._is_own(name.group, ssp)}
+
+        def task_of(ssp: SSP) -> TaskName:
+            stream = ssp.system_stream
+            if stream not in counts or stream in others:
+                return self._name_of(ssp)
+            return previous[SSP(ssp.system, ssp.stream, ssp.partition % counts[stream])]
+
+        return _by_task((task_of(ssp), ssp) for ssp in ssps)
+
+    def _is_own(self, group: Group, ssp: SSP) -> bool:
+        """Whether this grouper may have put `ssp` into a task of that kind."""
+        raise NotImplementedError
 
 
-GROUPERS: Mapping[str, Grouper] = {
-    "GroupByPartition": group_by_partition,
-    "GroupBySystemStreamPartition": group_by_system_stream_partition,
+class GroupByPartitionFixedTaskNum(_FixedTaskNum, GroupByPartition):
+    """As `GroupByPartition`; but a partition that a stream has grown by comes to the task that has its keys already.
+
+    >>> before = {SSP("k", "a", p): TaskName.parse(f"Partition_{p}") for p in range(2)}
+    >>> grown = GroupByPartitionFixedTaskNum().group(before, [SSP("k", "a", p) for p in range(4)])
+    >>> {str(name): sorted(ssp.partition for ssp in ssps) for name, ssps in grown.items()}
+    {'Partition_0': [0, 2], 'Partition_1': [1, 3]}
+    """
+
+    def _is_own(self, group: Group, ssp: SSP) -> bool:
+        return isinstance(group, PartitionGroup)
+
+
+class GroupBySystemStreamPartitionFixedTaskNum(_FixedTaskNum, GroupBySystemStreamPartition):
+    """As `GroupBySystemStreamPartition`; but partitions that a stream has grown by come to the tasks that it has."""
+
+    def _is_own(self, group: Group, ssp: SSP) -> bool:
+        return isinstance(group, SspGroup) and (group.system, group.stream) == (ssp.system, ssp.stream)
+
+
+class AllSspsToEveryTask(SystemStreamPartitionGrouper):
+    """`tasks` tasks that each read everything: the one grouper that gives a partition to several."""
+
+    def __init__(self, tasks: int) -> None:
+        assert tasks >= 1, tasks
+        self.tasks = tasks
+
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> dict[TaskName, frozenset[SSP]]:
+        everything = frozenset(ssps)
+        assert all(ssp.key_bucket is None for ssp in everything), "a grouper takes whole partitions"
+        return {TaskName(EverySspGroup(index)): everything for index in range(self.tasks) if everything}
+
+
+_UNDER_STATE: Mapping[type, type[_BuiltIn]] = {
+    GroupByPartition: GroupByPartitionFixedTaskNum,
+    GroupBySystemStreamPartition: GroupBySystemStreamPartitionFixedTaskNum,
 }
-"""What the configuration key `ssp_grouper` may name."""
 
 
-def _grouped(
-    ssps: Iterable[SSP],
-    group_of: Callable[[SSP], Group],
-    sub_topology: str | None,
-    broadcast: frozenset[SystemStream],
-) -> tuple[TaskModel, ...]:
-    everything = _checked(ssps)
-    to_all = [ssp for ssp in everything if ssp.system_stream in broadcast]
-    owned: dict[TaskName, list[SSP]] = {}
-    for ssp in everything:
-        if ssp.system_stream not in broadcast:
-            owned.setdefault(TaskName(group_of(ssp), sub_topology), []).append(ssp)
-    if to_all and not owned:
-        owned[TaskName(PartitionGroup(0), sub_topology)] = []
-    return tuple(TaskModel(name, tuple(sorted(owned[name] + to_all))) for name in sorted(owned))
+def under_state(grouper: SystemStreamPartitionGrouper) -> SystemStreamPartitionGrouper:
+    """The grouper to take in its place where there is state: the plain ones of ours would part keys from their state.
+
+    >>> type(under_state(GroupByPartition())).__name__
+    'GroupByPartitionFixedTaskNum'
+    """
+    fixed = _UNDER_STATE.get(type(grouper))
+    return grouper if fixed is None else fixed()
 
 
-def _checked(ssps: Iterable[SSP]) -> tuple[SSP, ...]:
-    everything = tuple(sorted(set(ssps)))
-    assert all(ssp.key_bucket is None for ssp in everything), "a grouper takes whole partitions"
-    return everything
+def _partition_counts(previous: PreviousAssignment) -> dict[SystemStream, int]:
+    """How many partitions of each stream are assigned; they are numbered from 0 without a gap."""
+    counts = Counter(ssp.system_stream for ssp in previous)
+    for ssp in sorted(previous):
+        if ssp.partition >= counts[ssp.system_stream]:
+            raise StateError(
+                f"the previous assignment has {counts[ssp.system_stream]} partitions of stream {ssp.stream!r}, and among them "
+                f"partition {ssp.partition}: expected 0 to {counts[ssp.system_stream] - 1}",
+                "give the assignment of every partition that the stream had, or none of them",
+            )
+    return dict(counts)
+
+
+def _by_task(named: Iterable[tuple[TaskName, SSP]]) -> dict[TaskName, frozenset[SSP]]:
+    owned: dict[TaskName, set[SSP]] = {}
+    for name, ssp in named:
+        owned.setdefault(name, set()).add(ssp)
+    return {name: frozenset(owned[name]) for name in sorted(owned)}

@@ -1,13 +1,14 @@
 """Owns how many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited).
 
 Streams that are joined have equally many. So what is solved for is not a stream but a family: a stream, and all that are
-joined with it, directly or around. Of a family all have one number.
+joined with it, directly or around. Of a family all have one number, but for streams that have grown since under state:
+then it is the one that their tasks are still of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import pairwise
+from itertools import combinations
 
 from headrace.errors import IncompatibleChangeError, TopologyError
 
@@ -21,13 +22,16 @@ def partition_counts_of(
     existing: Mapping[str, int],
     hints: Mapping[str, int] | None = None,
     joined: Mapping[str, Collection[str]] | None = None,
+    recorded: Mapping[str, tuple[int, ...]] | None = None,
+    bases: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """The number of partitions of each repartition stream, by name.
 
     `feeds`: for every repartition stream, the streams that the sub-topologies which write to it read (external ones, or
     repartition streams). `explicit`: what the application asks for. `external`: the external streams' counts.
     `existing`: repartition streams that were made before. `hints`: what to make a stream with; one that exists wins.
-    `joined`: for every join the streams that it takes records of.
+    `joined`: for every join the streams that it takes records of. `recorded`: every count that a stream had on record,
+    oldest first. `bases`: the count that a stream's tasks are of (`core.assignments.bases_of`); its first one if not given.
 
     An explicit count is binding. Else a stream keeps the count that it was made with; else it follows those that it is
     joined with; else the hint; else it takes the largest among its feeds, through other repartition streams if need be:
@@ -40,18 +44,21 @@ def partition_counts_of(
     ...                     joined={"both": ["left", "right"]})
     {'left': 8, 'right': 8}
 
-    Raises `IncompatibleChangeError` if an explicit count is not that of the existing stream, `TopologyError` if a count
-    is below 1 or follows from nothing, or if streams that are joined have different ones.
+    A stream that was expanded keeps the count that it has now, though the application still asks for an earlier one.
+
+    Raises `IncompatibleChangeError` if an explicit count is none that the existing stream has or had, `TopologyError` if a
+    count is below 1 or follows from nothing, or if streams that are joined have different ones.
     """
-    hints = hints or {}
+    hints, recorded = hints or {}, recorded or {}
+    bases = {stream: counts[0] for stream, counts in recorded.items()} | dict(bases or {})
     given: dict[str, int] = {}
     for stream in sorted(feeds):
         if stream in explicit:
-            given[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream))
+            given[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream), recorded.get(stream, ()))
         elif stream in existing:
             given[stream] = existing[stream]
     families = _families([*feeds, *external], joined or {})
-    fixed = _fixed(families, joined or {}, given, external, existing)
+    fixed = _fixed(families, joined or {}, given, external, existing, bases)
     for stream in sorted(set(hints) & set(feeds)):
         count = _positive(stream, hints[stream])
         family = families[stream]
@@ -77,17 +84,23 @@ def _fixed(
     given: Mapping[str, int],
     external: Mapping[str, int],
     existing: Mapping[str, int],
+    bases: Mapping[str, int],
 ) -> dict[str, int]:
-    """The counts that are given, for all of the families of those that have one; `TopologyError` where they differ."""
+    """The counts that are given, for all of the families of those that have one; `TopologyError` where they differ.
+
+    Of streams that have grown the bases count: `views` grew from 4 to 8, and its keys are still in 4 tasks, so that a
+    stream of 4 partitions meets it, and one that is made anew to meet it gets 4.
+    """
     counts = {**external, **given}
     fixed: dict[str, int] = {}
     for family in sorted(set(families.values())):
         known = [stream for stream in family if stream in counts]
-        for first, other in pairwise(known):
-            if counts[first] != counts[other]:
-                raise _apart(first, other, counts, _join_of(family, joined), external, existing)
+        for first, other in combinations(known, 2):
+            if counts[first] != counts[other] and bases.get(first, counts[first]) != bases.get(other, counts[other]):
+                raise _apart(first, other, counts, _join_of(family, joined), external, existing, bases)
         if known:
-            fixed |= dict.fromkeys(family, counts[known[0]])
+            fixed |= dict.fromkeys(family, bases.get(known[0], counts[known[0]]))
+            fixed |= {stream: counts[stream] for stream in known}
     return fixed
 
 
@@ -102,6 +115,7 @@ def _apart(
     joins: str,
     external: Mapping[str, int],
     existing: Mapping[str, int],
+    bases: Mapping[str, int],
 ) -> TopologyError:
     ways = []
     if first in external or other in external:
@@ -111,10 +125,14 @@ def _apart(
     if first in existing or other in existing:
         ways.append("give the stream that exists another name, so that it is made anew (state behind it begins anew too)")
     return TopologyError(
-        f"{joins} joins the streams {first!r} ({_partitions(counts[first])}) and {other!r} ({_partitions(counts[other])}): "
-        "a key's records would come to different tasks",
+        f"{joins} joins the streams {first!r} ({_grown(counts[first], bases.get(first))}) and {other!r} "
+        f"({_grown(counts[other], bases.get(other))}): a key's records would come to different tasks",
         "; or ".join(ways),
     )
+
+
+def _grown(count: int, base: int | None) -> str:
+    return _partitions(count) if base in (None, count) else f"{_partitions(count)}, in the tasks of {base}"
 
 
 def _partitions(count: int) -> str:
@@ -163,12 +181,18 @@ def _inherited(
     )
 
 
-def _agreed(stream: str, asked: int, found: int | None) -> int:
+def _agreed(stream: str, asked: int, found: int | None, recorded: tuple[int, ...]) -> int:
+    """The count of a stream whose application asks for one: as found, if it is or was what is asked for."""
     if found is None or found == asked:
         return asked
+    if asked in recorded:
+        return found
+    before = sorted({*recorded} - {found})
+    grown = f" (it was expanded from {', '.join(map(str, before))})" if before else ""
+    expand = f"; or expand it: headrace stream expand {stream} --partitions {asked}" if asked % found == 0 else ""
     raise IncompatibleChangeError(
-        f"repartition stream {stream!r} exists with {found} partitions, but the application asks for {asked}",
-        f"ask for {found}, or leave the number out to keep what exists; or give the stream another name to begin anew"
+        f"repartition stream {stream!r} exists with {found} partitions{grown}, but the application asks for {asked}",
+        f"ask for {found}, or leave the number out to keep what exists{expand}; or give the stream another name to begin anew"
         f" (state behind it begins anew too); or, if what {stream!r} holds is not needed, stop the job and delete it",
     )
 

@@ -1,6 +1,7 @@
-"""Owns what a user's partitioner may answer, and when two of them are one. Seed: KIP-221 "StreamPartitioner".
+"""Owns what a user's partitioner may answer, when two of them are one, and which inputs do not go by their keys.
 
-Without a partitioner a record goes by its key (`core.hashing`).
+Seeds: KIP-221 "StreamPartitioner"; SEP-5, "a customized partitioning algorithm". Without a partitioner a record goes by its
+key (`core.hashing`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import operator
 from collections.abc import Collection, Mapping
 
 from headrace.errors import OutOfRangeError
-from headrace.model.topology import Function
+from headrace.model.topology import Function, Partitioning, Topology
 
 PARTITIONER_ARGUMENTS = ("record", "number_of_partitions")
 
@@ -39,6 +40,11 @@ def checked_partition(number: int, partitions: int) -> int:
         f"the partitioner gave partition {number}, and the stream has {partitions}: expected 0 to {partitions - 1}",
         "take the number modulo the number_of_partitions that the partitioner is given",
     )
+
+
+def partitioned_otherwise(topology: Topology) -> tuple[str, ...]:
+    """The streams, sorted, that are declared to be partitioned by something else than the key."""
+    return tuple(sorted(source.stream for source in topology.sources if source.partitioning is Partitioning.OTHER))
 
 
 def same_partitioner(one: Function | None, other: Function | None) -> bool:

@@ -20,12 +20,14 @@ from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
+from headrace.dsl.rekeying import written_anew
+from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.serdes import Bytes
-from headrace.errors import ConfigError, HeadraceError, NotSupportedError, TopologyError
+from headrace.errors import ConfigError, HeadraceError, TopologyError
 from headrace.model.names import checked_name, checked_own_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.topology import Function, FunctionKind, Source, SourceKind, Topology
+from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
 
 _TIMESTAMP_KINDS = flows.JVM | {FunctionKind.RECORD}
 
@@ -70,20 +72,38 @@ class App:
         `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, or a time
         (an aware datetime, or text such as "2026-01-31T12:00Z"). `timestamp` is an expression, or a function over the
         record that gives µs since the epoch. `reset_offset=True` begins at `start` at every start of the job.
+
+        `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
+        a repartition stream is then put in before what keeps state by key.
         """
         source = self._source(stream, SourceKind.STREAM, key, value, timestamp, start, partitioning, reset_offset, name)
         self.builder.add("stream", source)
         return KStream(self, _flow(source))
 
     def table(
-        self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
+        self,
+        stream: str,
+        /,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        store: str | None = None,
+        partitioning: str = "hash",
     ) -> KTable:
-        """Read `stream` as a table: the last value of each key, kept in `store` (named like the stream by default)."""
-        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", "hash", False, None)
+        """Read `stream` as a table: the last value of each key, kept in `store` (named like the stream by default).
+
+        `partitioning` as that of `stream`: with "other" its updates go through a repartition stream, named after the store.
+        """
+        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", partitioning, False, None)
         store_name = self.builder.checked_store("table", stream if store is None else store)
         own = self.builder.checked("table", f"{stream}-table")
-        self.builder.add("table", source)
-        return added_table(self, _flow(source), own, store_name, Side(source.key), Side(source.value))
+        with self.builder.all_or_nothing():
+            self.builder.add("table", source)
+            flow = _flow(source)
+            if not flow.is_by_key:
+                flow = written_anew(
+                    self.builder, flow, Repartitioned(), store_name, generated=True, beside=own, of_table=True
+                )
+            return added_table(self, flow, own, store_name, Side(source.key), Side(source.value))
 
     def global_table(
         self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
@@ -110,9 +130,10 @@ class App:
         name: str | None,
     ) -> Source:
         text = operator_text(str(kind), checked_name("stream", stream))
-        if partitioning != "hash":
-            raise NotSupportedError(
-                f"{text}: partitioning={partitioning!r}", 'only "hash" is known: a key\'s records are in one partition'
+        if partitioning not in list(Partitioning):
+            raise TopologyError(
+                f'{text}: partitioning={partitioning!r}: expected "hash" or "other"',
+                '"hash": producers choose the partition by hash(key) mod the number of partitions; "other": by anything else',
             )
         return Source(
             name=self.builder.checked_source(stream, name),
@@ -122,7 +143,7 @@ class App:
             kind=kind,
             timestamp=_timestamp(text, timestamp),
             start=_start(text, start),
-            partitioning=partitioning,
+            partitioning=Partitioning(partitioning),
             reset_offset=bool(reset_offset),
         )
 
@@ -190,7 +211,10 @@ def _config_arguments(system: str | None, config: Mapping[str, Any] | None, keys
 
 
 def _flow(source: Source) -> Flow:
-    return Flow(node=source.name, anchor=source.name, key=Side(source.key), value=Side(source.value))
+    otherwise = operator_text(str(source.kind), source.stream) if source.partitioning is Partitioning.OTHER else None
+    return Flow(
+        node=source.name, anchor=source.name, key=Side(source.key), value=Side(source.value), otherwise_at=otherwise
+    )
 
 
 def _timestamp(text: str, given: Any) -> Function | None:

@@ -18,7 +18,7 @@ from headrace.model.topology import DropDuplicates, StoreKind, StoreSpec
 def without_duplicates(
     builder: Builder, flow: Flow, by: Any, within: str | timedelta, store: str | None, name: str | None
 ) -> Flow:
-    """`flow` behind a `DropDuplicates`, and behind a repartition stream where the key was changed."""
+    """`flow` behind a `DropDuplicates`, and behind a repartition stream where the rows are not by key."""
     try:
         within_us = duration_us(within, "within")
     except ConfigError as error:

@@ -1,7 +1,7 @@
 """Owns `Flow`: where a stream stands in the topology while it is being written, and what is known there.
 
 Known are the serdes, or which operator left them open; whether the rows are still in Spark's engine, or which operator
-took them out; whether the key was changed since the rows were last written by key.
+took them out; whether a key's rows are in one partition, or what set them apart: a changed key, or the stream's producer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Flow:
     """`node`: the operator whose output this is; `anchor`: the nearest name on the path that the user gave.
 
     `left_at` and `rekeyed_at` are None, or name the operator at which the rows left Spark's engine and the one that
-    changed the key since they were last written by key.
+    changed the key since they were last written by key. `otherwise_at` is None, or names the source of a stream that its
+    producer partitions by something else than the key.
     """
 
     node: str
@@ -56,6 +57,12 @@ class Flow:
     value: Side
     left_at: str | None = None
     rekeyed_at: str | None = None
+    otherwise_at: str | None = None
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether all rows of a key are in one partition, so that an operator may meet them there."""
+        return self.rekeyed_at is None and self.otherwise_at is None
 
     def after(self, node: str, operator: str, *, given: str | None, in_jvm: bool = False) -> Flow:
         """The same rows behind one more operator; a name that was given becomes the anchor."""
@@ -181,6 +188,7 @@ def merged(flows: Sequence[Flow], node: str, operator: str, given: str | None) -
         value=_common([flow.value for flow in flows], operator),
         left_at=operator,
         rekeyed_at=next((flow.rekeyed_at for flow in flows if flow.rekeyed_at), None),
+        otherwise_at=next((flow.otherwise_at for flow in flows if flow.otherwise_at), None),
     )
 
 

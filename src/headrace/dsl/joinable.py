@@ -95,6 +95,7 @@ class TableJoins:
         """Join with another table: a table of the keys that both have. `joiner` as that of streams.
 
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
+        With `to_stream(emit="each")`, one for each update of either side.
         """
         return _table_join(self, "join", other, joiner, name, value, store)
 

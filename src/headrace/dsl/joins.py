@@ -1,8 +1,9 @@
 """Owns how joins are built: what may be joined with what, and how both sides come to one task.
 
 A record meets those of its key where both sides are partitioned alike, and read by one sub-topology. A side whose key was
-changed is written anew, by its key, into a repartition stream that is named after the join. So is the other side then, if
-the rows of a sub-topology would meet with what it has written itself: a sub-topology cannot read its own stream.
+changed, or that its producer partitions by something else, is written anew, by its key, into a repartition stream that is
+named after the join. So is the other side then, if the rows of a sub-topology would meet with what it has written itself: a
+sub-topology cannot read its own stream.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class _Build:
 
     def _placed(self, build: Callable[[frozenset[int]], Flow], left: Flow, right: Flow) -> Flow:
         """What `build` gives when as few sides as possible are written anew (0: left, 1: right), so that both meet."""
-        needed_anew = frozenset(number for number, flow in enumerate((left, right)) if flow.rekeyed_at is not None)
+        needed_anew = frozenset(number for number, flow in enumerate((left, right)) if not flow.is_by_key)
         if not _goes_round(self.builder):  # what goes round already is an error of its own, and said later
             for anew in _ways(needed_anew):
                 try:

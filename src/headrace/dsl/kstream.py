@@ -18,7 +18,7 @@ from headrace.dsl.for_each import handed_to
 from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
-from headrace.dsl.rekeying import Grouping, asked_of_repartition, written_anew
+from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, written_anew
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
 from headrace.dsl.schema_text import schema_text
@@ -173,11 +173,8 @@ class KStream(StreamJoins):
         else:
             own = self._name("process", name)
         text = operator_text("process", own)
-        if declared.stateful and self.flow.rekeyed_at is not None:
-            raise TopologyError(
-                f"{text} has state, and {self.flow.rekeyed_at} changed the key: state is kept where the old key was",
-                f".repartition() between {self.flow.rekeyed_at} and {text} brings equal keys together",
-            )
+        if declared.stateful:
+            check_by_key(text, self.flow)
         specs = tuple(store.spec(self.flow.key.form) for store in declared.stores)
         for spec in specs:
             builder.checked_store(text, spec.name)
@@ -273,6 +270,7 @@ class KStream(StreamJoins):
     def group_by_key(self, repartitioned: Repartitioned | None = None) -> KGrouped:
         """Group by the current key; a repartition stream is put in where the key was changed, and only there.
 
+        A stream that is declared `partitioning="other"` counts as one whose key was changed.
         `hr.Repartitioned(...)` says how that stream is written; without one it has no effect.
         """
         options = checked_options("group_by_key", repartitioned)

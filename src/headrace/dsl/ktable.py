@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.description import text_of
-from headrace.core.emission import table_of
 from headrace.core.picture import picture_of
 from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
@@ -15,17 +14,15 @@ from headrace.dsl.joinable import TableJoins
 from headrace.dsl.returns import returned
 from headrace.dsl.schema_text import schema_text
 from headrace.dsl.windows import UntilWindowCloses
-from headrace.errors import NotSupportedError, TopologyError
+from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
-    Aggregate,
     Emit,
     MapValues,
     Node,
     StoreKind,
     StoreSpec,
     Suppress,
-    Table,
     TableFilter,
     ToStream,
 )
@@ -80,20 +77,9 @@ class KTable(TableJoins):
                 return self._suppressed('to_stream(emit="closed")', None, None).to_stream(name=name)
         if emit not in ("round", "each"):
             raise TopologyError(f'to_stream(emit={emit!r}): expected "round", "each" or "closed"')
-        if emit == "each":
-            self._check_gives_each()
         own = self.app.builder.name_of("to_stream", self.flow.node, name)
         self.app.builder.add("to_stream", ToStream(name=own, parents=(self.flow.node,), emit=Emit(emit)))
         return KStream(self.app, self.flow.after(own, operator_text("to_stream", own), given=name))
-
-    def _check_gives_each(self) -> None:
-        by_name = {node.name: node for node in self.app.builder.topology().nodes}
-        made_by = table_of(by_name, by_name[self.flow.node])
-        if not isinstance(made_by, Aggregate | Suppress | Table):
-            raise NotSupportedError(
-                f'to_stream(emit="each") behind {made_by.name!r}: only an aggregate or a table gives its every update',
-                'emit="round" gives the last value of each changed key',
-            )
 
     def suppress(self, until: UntilWindowCloses, *, store: str | None = None, name: str | None = None) -> KTable:
         """A table with the results of windows that have closed: `suppress(hr.until_window_closes())`.

@@ -35,6 +35,19 @@ def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> t
     return mapper, options.with_name(name)
 
 
+def check_by_key(text: str, flow: Flow) -> None:
+    """`TopologyError` where the rows of a key are in several partitions, and `text` keeps state under it."""
+    if flow.is_by_key:
+        return
+    at = flow.rekeyed_at or flow.otherwise_at
+    reason = "changed the key: state is kept where the old key was"
+    if flow.rekeyed_at is None:
+        reason = 'is declared partitioning="other": a key\'s records may be in any partition, and state is kept by partition'
+    raise TopologyError(
+        f"{text} has state, and {at} {reason}", f".repartition() between {at} and {text} brings equal keys together"
+    )
+
+
 def written_anew(
     builder: Builder,
     flow: Flow,
@@ -90,20 +103,20 @@ def written_anew(
 class Grouping:
     """Rows grouped by key: made when the first aggregation asks for it, which then names its repartition stream.
 
-    `options` say how that stream is written; where the key was not changed there is none, and nothing of them is used.
+    `options` say how that stream is written; where the rows are by key already there is none, and nothing of them is used.
     """
 
     def __init__(self, builder: Builder, flow: Flow, options: Repartitioned | None = None) -> None:
         self.builder = builder
         self.flow = flow
-        self._options = (options or Repartitioned()) if flow.rekeyed_at is not None else Repartitioned()
+        self._options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
         self._grouped: Flow | None = None
 
     def grouped(self, name: str, operator: str | None = None) -> Flow:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
             flow, options = self.flow, self._options
-            if flow.rekeyed_at is not None:
+            if not flow.is_by_key:
                 stream = options.name or name
                 flow = written_anew(self.builder, flow, options, stream, generated=True, beside=operator)
             own = self.builder.name_of("group", flow.node, None)

@@ -68,7 +68,8 @@ class JobModel:
     `stream_ids`: every stream that is read to its id, which changes when it is deleted and made anew: positions and
     state are of the stream with that id. `left`: positions in streams that are not read any more, for when they are
     again; sorted by task and SSP. `partitioned_by_users`: the repartition streams that a user's partitioner distributes,
-    sorted: in the others a key is in the partition of its hash.
+    sorted: in the others a key is in the partition of its hash. `partitioned_otherwise`: the inputs, sorted, whose producers
+    are declared to go by something else than the key: a key's records have no order there that an expansion could break.
     """
 
     application: str
@@ -80,6 +81,7 @@ class JobModel:
     stream_ids: Mapping[str, str] = field(default_factory=dict)
     left: tuple[LeftPosition, ...] = ()
     partitioned_by_users: tuple[str, ...] = ()
+    partitioned_otherwise: tuple[str, ...] = ()
 
     def sub_topology(self, name: str | None) -> SubTopologyModel:
         for model in self.sub_topologies:

@@ -64,6 +64,13 @@ class SourceKind(StrEnum):
     REPARTITION = "repartition"
 
 
+class Partitioning(StrEnum):
+    """How a stream's producers choose the partition of a record."""
+
+    HASH = "hash"  # hash(key) mod the number of partitions, whatever the hash: all records of a key are in one
+    OTHER = "other"  # anything else: a key's records may be in any partition
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Node:
     """One operator. Names are unique in a topology."""
@@ -86,7 +93,7 @@ class Source(Node):
     timestamp: Function | None = None
     start: Any = "earliest"
     broadcast: bool = False
-    partitioning: str = "hash"
+    partitioning: Partitioning = Partitioning.HASH
     reset_offset: bool = False
     of_table: bool = False  # a repartition stream of a table's updates
 

@@ -16,7 +16,7 @@ class CaughtUp:
     writers had written when they were done."""
 
     def __init__(self, sources: Iterable[Rounds]) -> None:
-        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.standing.high_watermarks() for r in sources}
+        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.targets() for r in sources}
         self._held_since_s: dict[str | None, float] = {}
 
     def limit_of(self, rounds: Rounds) -> Mapping[SSP, int] | None:
@@ -26,7 +26,7 @@ class CaughtUp:
     def writers_done(self, rounds: Rounds) -> None:
         """All that write what `rounds` reads are done."""
         if rounds.sub.name not in self._targets:
-            self._targets[rounds.sub.name] = rounds.standing.high_watermarks()
+            self._targets[rounds.sub.name] = rounds.targets()
 
     def went_on(self, rounds: Rounds) -> None:
         """A round was planned, or could have been: nothing is held back any more."""

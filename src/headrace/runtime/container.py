@@ -17,11 +17,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.key_samples import KeySample
 from headrace.core.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime import dead_letters
+from headrace.runtime.key_sampling import sampling_of
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Failure, Program, Summary, TaskPlan
 from headrace.runtime.rows import Field, Rows
@@ -105,6 +107,8 @@ class _Container:
         self.cut_short = False
         self.ends = {r.ssp: r.end for r in plan.ranges}
         self.reached_offsets: dict[int, int] = {}
+        self.sampled_at = program.sampled_at
+        self.sampling = sampling_of(program, self.sampled_at)
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
         for i, endpoint in enumerate(program.endpoints):
@@ -157,7 +161,7 @@ class _Container:
             if not endpoints or piece.terms is None:
                 continue
             for offsets, batch in self.ports.read(number):
-                if time.monotonic() > self.deadline:
+                if self._is_time():
                     self.cut_short = True
                     self.reached_offsets[piece.ssp] = int(offsets[0])
                     break
@@ -175,7 +179,7 @@ class _Container:
         readers = self.endpoints_of[self.plan.ssps[ssp][1]]
         if ssp in self.reached_offsets:
             return
-        if len(readers) == 1 and time.monotonic() > self.deadline:  # several readers would stop at different offsets
+        if len(readers) == 1 and self._is_time():  # several readers would stop at different offsets
             self.cut_short = True
             self.reached_offsets[ssp] = int(offsets[0])
             return
@@ -186,6 +190,8 @@ class _Container:
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
         source = self.program.node(self.program.endpoints[endpoint].source)
         assert isinstance(source, t.Source)
+        if endpoint in self.sampled_at:
+            self.sampling.see(source.stream, self.plan.ssps[ssp][2], batch.column("key"))
         count = batch.num_rows
         headers = batch.column("headers")
         return Rows(
@@ -238,6 +244,12 @@ class _Container:
             whole = Rows.concat([rows for _, rows in mine])
             task_run.feed_ranked(endpoint, whole.take(np.argsort(whole.rank, kind="stable")), mine[0][0])
         task_run.graph.batch_end()
+
+    def _is_time(self) -> bool:
+        """Whether to end here and commit what was reached: after `max_round_ms`, or as soon as the driver asks for it."""
+        if os.path.exists(self.plan.cut_flag):
+            self.deadline = 0.0
+        return time.monotonic() > self.deadline
 
     def _poll(self) -> None:
         if os.path.exists(self.plan.stop_flag):
@@ -302,8 +314,15 @@ class _Container:
             self._counters(outputs),
             notes=[note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())],
             timings_ms=timings_ms,
+            keys=self._keys(),
             cut_short=self.cut_short,
         )
+
+    def _keys(self) -> list[KeySample]:
+        """What was sampled here, and by the Column prefix's readers of what is this container's."""
+        mine = {self.plan.ssps[ssp][1:] for ssp in self.ends}
+        theirs = [key for key in self.ports.engine_keys() if (key.stream, key.partition) in mine] if self.sampled_at else []
+        return self.sampling.samples() + theirs
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
         """Each rejected record as it was read; None for a timer, which has none."""

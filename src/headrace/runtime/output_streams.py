@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import IncompatibleChangeError, StreamNotFoundError
@@ -16,6 +16,11 @@ def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]
     """The streams that a sub-topology is told to write to, and others may change; a function may name any other."""
     named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}
     return tuple(sorted(named | ({dead_letter} if dead_letter is not None else set())))
+
+
+def watched_streams(subs: Collection[SubTopology], dead_letter: str | None) -> set[str]:
+    """The streams whose numbers of partitions a plan is made from: those that are read, and those that are written."""
+    return {stream for sub in subs for stream in (*sub.reads, *sub.writes, *output_streams(sub, dead_letter))}
 
 
 def check_outputs(streams: Streams, names: tuple[str, ...], counts: Mapping[str, int]) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.emission import Emission
+from headrace.core.key_samples import KeySample
 from headrace.core.prefix import Endpoint
 from headrace.core.record_parts import PARTS
 from headrace.core.stream_limits import StreamLimits
@@ -39,7 +41,9 @@ class Program:
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
     `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
-    function of a record may name as an output; `limits`: what streams that are written take, where that is known.
+    function of a record may name as an output; `limits`: what streams that are written take, where that is known;
+    `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
+    sampled, to the smallest number of partitions that each had (`core.key_samples`).
     """
 
     id: str
@@ -56,6 +60,8 @@ class Program:
     gone_stores: tuple[str, ...] = ()
     read_by_the_job: frozenset[str] = frozenset()
     limits: dict[str, StreamLimits] = field(default_factory=dict)
+    emission: Emission = field(default_factory=Emission)
+    sampled: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -64,6 +70,17 @@ class Program:
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
+
+    @property
+    def sampled_at(self) -> dict[int, Source]:
+        """The endpoints at which keys are sampled, of each such stream the first one that reads it."""
+        found: dict[str, tuple[int, Source]] = {}
+        for number, endpoint in enumerate(self.endpoints) if self.sampled else ():
+            source = self.node(endpoint.source)
+            assert isinstance(source, Source)
+            if source.stream in self.sampled:
+                found.setdefault(source.stream, (number, source))
+        return dict(found.values())
 
     def without_columns(self) -> Program:
         """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""
@@ -129,7 +146,8 @@ class ContainerPlan(msgspec.Struct, frozen=True):
 
     `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
     (`ports.JobStore.container_terms`). `ends`: of repartition streams, by SSP number, the end when the round was planned;
-    a task that reaches it knows event time up to `upstream_watermark_us` there.
+    a task that reaches it knows event time up to `upstream_watermark_us` there. `stop_flag`, `cut_flag`: files that tell the
+    container, once they are there, to throw its work away, or to commit what it has reached.
     """
 
     round_id: str
@@ -145,6 +163,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     local_store_dir: str
     state_uri: str
     stop_flag: str
+    cut_flag: str
     system: str
     job_model_version: int
     terms: Any = None
@@ -167,7 +186,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name."""
+    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -177,6 +196,7 @@ class Summary(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     notes: list[str] = []
     timings_ms: dict[str, float] = {}
+    keys: list[KeySample] = []
     cut_short: bool = False
     stopped: bool = False
     error: str | None = None

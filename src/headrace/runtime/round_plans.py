@@ -18,10 +18,13 @@ from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerWork, InputSlice, JobStore, System
+from headrace.runtime.barrier import Barrier
 from headrace.runtime.for_each import Handovers, handed_works
+from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.runtime.standing import Standing
 
+STOP_FLAG, CUT_FLAG = "stopped", "cut"  # files in the folder of a round
 HANDED = "handed"  # the folder, in that of a round, of those who read what it hands over
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
@@ -105,7 +108,9 @@ class RoundPlans:
         engine_reads: bool,
         is_plain: bool,
         handovers: Handovers | None = None,
+        barrier: Barrier | None = None,
     ) -> None:
+        self._barrier = barrier or Barrier(system, PartitionRecords())
         self._engine_reads, self._is_plain, self._handovers = engine_reads, is_plain, handovers
         self._sub, self._model, self._standing = sub, model, standing
         self._terms, self._system, self._store = terms, system, store
@@ -186,7 +191,8 @@ class RoundPlans:
             common,
             lane=lane,
             deadline_s=UNCUT_S,
-            stop_flag=str(self.staging_of(round_id) / HANDED / "stopped"),
+            stop_flag=str(self.staging_of(round_id) / HANDED / STOP_FLAG),
+            cut_flag="",
             terms=self._store.container_terms(round_id, lane),
             known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
         )
@@ -249,6 +255,7 @@ class RoundPlans:
         positions |= passed
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
+        ends = self._barrier.allowed_ends(positions, ends, limit)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind what is lost, an empty range still moves the position past it.
         empty = _empty_at(passed)
@@ -289,7 +296,8 @@ class RoundPlans:
             boot_id=place.boot_id,
             local_store_dir=place.local_store_dir,
             state_uri=place.state_uri,
-            stop_flag=str(staging / "stopped"),
+            stop_flag=str(staging / STOP_FLAG),
+            cut_flag=str(staging / CUT_FLAG),
             system=self._system.name,
             job_model_version=self._terms.model_version,
             ends={

@@ -23,11 +23,14 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound
 from headrace.ports import ContainerCommit, ContainerWork, Engine, JobStore, RoundCommit, System
+from headrace.runtime.barrier import Barrier
 from headrace.runtime.for_each import Handovers
+from headrace.runtime.key_checks import KeyChecks
 from headrace.runtime.output_streams import check_outputs, output_streams
+from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import Program, Summary, decoded_summary
 from headrace.runtime.reported_errors import error_of, record_error
-from headrace.runtime.round_plans import HANDED, Outlook, PlannedRound, RoundPlans, RoundTerms
+from headrace.runtime.round_plans import CUT_FLAG, HANDED, STOP_FLAG, Outlook, PlannedRound, RoundPlans, RoundTerms
 from headrace.runtime.standing import Standing
 from headrace.runtime.steps import reached
 from headrace.wire import decode_checkpoint
@@ -80,19 +83,37 @@ class Rounds:
         system: System,
         store: JobStore,
         engine: Engine,
+        records: PartitionRecords | None = None,
     ) -> None:
         self.sub, self.model, self.program = sub, model, program
         self.standing = Standing(sub, model, checkpoints, system)
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
+        self._key_checks = KeyChecks(program.sampled)
         self._terms, self._system, self._store, self._engine = terms, system, store, engine
+        self._barrier = Barrier(system, records or PartitionRecords())
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
         self._plans = RoundPlans(
-            sub, model, self.standing, terms, system, store, engine.reads, program.is_plain, self._handovers
+            sub,
+            model,
+            self.standing,
+            terms,
+            system,
+            store,
+            engine.reads,
+            program.is_plain,
+            self._handovers,
+            self._barrier,
         )
+
+    def goes_on_from(self, before: Rounds) -> None:
+        """Take over what another plan's rounds of this sub-topology have counted and learned."""
+        self.progress, self.known_failures = before.progress, before.known_failures
+        self.standing.goes_on_from(before.standing)
+        self._key_checks.goes_on_from(before._key_checks)
 
     @property
     def max_round_s(self) -> float:
@@ -102,6 +123,10 @@ class Rounds:
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
         return self.standing.checkpoints
+
+    def targets(self) -> Mapping[SSP, int]:
+        """Per partition the end of all that was written so far, readable or not yet."""
+        return self._barrier.targets(self.sub.reads)
 
     def plan(self, outlook: Outlook) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
@@ -135,9 +160,16 @@ class Rounds:
 
     def stop_flag(self, planned: PlannedRound) -> None:
         """Tell workers of a round that is given up, zombies included, to stop."""
+        self._flag(planned, STOP_FLAG)
+
+    def cut_flag(self, planned: PlannedRound) -> None:
+        """Tell workers of a round to end soon, and to commit what they have reached."""
+        self._flag(planned, CUT_FLAG)
+
+    def _flag(self, planned: PlannedRound, name: str) -> None:
         staging = self._plans.staging_of(planned.id)
         staging.mkdir(parents=True, exist_ok=True)
-        (staging / "stopped").touch()
+        (staging / name).touch()
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
         """Have the round committed, and stand where it came to; see `JobStore.commit_round` for what is raised."""
@@ -146,6 +178,7 @@ class Rounds:
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
+        self._key_checks.look_at(summaries, self.progress)
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))
 

@@ -29,6 +29,10 @@ class Standing:
         self._system = system
         self._idle_since: dict[SSP, float] = {}
 
+    def goes_on_from(self, before: Standing) -> None:
+        """Know of the partitions that were idle under another plan that they are."""
+        self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if ssp in self.positions()}
+
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Stand where these, which are committed, say; by how many offsets the sub-topology came forward.
 
@@ -56,14 +60,6 @@ class Standing:
             SSP(self._system.name, stream, partition): beginning
             for stream in self._reads
             for partition, beginning in self._system.beginning_offsets(stream).items()
-        }
-
-    def high_watermarks(self) -> dict[SSP, int]:
-        """Per partition the end of all that was written so far, readable or not yet."""
-        return {
-            SSP(self._system.name, stream, partition): end
-            for stream in self._reads
-            for partition, end in self._system.high_watermarks(stream).items()
         }
 
     def held_back_by(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.core.carrying import Carried
+from headrace.core.expansion import inherited_watermarks
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import check_positions
 from headrace.core.purging import lowest_positions
@@ -30,9 +31,16 @@ def resolved_starts(
     carried: Carried,
     system: System,
     epoch: int,
+    before: Mapping[str, int],
+    is_start: bool = True,
 ) -> dict[TaskName, Checkpoint]:
-    """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none."""
-    defaults: dict[SSP, int] = {}
+    """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none.
+
+    `before`: how many partitions the streams had that the job model before read. One that is born since then begins at its
+    first record, whatever the stream's default (protocol.md 1), and with the watermark of those whose keys it takes.
+    Without `is_start`, a job goes on that runs: then nobody begins anew.
+    """
+    starts = _Starts(system, before)
     checkpoints: dict[TaskName, Checkpoint] = {}
     for sub in subs:
         sources = {source.stream: source for source in sub.sources}
@@ -43,10 +51,11 @@ def resolved_starts(
                 source, position = sources[ssp.stream], carried.position(task.name, ssp)
                 if source.broadcast:  # a task that is new has to read what the others have read
                     position = carried.by_task.get((task.name, ssp))
-                if position is None or source.reset_offset:
-                    position = _start_of(source, ssp, system, defaults)
+                if position is None or (source.reset_offset and is_start):
+                    position = starts.of(source, ssp)
                 positions[ssp] = position
             watermarks = carried.watermarks_of(task, found)
+            watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
             if found is None:
                 found = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, positions)
             checkpoints[task.name] = replace(
@@ -113,20 +122,26 @@ def check_nothing_stranded(
             )
 
 
-def _start_of(source: Source, ssp: SSP, system: System, known: dict[SSP, int]) -> int:
-    """The first position of an SSP that has none, from its source's `start`; resolved once."""
-    if ssp in known:
-        return known[ssp]
-    start: Any = "earliest" if source.kind is SourceKind.REPARTITION else source.start
-    if start == "earliest":
-        offsets = system.beginning_offsets(ssp.stream)
-    elif start == "latest":
-        offsets = system.end_offsets(ssp.stream)
-    elif isinstance(start, int):
-        low, high = system.beginning_offsets(ssp.stream), system.end_offsets(ssp.stream)
-        offsets = {p: min(max(start, low[p]), high[p]) for p in low}
-    else:
-        offsets = system.offsets_for_time(ssp.stream, start.position)
-    for partition, offset in offsets.items():
-        known[SSP(ssp.system, ssp.stream, partition)] = offset
-    return known[ssp]
+class _Starts:
+    """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`."""
+
+    def __init__(self, system: System, before: Mapping[str, int]) -> None:
+        self._system, self._before = system, before
+        self._known: dict[tuple[str, Any], Mapping[int, int]] = {}
+
+    def of(self, source: Source, ssp: SSP) -> int:
+        is_born = ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
+        start: Any = "earliest" if is_born or source.kind is SourceKind.REPARTITION else source.start
+        if (ssp.stream, start) not in self._known:
+            self._known[ssp.stream, start] = self._asked(ssp.stream, start)
+        return self._known[ssp.stream, start][ssp.partition]
+
+    def _asked(self, stream: str, start: Any) -> Mapping[int, int]:
+        if start == "earliest":
+            return self._system.beginning_offsets(stream)
+        if start == "latest":
+            return self._system.end_offsets(stream)
+        if isinstance(start, int):
+            low, high = self._system.beginning_offsets(stream), self._system.end_offsets(stream)
+            return {p: min(max(start, low[p]), high[p]) for p in low}
+        return self._system.offsets_for_time(stream, start.position)

@@ -6,52 +6,54 @@ create streams; resolve starts; commit the plan in one transaction. Nothing is c
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headrace.config import Config
+from headrace.core.assignments import Assignment, assignment_of, bases_of, merged, tasks_of
 from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.co_partitioning import check_co_partitioned, joined_streams
 from headrace.core.compatibility import (
     check_compatible,
     check_same_partitioning,
     check_same_streams,
-    gone_from,
     notes,
     remembered,
     store_forms,
 )
 from headrace.core.containers import containers_of, job_model_of
-from headrace.core.groupers import GROUPERS, all_ssps_to_every_task, group_by_partition, group_by_system_stream_partition
+from headrace.core.expansion import recorded
+from headrace.core.growth import changes_of
 from headrace.core.near_names import hint_of_missing
 from headrace.core.partition_counts import partition_counts_of, untaken_hints
-from headrace.core.prefix import Endpoint, endpoints_of
-from headrace.core.record_parts import PARTS, parts_used
+from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.resolution import Sides
-from headrace.core.sub_topologies import SubTopology, has_state, is_stateful, sub_topologies_of
-from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StreamExistsError, StreamNotFoundError
+from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.errors import HeadraceError, IncompatibleChangeError, StreamExistsError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
-from headrace.model.streams import SSP, SystemStream
+from headrace.model.expansion import PartitionRecord
+from headrace.model.job_model import JobModel, SubTopologyModel
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Function, MapValues, Repartition, SelectKey, Sink, Topology, Transform
+from headrace.model.topology import Function, Repartition, Topology
 from headrace.ports import JobStore, StreamDescription, System
-from headrace.runtime.plan import EndpointSide, Program
+from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
+from headrace.runtime.grouping import grouper_of
+from headrace.runtime.output_streams import watched_streams
+from headrace.runtime.partition_records import PartitionRecords
+from headrace.runtime.plan import Program
+from headrace.runtime.programs import is_repartition, program_of, with_limits
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
 from headrace.runtime.steps import reached
-
-GROUPER_NAMES: Mapping[str, Any] = {
-    **GROUPERS,
-    "partition": group_by_partition,
-    "system_stream_partition": group_by_system_stream_partition,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """Everything that stays the same until the job model changes."""
+    """Everything that stays the same until the job model changes.
+
+    `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and stand in
+    the model as they stood. `found_counts`: what numbers of partitions were seen, of all streams that are read or written.
+    """
 
     topology: Topology
     model: JobModel
@@ -60,6 +62,9 @@ class JobPlan:
     epoch: int
     checkpoints: Mapping[TaskName, Checkpoint]
     notes: tuple[str, ...]
+    records: PartitionRecords
+    refused: Mapping[str, HeadraceError]
+    found_counts: Mapping[str, int]
 
 
 def planned(
@@ -71,27 +76,44 @@ def planned(
     epoch: int,
     slots: int,
     log: Callable[[str], None],
+    now_us: int,
+    going_on: bool = False,
 ) -> JobPlan:
-    """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored."""
+    """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored.
+
+    `going_on`: the job runs already, and a change of its streams asks for a new plan.
+    """
     subs = sub_topologies_of(topology)
     reached("start", 6)
     previous = store.job_model()
     stored = store.checkpoints()
     forms = store_forms(topology)
     check_compatible(previous, forms)
-    existing = {stream.name: stream for stream in system.streams(of=topology.application)}
-    check_inputs(topology, existing, config.system)
-    counts = _checked_counts(topology, subs, existing, previous)
+    found = {stream.name: stream for stream in system.streams(of=topology.application)}
+    check_inputs(topology, found, config.system)
+    manager = SystemStreamPartitionAssignmentManager(system.metadata_store(topology.application))
+    on_record = manager.read_partition_records()
+    by_users, otherwise = _partitioners(topology), partitioned_otherwise(topology)
+    reads = {stream for sub in subs for stream in sub.reads}
+    before = _counts_before(previous, on_record, found, reads)
+    changes = changes_of(before, _partitions(found), otherwise, _by_users_under_state(subs, by_users))
+    refused = {**_made_anew(previous, found), **changes.refused} if going_on else {}
+    existing = found | {name: _as_it_was(previous, found[name]) for name in refused}
+    assignment = _previous_assignment(manager, previous)
+    counts = _counts(topology, subs, existing, {name: on_record[name].counts for name in before if name in on_record}, assignment)
     _check_repartition_streams(topology, existing, system)
     known = {name: existing[name].id if name in existing else None for name in counts}
-    check_same_streams(previous, known)
-    by_users = _partitioners(topology)
+    check_same_streams(previous, known, counts)
+    for stream in changes.refused.keys() - refused.keys():
+        raise changes.refused[stream]
+    for growth in changes.grown:
+        log(growth.warning or f"stream {growth.stream!r} grew from {growth.before} to {growth.after} partitions")
     check_same_partitioning(previous, by_users, {stream for sub in subs if has_state(sub) for stream in sub.reads})
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
-    there = {name: count for name, count in counts.items() if name in existing}
-    check_stored(subs, carried, there, system, config.on_lost_offsets)
-    models = [_sub_model(sub, config, system.name, counts, slots) for sub in subs]
+    as_planned = {name: count for name, count in counts.items() if name in existing and name not in refused}
+    check_stored(subs, carried, as_planned, system, config.on_lost_offsets)
+    models = [_sub_model(sub, config, system.name, counts, slots, assignment) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks, by_users)
     check_tasks(previous, stored, forms, subs, models)
@@ -100,7 +122,7 @@ def planned(
         log(note)
     for stream, count in sorted((counts | _output_counts(subs, counts, config.dead_letter_stream)).items()):
         if stream not in existing:
-            internal = topology.application if _is_repartition(topology, stream) else None
+            internal = topology.application if is_repartition(topology, stream) else None
             existing[stream] = _made(system, stream, count, internal)
             log(f"created {'repartition ' if internal else ''}stream {stream} with {count} partitions")
     reached("start", 7)
@@ -116,15 +138,21 @@ def planned(
         stream_ids=ids,
         left=left,
         partitioned_by_users=tuple(by_users),
+        partitioned_otherwise=otherwise,
     )
+    records = recorded(on_record, before, counts, ids, otherwise, now_us)
     written = {stream.name: stream.partitions for stream in existing.values()}
-    programs = {sub.name: _program(topology, sides, sub, model, config, written) for sub in subs}
-    programs = _with_limits(topology, programs, system)
-    checkpoints = resolved_starts(subs, model, stored, carried, system, epoch)
+    programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
+    programs = with_limits(topology, programs, system)
+    checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
     reached("start", 8)
-    store.commit_job_model(epoch, model, tuple(checkpoints.values()))
+    anew = {stream for stream, record in on_record.items() if ids.get(stream, record.stream_id) != record.stream_id}
+    metadata = manager.changes(merged(assignment, assignment_of(model), anew), records)
+    store.commit_job_model(epoch, model, tuple(checkpoints.values()), metadata)
+    there = {**existing, **found}
+    seen = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}
     said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
-    return JobPlan(topology, model, subs, programs, epoch, checkpoints, said)
+    return JobPlan(topology, model, subs, programs, epoch, checkpoints, said, PartitionRecords(records), refused, seen)
 
 
 def _made(system: System, stream: str, count: int, internal_of: str | None) -> StreamDescription:
@@ -139,10 +167,6 @@ def _made(system: System, stream: str, count: int, internal_of: str | None) -> S
         return found
 
 
-def _is_repartition(topology: Topology, stream: str) -> bool:
-    return any(isinstance(node, Repartition) and node.stream == stream for node in topology.nodes)
-
-
 def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:
     """`StreamNotFoundError` for a stream that the job reads and does not make itself, and that is not there."""
     internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
@@ -155,10 +179,65 @@ def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> No
         )
 
 
-def _checked_counts(
-    topology: Topology, subs: tuple[SubTopology, ...], existing: Mapping[str, StreamDescription], previous: JobModel | None
+def _partitions(streams: Mapping[str, StreamDescription]) -> dict[str, int]:
+    return {name: stream.partitions for name, stream in streams.items()}
+
+
+def _counts_before(
+    previous: JobModel | None,
+    on_record: Mapping[str, PartitionRecord],
+    found: Mapping[str, StreamDescription],
+    reads: Collection[str],
 ) -> dict[str, int]:
-    """The number of partitions of every stream that the job reads; grown ones are refused."""
+    """How many partitions those of `reads` had when they were last read; without those that are gone, or were made anew."""
+    there = {name: record for name, record in on_record.items() if name in found and found[name].id == record.stream_id}
+    counts = {name: record.partitions for name, record in there.items()}
+    if previous is not None:
+        same = {name for name, id_ in previous.stream_ids.items() if name in found and found[name].id == id_}
+        counts |= {name: count for name, count in previous.partition_counts.items() if name in same}
+    return {name: count for name, count in counts.items() if name in reads}
+
+
+def _made_anew(previous: JobModel | None, found: Mapping[str, StreamDescription]) -> dict[str, HeadraceError]:
+    """Of the streams that were read those that are others now, with what is to be said of it."""
+    errors: dict[str, HeadraceError] = {}
+    for name in previous.stream_ids if previous is not None else ():
+        if name in found:
+            try:
+                check_same_streams(previous, {name: found[name].id}, _partitions(found))
+            except IncompatibleChangeError as error:
+                errors[name] = error
+    return errors
+
+
+def _as_it_was(previous: JobModel | None, stream: StreamDescription) -> StreamDescription:
+    assert previous is not None
+    return replace(
+        stream, partitions=previous.partition_counts[stream.name], id=previous.stream_ids.get(stream.name, stream.id)
+    )
+
+
+def _by_users_under_state(subs: Iterable[SubTopology], by_users: Collection[str]) -> set[str]:
+    """The streams that a user's partitioner distributes, and that operators with state take."""
+    return {stream for sub in subs if has_state(sub) for stream in sub.reads if stream in by_users}
+
+
+def _previous_assignment(
+    manager: SystemStreamPartitionAssignmentManager, previous: JobModel | None
+) -> Assignment:
+    """The stored assignment; of a job model that was stored without one, its own."""
+    stored = {ssp: mapping.tasks for ssp, mapping in manager.read_assignment().items()}
+    return stored if stored or previous is None else assignment_of(previous)
+
+
+def _counts(
+    topology: Topology,
+    subs: tuple[SubTopology, ...],
+    existing: Mapping[str, StreamDescription],
+    recorded_counts: Mapping[str, tuple[int, ...]],
+    assignment: Assignment,
+) -> dict[str, int]:
+    """The number of partitions of every stream that the job reads."""
     repartitions = [node for node in topology.nodes if isinstance(node, Repartition)]
     internal = {node.stream for node in repartitions}
     external = {source.stream for source in topology.sources if source.stream not in internal}
@@ -175,14 +254,9 @@ def _checked_counts(
         {stream: existing[stream].partitions for stream in internal if stream in existing},
         _hints(topology),
         {join: streams for sub in subs for join, streams in joined_streams(sub).items()},
+        recorded_counts,
+        bases_of(assignment, recorded_counts),
     )
-    for stream in sorted(external) if previous is not None else ():
-        before = previous.partition_counts.get(stream) if previous is not None else None
-        if before is not None and before != counts[stream] and any(has_state(sub) for sub in subs if stream in sub.reads):
-            raise IncompatibleChangeError(
-                f"input stream {stream!r} had {before} partitions and now has {counts[stream]}, and the job keeps state",
-                "expansion under state comes with a later version; until then write to a stream with the former count",
-            )
     return counts
 
 
@@ -211,30 +285,15 @@ def _check_repartition_streams(topology: Topology, existing: Mapping[str, Stream
         )
 
 
-def _sub_model(sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int) -> SubTopologyModel:
+def _sub_model(
+    sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int, previous: Assignment
+) -> SubTopologyModel:
     ssps = [SSP(system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
-    broadcast = frozenset(SystemStream(system, source.stream) for source in sub.sources if source.broadcast)
-    tasks = _grouped(config.ssp_grouper, ssps, sub, broadcast, config, slots)
     wanted = config.containers_of(sub.name) or slots
+    grouper = grouper_of(config.ssp_grouper, wanted)
+    # `check_tasks` knows which tasks have state of stores that stay: a partition may well leave any other.
+    tasks = tasks_of(sub, ssps, previous, grouper, config.elasticity_factor, stateful=())
     return SubTopologyModel(sub.name, containers_of(tasks, wanted))
-
-
-def _grouped(
-    grouper: Any, ssps: list[SSP], sub: SubTopology, broadcast: frozenset[SystemStream], config: Config, slots: int
-) -> tuple[TaskModel, ...]:
-    if grouper is None:
-        return group_by_partition(ssps, sub.name, broadcast)
-    if grouper in ("all_ssps_to_every_task", "AllSspsToEveryTask"):
-        if has_state(sub):
-            raise NotSupportedError(
-                f"ssp_grouper {grouper!r}: sub-topology {sub.title!r} has state, and every task would count every record"
-            )
-        return all_ssps_to_every_task(ssps, config.containers_of(sub.name) or slots, sub.name)
-    if isinstance(grouper, str):
-        if grouper not in GROUPER_NAMES:
-            raise ConfigError(f"ssp_grouper {grouper!r} is not known", f"known are: {', '.join(sorted(GROUPER_NAMES))}")
-        grouper = GROUPER_NAMES[grouper]
-    return tuple(grouper(ssps, sub.name, broadcast))
 
 
 def _output_counts(
@@ -250,63 +309,3 @@ def _output_counts(
     if dead_letter_stream is not None:
         outputs.setdefault(dead_letter_stream, 1)
     return {stream: count for stream, count in outputs.items() if stream not in counts}
-
-
-def _program(
-    topology: Topology,
-    sides: Mapping[str, Sides],
-    sub: SubTopology,
-    model: JobModel,
-    config: Config,
-    written: Mapping[str, int],
-) -> Program:
-    """What containers need. A sink that chooses its stream by a function may write to any stream that exists now."""
-    outputs = {node.stream for node in sub.nodes if isinstance(node, (Repartition, Sink)) and isinstance(node.stream, str)}
-    if any(not isinstance(sink.stream, str) for sink in sub.sinks):
-        outputs = set(written)
-    if config.dead_letter_stream is not None:
-        outputs.add(config.dead_letter_stream)
-    text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes)])
-    endpoints = endpoints_of(sub, topology)
-    return Program(
-        id=hashlib.sha256(text.encode()).hexdigest()[:16],
-        application=topology.application,
-        sub_topology=sub.name,
-        nodes=sub.nodes,
-        endpoints=endpoints,
-        endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides) for endpoint in endpoints),
-        partition_counts={stream: written[stream] for stream in sorted(outputs)},
-        dead_letter=config.dead_letter_stream,
-        stateful=has_state(sub),
-        key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
-        gone_stores=gone_from(model.stores, sub.title),
-        read_by_the_job=frozenset(source.stream for source in topology.sources),
-    )
-
-
-def _with_limits(
-    topology: Topology, programs: Mapping[str | None, Program], system: System
-) -> dict[str | None, Program]:
-    """The programs, with what the streams that they write take."""
-    limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
-    for stream, found in sorted(limits.items()):
-        if not found.keeps_times and _is_repartition(topology, stream):
-            raise ConfigError(
-                f"repartition stream {stream!r} does not keep the times of records, and what reads it goes by them",
-                "on Kafka: set message.timestamp.type of that topic to CreateTime",
-            )
-    return {
-        name: replace(program, limits={stream: limits[stream] for stream in program.partition_counts if stream in limits})
-        for name, program in programs.items()
-    }
-
-
-def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:
-    key, value = sides[endpoint.entry]
-    return EndpointSide(
-        key,
-        value,
-        any(isinstance(node, (SelectKey, Transform)) for node in endpoint.chain),
-        any(isinstance(node, (MapValues, Transform)) for node in endpoint.chain),
-        PARTS if endpoint.chain else parts_used(sub.nodes, endpoint),
-    )

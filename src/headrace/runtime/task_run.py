@@ -166,7 +166,7 @@ class TaskRun:
         self._windows = {
             n.store.name: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
-        self.graph = Graph(program.nodes, program.endpoints, self, self.watermarks)
+        self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
     # --- the context of the operators -------------------------------------------------------------------------------
 

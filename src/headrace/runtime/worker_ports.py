@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from headrace.core.key_samples import KeySample
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import TaskPlan
@@ -44,6 +45,9 @@ class WorkerPorts(Protocol):
 
     def engine_cuts(self) -> dict[int, int]:
         """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
+
+    def engine_keys(self) -> list[KeySample]:
+        """The keys that readers of the Column prefix have sampled (`core.key_samples`), perhaps of others' SSPs too."""
 
     def write_outputs(self, outputs: Outputs) -> None:
         """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them

@@ -26,6 +26,7 @@ from headrace.model.topology import Repartition, Sink
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.runtime.culprits import find_culprits
+from headrace.runtime.generation import Planned
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.next_round import NextRound
 from headrace.runtime.round_plans import PlannedRound
@@ -90,8 +91,7 @@ class Driver:
             self._make_streams({source.stream for source in topology.sources} - _internal(topology))
             engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
             self._job = launched(self.app, config, engine, LOG.info)
-            by_name = {rounds.sub.name: rounds for rounds in self._job.rounds}
-            self._next = NextRound(by_name, upstream_names_of(self._job.plan.subs), config.idle_timeout_s)
+            self._go_by(self._job.made)
         except BaseException:
             self.close()
             raise
@@ -106,7 +106,7 @@ class Driver:
             self._system.close()
             self._system = None
         if job is not None:
-            job.store.release(job.plan.epoch)
+            job.store.release(self._made.plan.epoch)
             forget(self.app.name, job.files.uri)
             job.close()
         if self._root is not None and self._kept is None:
@@ -156,15 +156,14 @@ class Driver:
 
         Raises what a job would end with, such as `RecordError`; nothing of that round is committed then.
         """
-        job = self._opened
         self._flush()
         done = 0
         while True:
             worked = False
-            for rounds in job.rounds:
+            for rounds in self._opened.rounds:
                 planned = self._next.of(rounds, self.now_us / 1_000_000, self.now_us)
                 if planned is not None:
-                    self._work_off(job, rounds, planned)
+                    self._work_off(rounds, planned)
                     worked, done = True, done + 1
             if not worked:
                 return done
@@ -173,6 +172,22 @@ class Driver:
                     f"run: still not caught up after {done} rounds",
                     "a timer that sets itself anew at a time that is due fires in every round",
                 )
+
+    def expand(self, stream: str, partitions: int) -> None:
+        """Give a stream more partitions, and go on as a job that has noticed it does; raises what would stop its readers.
+
+        What was sent before goes to the old partitions, what is sent after to all of them.
+        """
+        job = self._held
+        self._flush()
+        self._system.expand_stream(stream, partitions)
+        before = {rounds.sub.name: rounds for rounds in self._made.rounds}
+        epoch = job.store.acquire(job.holder(), self.now_us)
+        self._go_by(job.plan_anew(epoch))
+        for rounds in self._made.rounds:
+            rounds.goes_on_from(before[rounds.sub.name])
+        for error in self._made.plan.refused.values():
+            raise error
 
     def advance(self, by: str | timedelta) -> None:
         """Move the clock forward, `"1 hour"` or a timedelta. Nothing runs before the next `run`."""
@@ -194,8 +209,8 @@ class Driver:
 
     def store(self, name: str) -> StoredView:
         """A store of the application, as committed."""
-        job = self._opened
-        for rounds in job.rounds:
+        job = self._held
+        for rounds in self._opened.rounds:
             form = form_of(rounds.program, name)
             if form is not None:
                 return StoredView(form, partial(_entries, rounds, job.files, name))
@@ -213,10 +228,20 @@ class Driver:
     # --- in here ----------------------------------------------------------------------------------------------------
 
     @property
-    def _opened(self) -> Launched:
+    def _held(self) -> Launched:
         if self._job is None:
             raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")
         return self._job
+
+    @property
+    def _opened(self) -> Planned:
+        assert self._held
+        return self._made
+
+    def _go_by(self, made: Planned) -> None:
+        self._made = made
+        by_name = {rounds.sub.name: rounds for rounds in made.rounds}
+        self._next = NextRound(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
 
     def _config(self) -> Config:
         assert self._root is not None
@@ -240,16 +265,15 @@ class Driver:
         for stream, records in pending.items():
             self._system.produce(stream, records)
 
-    @staticmethod
-    def _work_off(job: Launched, rounds: Rounds, planned: PlannedRound) -> None:
+    def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
         try:
             summaries = rounds.run(planned)
         except EngineFailure as failure:
-            if failure.in_expression and find_culprits(job.engine, rounds, planned):
+            if failure.in_expression and find_culprits(self._held.engine, rounds, planned):
                 return  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
         rounds.commit(planned, summaries)
-        job.collect(rounds)
+        self._opened.collect(rounds)
 
     def _serdes_of(self, stream: str) -> tuple[Serde | None, Serde | None]:
         """Those of what writes the stream: a sink or a repartition, else a sink that chooses its stream, else its source."""

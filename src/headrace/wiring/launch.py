@@ -25,6 +25,8 @@ from headrace.dsl.windowed import Windowed
 from headrace.errors import NotSupportedError, StateError
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Repartition, Source, Topology
+from headrace.ports import Holder
+from headrace.runtime.generation import Pace, Planned
 from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
 from headrace.runtime.round_plans import Place, RoundTerms
@@ -46,18 +48,17 @@ LOG = logging.getLogger("headrace")
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `collect` is told of every commit, and removes state files that are not needed any more. `tidy` gives other room back,
-    and is to be called now and then from a thread that runs no rounds. `close` closes what was opened; giving the
-    application back (`store.release`) comes before it.
+    `plan_anew` makes the plan of a job that goes on after its streams have changed, under an epoch that was taken for
+    `holder`. `close` closes what was opened; giving the application back (`store.release`) comes before it.
     """
 
-    plan: JobPlan
-    rounds: list[Rounds]
+    made: Planned
     store: Any
     engine: Any
+    system: Any
     files: StateFiles
-    collect: Callable[[Rounds], None]
-    tidy: Callable[[], None]
+    holder: Callable[[], Holder]
+    plan_anew: Callable[[int], Planned]
     close: Callable[[], None]
 
 
@@ -65,16 +66,16 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     job = launched(app, config, engine, log or LOG.info)
     return Job(
-        job.plan,
-        job.rounds,
+        job.made,
         job.store,
         job.engine,
-        trigger_s=config.trigger_interval_ms / 1000,
-        idle_timeout_s=config.idle_timeout_s,
-        max_lag=config.max_lag,
+        job.system,
+        pace=Pace(config.trigger_interval_ms / 1000, config.idle_timeout_s, config.max_lag),
+        partition_check_s=config.partition_check_interval_s,
+        settle_s=config.settle_time_s,
         until=until,
-        collect=job.collect,
-        tidy=job.tidy,
+        holder=job.holder,
+        plan_anew=job.plan_anew,
         close=job.close,
     ).start()
 
@@ -101,22 +102,13 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        epoch = store.acquire(holders.this_process(run_id, _now_us()), _now_us())
+        def holder() -> Holder:
+            return holders.this_process(run_id, _now_us())
+
+        epoch = store.acquire(holder(), _now_us())
         closers.append(lambda: store.release(epoch))
-        plan = planned(topology, sides, config, system, store, epoch, engine.slots, say)
-        for note in plan.notes:
-            say(note)
         files = StateFiles(state_uri)
-        garbage = StateGarbage(files, app.name, config.keep_state_versions)
-        garbage.collect_orphans(plan.checkpoints.values(), lambda: store.check_epoch(epoch))
-        for sub in plan.subs:  # what a first commit replaces are the files of these
-            tasks = plan.model.sub_topology(sub.name).tasks
-            garbage.committed(sub.name, [plan.checkpoints[task.name] for task in tasks])
         staging = root / "staging" / app.name
-        _remove_staged_before(staging, epoch)
-        tidying = _tidying(plan, system, store, config)
-        tidying.tidy()
-        reached("start", 12)
         place = Place(
             run_id,
             holders.boot_id(),
@@ -125,22 +117,89 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             staging,
             _max_round_ms(config, store, say) / 1000,
         )
-        all_rounds = [_rounds_of(sub, plan, config, system, store, engine, place) for sub in plan.subs]
-        left.append((place, plan))
+        making = _Making(topology, sides, config, system, store, engine, files, place, say)
+        made = making.made(epoch, going_on=False)
+        left.append((place, made.plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
         return Launched(
-            plan,
-            all_rounds,
+            made,
             store,
             engine,
+            system,
             files,
-            collect=lambda rounds: _collected(rounds, garbage, tidying),
-            tidy=tidying.tidy,
+            holder,
+            plan_anew=lambda epoch: making.made(epoch, going_on=True),
             close=lambda: _close(closers),
         )
     except BaseException:
         _close(closers)
         raise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Making:
+    """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
+
+    topology: Topology
+    sides: Any
+    config: Config
+    system: Any
+    store: Any
+    engine: Any
+    files: StateFiles
+    place: Place
+    say: Callable[[str], None]
+
+    def made(self, epoch: int, going_on: bool) -> Planned:
+        config, store = self.config, self.store
+        plan = planned(
+            self.topology,
+            self.sides,
+            config,
+            self.system,
+            store,
+            epoch,
+            self.engine.slots,
+            self.say,
+            _now_us(),
+            going_on=going_on,
+        )
+        garbage = StateGarbage(self.files, self.topology.application, config.keep_state_versions)
+        if not going_on:
+            for note in plan.notes:
+                self.say(note)
+            garbage.collect_orphans(plan.checkpoints.values(), lambda: store.check_epoch(epoch))
+        for sub in plan.subs:  # what a first commit replaces are the files of these
+            tasks = plan.model.sub_topology(sub.name).tasks
+            garbage.committed(sub.name, [plan.checkpoints[task.name] for task in tasks])
+        tidying = _tidying(plan, self.system, store, config)
+        if not going_on:
+            tidying.tidy()
+        _remove_staged_before(self.place.staging, epoch)
+        reached("start", 12)
+        return Planned(plan, [self._rounds_of(sub, plan) for sub in plan.subs], _collecting(garbage, tidying), tidying.tidy)
+
+    def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
+        terms = RoundTerms(
+            plan.epoch,
+            plan.model.version,
+            self.config.max_records_per_round_of(sub.name),
+            self.engine.slots,
+            self.place,
+            self.config.on_lost_offsets,
+            self.config.max_bytes_per_round_of(sub.name),
+        )
+        return Rounds(
+            sub,
+            plan.model.sub_topology(sub.name),
+            plan.programs[sub.name],
+            plan.checkpoints,
+            terms,
+            self.system,
+            self.store,
+            self.engine,
+            plan.records,
+        )
 
 
 def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int:
@@ -168,29 +227,6 @@ def _remove_staged_before(staging: Path, epoch: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _rounds_of(
-    sub: SubTopology, plan: JobPlan, config: Config, system: Any, store: Any, engine: Any, place: Place
-) -> Rounds:
-    return Rounds(
-        sub,
-        plan.model.sub_topology(sub.name),
-        plan.programs[sub.name],
-        plan.checkpoints,
-        RoundTerms(
-            plan.epoch,
-            plan.model.version,
-            config.max_records_per_round_of(sub.name),
-            engine.slots,
-            place,
-            config.on_lost_offsets,
-            config.max_bytes_per_round_of(sub.name),
-        ),
-        system,
-        store,
-        engine,
-    )
-
-
 def _tidying(plan: JobPlan, system: Any, store: Any, config: Config) -> Tidying:
     internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
     reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
@@ -200,9 +236,12 @@ def _tidying(plan: JobPlan, system: Any, store: Any, config: Config) -> Tidying:
     return tidying
 
 
-def _collected(rounds: Rounds, garbage: StateGarbage, tidying: Tidying) -> None:
-    tidying.committed(rounds.sub.name, rounds.checkpoints.values())
-    garbage.committed(rounds.sub.name, rounds.checkpoints.values())
+def _collecting(garbage: StateGarbage, tidying: Tidying) -> Callable[[Rounds], None]:
+    def collected(rounds: Rounds) -> None:
+        tidying.committed(rounds.sub.name, rounds.checkpoints.values())
+        garbage.committed(rounds.sub.name, rounds.checkpoints.values())
+
+    return collected
 
 
 def _close(closers: list[Callable[[], None]]) -> None:

@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.key_samples import KeySample
 from headrace.model.topology import Source
 from headrace.runtime.container import RAW
+from headrace.runtime.key_sampling import sampling_of
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
@@ -26,10 +28,11 @@ from headrace.wiring.log_worker import records_of
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What a reader leaves for its container: records that do not decode, and where the time limit cut it short."""
+    """What a reader leaves for its container: records that do not decode, where it was cut short, and a sample of keys."""
 
     rejects: list[Reject]
     cuts: dict[int, int]
+    keys: list[KeySample] = []
 
 
 _NOTED = msgspec.json.Decoder(Noted)
@@ -42,6 +45,7 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
     assert isinstance(source, Source)
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
+    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
     deadline_s = _deadline_s(plan, program, source)
     known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
     lowest: dict[int, int] = {}
@@ -55,13 +59,15 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
         for offset, batch in records_of(plan, piece, start, piece.end):
             if os.path.exists(plan.stop_flag):
                 return
-            if time.monotonic() > deadline_s:
+            if _is_over(plan, deadline_s):
                 cuts[piece.ssp] = offset
                 break
             offsets = np.arange(offset, offset + batch.num_rows)
+            if endpoint in sampled_at:
+                sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
             yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
     # Always: an attempt before this one may have noted where it was cut short, which is not where this one stopped.
-    _note(plan, endpoint, Noted(rejects, cuts))
+    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
 
 
 def decoded_prefix(
@@ -77,6 +83,7 @@ def decoded_prefix(
     assert isinstance(source, Source)
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
+    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
     deadline_s = min(_deadline_s(one, program, source) for one in plans)
     known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
     for batch in batches:
@@ -86,11 +93,13 @@ def decoded_prefix(
         for start, stop in _runs(ssps, ssps):
             ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
             offsets = piece.column("offset").to_numpy()
-            if time.monotonic() > deadline_s:
+            if _is_over(plan, deadline_s):
                 cuts.setdefault(ssp, int(offsets[0]))
             if ssp not in cuts:
+                if endpoint in sampled_at:
+                    sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
                 yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
-    _note(plan, endpoint, Noted(rejects, cuts))
+    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
@@ -98,6 +107,11 @@ def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
     readers = sum(program.endpoints[number].source == source.name for number in range(len(program.endpoints)))
     streams = sum(isinstance(node, Source) and node.stream == source.stream for node in program.nodes)
     return time.monotonic() + plan.deadline_s if readers == streams == 1 else math.inf
+
+
+def _is_over(plan: ContainerPlan, deadline_s: float) -> bool:
+    """Whether to stop reading: at the deadline, or because the driver asks for it. An endless one is never cut."""
+    return deadline_s < math.inf and (time.monotonic() > deadline_s or os.path.exists(plan.cut_flag))
 
 
 def _typed(
@@ -172,6 +186,9 @@ class NotedRejects:
 
     def cuts(self) -> dict[int, int]:
         return {ssp: offset for noted in self._read() for ssp, offset in noted.cuts.items()}
+
+    def keys(self) -> list[KeySample]:
+        return [key for noted in self._read() for key in noted.keys]
 
     def _read(self) -> Iterator[Noted]:
         folder = Path(self._plan.stop_flag).parent

@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
+from headrace.core.key_samples import KeySample
 from headrace.dsl.durations import duration_us
 from headrace.model.checkpoint import Head
 from headrace.runtime.operators.base import Reject
@@ -46,6 +47,9 @@ class WorkerState:
 
     def engine_cuts(self) -> dict[int, int]:
         return getattr(self._rejects, "cuts", dict)()
+
+    def engine_keys(self) -> list[KeySample]:
+        return getattr(self._rejects, "keys", list)()
 
     def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
         return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.connection import Connection
 from headrace.adapters.kafka.patience import Patience
+from headrace.core.growth import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
 LOG = logging.getLogger("headrace.kafka")
@@ -191,6 +192,33 @@ class Admin:
         self.asked(f"create topic {name!r}", ask)
         return self._led(name, partitions)
 
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Have a topic get this many partitions; `IncompatibleChangeError` if it has as many by now, or more."""
+        unsure = False
+
+        def ask() -> None:
+            nonlocal unsure
+            new = [NewPartitions(name, partitions)]
+            try:
+                self._requested(lambda c: c.create_partitions(new, operation_timeout=10, request_timeout=15))[name].result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.POLICY_VIOLATION:
+                    raise ConfigError(f"topic {name!r} cannot be expanded: {error.args[0].str()}") from None
+                found = self.topics([name]).get(name) if code == KafkaError.INVALID_PARTITIONS else None
+                if found is not None and unsure and found.partitions == partitions:
+                    return  # by the request before, whose answer was lost
+                if found is not None:
+                    check_expansion(name, found.partitions, partitions)
+                unsure = True
+                raise
+
+        self.asked(f"add partitions to topic {name!r}", ask)
+
+    def listed(self, name: str) -> Any:
+        """A topic with its partitions and their leaders, and the cluster's brokers, as one of these tells."""
+        return self.asked(f"list topic {name!r}", lambda: self._client.list_topics(name, timeout=self._request_s))
+
     def _too_few_brokers(self, name: str, cause: KafkaError) -> ConfigError:
         count = self._brokers()
         brokers = "is 1 broker" if count == 1 else f"are {count} brokers"
@@ -204,8 +232,7 @@ class Admin:
         while True:
             topic = self.topics([name]).get(name)
             if topic is not None and topic.partitions == partitions:
-                listed = self.asked("list the topics", lambda: self._client.list_topics(name, timeout=self._request_s))
-                seen = listed.topics[name]
+                seen = self.listed(name).topics[name]
                 if len(seen.partitions) == partitions and all(p.leader >= 0 for p in seen.partitions.values()):
                     return topic
             if time.monotonic() > deadline_s:

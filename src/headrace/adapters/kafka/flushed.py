@@ -50,7 +50,7 @@ class FlushedLane(LaneTransaction):
         self._flush("its outputs")
         self._reached("kafka", 7)
         self._check_epoch()
-        self.produce(topic, [(value, key, 0, 0) for key, value in checkpoints])
+        self.produce(topic, [(value, key, 0, 0, None) for key, value in checkpoints])
         self._flush("its checkpoints")
         self._reached("kafka", 8)
         by_group: dict[str, list[TopicPartition]] = {}

@@ -41,7 +41,7 @@ from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import Holder, RoundCommit, Terms
+from headrace.ports import Holder, Metadata, RoundCommit, Terms
 from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
 LOG = logging.getLogger("headrace.kafka")
@@ -274,7 +274,9 @@ class KafkaJobStore:
         found = self._read(MODELS).get("current")
         return None if found is None else decode_job_model(found, f"job model of application {self.application!r}")
 
-    def commit_job_model(self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]) -> None:
+    def commit_job_model(
+        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+    ) -> None:
         assert model.application == self.application, f"a model of {model.application!r}"
         self._check_own(epoch)
         self._reached("start", 9)
@@ -289,6 +291,7 @@ class KafkaJobStore:
             count = max(container.lane + 1 for container in sub.containers)
             if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, title, str(count).encode()))
+        entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         topic = checkpoint_topic(self.application)
         records: list[tuple[str, bytes, bytes | None]] = [
             (topic, str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints

@@ -35,6 +35,7 @@ POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.byt
 ANSWER_S = 30.0
 OFFSETS_S = 10.0
 UNKNOWN_MS = 10_000  # for this long a topic that brokers do not know may be one that was just made
+GROWN_S = 3.0  # for this long a broker may not have heard of partitions that others tell of
 Reached = Callable[[str, int], None]
 _LOOK_S = 0.25  # how often a wait for a thread looks whether it is to end
 _ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
@@ -208,7 +209,7 @@ class LaneTransaction:
         producer = self._producer
         assert producer is not None
         self._reached("kafka", 7)
-        self.produce(topic, [(value, key, 0, 0) for key, value in checkpoints])
+        self.produce(topic, [(value, key, 0, 0, None) for key, value in checkpoints])
         by_group: dict[str, list[TopicPartition]] = {}
         for p in positions:
             by_group.setdefault(p.group, []).append(
@@ -326,8 +327,9 @@ def produce_all(
 ) -> None:
     """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`. Timestamp 0 is now.
 
-    All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them,
-    and one argument by its name takes as long as all the rest of a call. (The callback has two places, for its two names.)
+    All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them.
+    One argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message.
+    (The callback has two places, for its two names.)
     """
 
     def delivered(error: KafkaError | None, message: Any) -> None:
@@ -336,10 +338,10 @@ def produce_all(
 
     deadline_s = time.monotonic() + bound_s
     produce = producer.produce
-    for value, key, partition, time_ms, *headers in messages:
+    for value, key, partition, time_ms, headers in messages:
         while True:
             try:
-                produce(topic, value, key, partition, delivered, delivered, time_ms, *headers)
+                produce(topic, value, key, partition, delivered, delivered, time_ms, headers)
                 break
             except BufferError:
                 if time.monotonic() > deadline_s:
@@ -347,7 +349,23 @@ def produce_all(
                         f"topic {topic!r} took no more records for {bound_s:.0f} s", "is the broker up?"
                     ) from None
                 producer.poll(0.05)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or not _comes_to_know(producer, topic, partition):
+                    raise
     producer.poll(0)
+
+
+def _comes_to_know(producer: Producer, topic: str, partition: int) -> bool:
+    """Have a producer ask for a topic's partitions: one that knows the topic would hear of new ones after minutes only."""
+    deadline_s = time.monotonic() + GROWN_S
+    while time.monotonic() < deadline_s:
+        try:
+            if partition in producer.list_topics(topic, timeout=GROWN_S).topics[topic].partitions:
+                return True
+        except KafkaException:
+            pass  # the record will not be delivered either, and that says why
+        time.sleep(0.05)
+    return False
 
 
 def send_offsets(

@@ -6,6 +6,7 @@ Kafka keeps milliseconds: a timestamp in µs loses what is below.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,23 @@ import pyarrow as pa
 
 from headrace.record_coding import HEADERS_TYPE
 
-# Value, key, partition and timestamp (ms), in some also headers: plain tuples, as a round may write a million of them.
-Message = (
-    tuple[bytes | None, bytes | None, int, int]
-    | tuple[bytes | None, bytes | None, int, int, list[tuple[str, str | bytes | None]]]
-)
+# Value, key, partition, timestamp (ms) and headers: plain tuples, as a round may write a million of them.
+Message = tuple[bytes | None, bytes | None, int, int, list[tuple[str, str | bytes | None]] | None]
 _PIECE = 10_000  # rows that are Python objects at a time: few enough to stay in the processor's cache
 
 
 def messages_of(batch: pa.RecordBatch, partitions: Any) -> Iterator[Message]:
-    """The rows of a batch, each for its partition (an array of ints), as what `lanes.produce_all` takes."""
+    """The rows of a batch, each for its partition (an array of ints), as what `lanes.produce_all` takes.
+
+    Piece by piece those of one partition follow each other, each in its order: the client then keeps what goes out
+    together together, and spends a third less on a record than where every one goes elsewhere than the one before it.
+    """
     for start in range(0, batch.num_rows, _PIECE):
-        yield from _messages(batch.slice(start, _PIECE), partitions[start : start + _PIECE].tolist())
+        some, numbers = batch.slice(start, _PIECE), partitions[start : start + _PIECE]
+        if len(numbers) and bool((numbers != numbers[0]).any()):
+            order = np.argsort(numbers, kind="stable")
+            some, numbers = some.take(pa.array(order)), numbers[order]
+        yield from _messages(some, numbers.tolist())
 
 
 def _messages(batch: pa.RecordBatch, partitions: list[int]) -> Iterator[Message]:
@@ -33,8 +39,8 @@ def _messages(batch: pa.RecordBatch, partitions: list[int]) -> Iterator[Message]
     times_ms = np.maximum(times_us // 1000, 1).tolist()  # 0 would be now
     headers = batch.column("headers")
     if headers.null_count == len(headers):
-        return zip(values, keys, partitions, times_ms, strict=True)
-    pairs = [[(item["name"], item["value"]) for item in items or ()] for items in headers.to_pylist()]
+        return zip(values, keys, partitions, times_ms, repeat(None, len(keys)), strict=True)
+    pairs = [[(item["name"], item["value"]) for item in items or ()] or None for items in headers.to_pylist()]
     return zip(values, keys, partitions, times_ms, pairs, strict=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -98,14 +98,26 @@ class TransactionalWriter:
 
 
 def produce(
-    writer: TransactionalWriter, topic: str, partitions: int, records: Iterable[Any], key: Serde | None, value: Serde | None
+    writer: TransactionalWriter,
+    topic: str,
+    partitions_now: Callable[[], int],
+    records: Iterable[Any],
+    key: Serde | None,
+    value: Serde | None,
 ) -> dict[int, int]:
-    """Append `records`; partition to the number written. When a transaction fails, those before it stay."""
+    """Append `records`; partition to the number written. When a transaction fails, those before it stay.
+
+    `partitions_now` asks how many the topic has: for each transaction, as a call may go on while the topic grows.
+    """
     written, rest = 0, iter(records)
     counts: dict[int, int] = {}
     known: dict[bytes, int] = {}
-    round_robin = writer.turns.get(topic, time.time_ns() % partitions)
+    partitions = 0
+    round_robin = writer.turns.get(topic, time.time_ns())
     while (first := next(rest, _END)) is not _END:
+        before, partitions = partitions, partitions_now()
+        if partitions != before:
+            known.clear()
         some = chain([first], islice(rest, COMMIT_RECORDS - 1))
         count = 0
         began = False

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,12 +17,14 @@ from headrace.adapters.kafka.books import Books, Whose
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.entries import entries_of, entry_key
+from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.adapters.kafka.patience import Patience
 from headrace.adapters.kafka.single_records import write_one
+from headrace.core.growth import check_expansion
 from headrace.core.near_names import hint_of_missing
 from headrace.core.planning import Extent, OffsetRange
 from headrace.core.stream_limits import StreamLimits
@@ -207,6 +210,19 @@ class KafkaSystem:
         except ConfigError:  # a broker before 3.6 does not know these; or it is another one that is refused, again
             return self._admin.create(name, partitions, settings(_ANY_TIME_BEFORE_3_6))
 
+    def expand_stream(self, name: str, partitions: int) -> StreamDescription:
+        """Add partitions to a topic, empty and from offset 0 on; see `headrace.ports.Streams`."""
+        before = self.describe_stream(name)
+        check_expansion(name, before.partitions, partitions)
+        owner = before.internal_of
+        if owner is not None and name in (metadata_topic(owner), checkpoint_topic(owner)):
+            raise IncompatibleChangeError(
+                f"topic {name!r} is the bookkeeping of application {owner!r}, which has one partition",
+                "expand the streams that it reads",
+            )
+        self._known[name] = expanded(self._admin, self._found(name), partitions)
+        return replace(before, partitions=partitions)
+
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
         names = self._admin.names()
@@ -253,7 +269,7 @@ class KafkaSystem:
         """From now on `end_offsets` is of the streams with these ids only: positions and state are of them."""
         self._pinned = dict(ids)
 
-    def _check_pinned(self, name: str) -> None:
+    def _check_pinned(self, name: str) -> Topic:
         deadline_s = time.monotonic() + GONE_S
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
@@ -264,6 +280,7 @@ class KafkaSystem:
                 "gone",
                 "run the application under another name, to begin with the streams as they are",
             )
+        return topic
 
     def _topic(self, name: str) -> Topic | None:
         if not isinstance(name, str) or not name:
@@ -306,8 +323,11 @@ class KafkaSystem:
                 self._batch_bytes[topic.id] = batch_bytes(limits.values(), self.client.get("batch.size"))
             self._producer.send_at_once(self._batch_bytes[topic.id])
             keys, values = of_stream(key, stream, "key"), of_stream(value, stream, "value")
-            written = records.produce(self._producer, topic.name, topic.partitions, records_, keys, values)
-        self._await_readable(topic, written)
+            written = records.produce(
+                self._producer, topic.name, lambda: self._found(stream).partitions, records_, keys, values
+            )
+        if written:
+            self._await_readable(self._known.get(stream, topic), written)  # as it was for the last of them
         return sum(written.values())
 
     def _await_readable(self, topic: Topic, partitions: Collection[int]) -> None:
@@ -357,15 +377,22 @@ class KafkaSystem:
 
         `IncompatibleChangeError` for a stream that was pinned, and is gone or made anew.
         """
-        try:
-            ends = self._admin.ends(self._found(stream, known=True))
-        except StorageError:
-            if stream in self._pinned:
-                self._check_pinned(stream)
-            raise
-        if stream in self._pinned:
-            self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
-        return ends
+        pinned = stream in self._pinned
+        while True:
+            try:
+                ends = self._admin.ends(self._found(stream, known=pinned))
+            except StorageError:
+                if pinned:
+                    self._check_pinned(stream)
+                raise
+            # Behind the question: the answer was of a topic with this id, or an older one. One that has grown is asked again.
+            if not pinned or self._check_pinned(stream).partitions <= len(ends):
+                return ends
+
+    def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
+        found = self._admin.topics(set(streams))
+        self._known |= found
+        return {name: found[name].partitions for name in sorted(found)}
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         return self._admin.ends(self._found(stream), UNCOMMITTED)

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.adapters.log import metadata, stream_tables
+from headrace.adapters.log import metadata as metadata_tables
+from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
 from headrace.errors import FencedError, StorageError
@@ -23,7 +24,7 @@ from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, Holder, RoundCommit, Terms
+from headrace.ports import ContainerCommit, Holder, Metadata, RoundCommit, Terms
 from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
 Reached = Callable[[str, int], None]
@@ -118,8 +119,10 @@ class LogJobStore:
         row = self._one("SELECT model FROM job_models WHERE application = ? ORDER BY version DESC LIMIT 1")
         return None if row is None else decode_job_model(row[0], f"job model of application {self.application!r}")
 
-    def commit_job_model(self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint]) -> None:
-        """Make `model` current and write `checkpoints`, in one transaction.
+    def commit_job_model(
+        self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
+    ) -> None:
+        """Make `model` current and write `checkpoints` and `metadata`, in one transaction.
 
         Checkpoints of tasks that `model` does not have are forgotten: those of the current plan alone count.
         """
@@ -136,6 +139,8 @@ class LogJobStore:
                 (self.application, model.version, encode_job_model(model).decode(), time.time_ns() // 1000),
             )
             self._put_checkpoints(db, checkpoints)
+            for namespace, values in (metadata or {}).items():
+                metadata_tables.write(db, self.application, namespace, values, ())
             planned = {str(task.name) for task in model.tasks}
             stored = db.execute("SELECT task FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
             db.executemany(
@@ -209,7 +214,7 @@ class LogJobStore:
     ) -> None:
         with self._catalog.write() as db:
             self._check_epoch(db, epoch)
-            metadata.write(db, self.application, namespace, values, done)
+            metadata_tables.write(db, self.application, namespace, values, done)
 
     def purge(self, epoch: int, stream: str, offsets: Mapping[int, int]) -> None:
         """The data files go when garbage is collected, each when all that is in it is forgotten."""

@@ -69,10 +69,14 @@ class _Producer:
                 raise
             # An interrupt may strike when the commit is done already: the file is left to the collection of garbage.
             with self._catalog.write() as db:
-                self._check_stream(stream_tables.stream_row(db, self._stream.description.name))
+                now = stream_tables.stream_row(db, self._stream.description.name)
+                self._check_stream(now)
                 stream_tables.check_files(self._catalog.root, chunks)
                 stream_tables.append_chunks(db, chunks)
             self.written += count
+            if now != self._stream:  # it has grown: a call that never ends must come to know
+                self._stream = now
+                self._partition_of_key.clear()
 
     def _write(self, writer: ChunkWriter, records: Iterator[Any]) -> tuple[int, bool]:
         """Write up to `_COMMIT_BYTES` of `records`; how many, and whether there may be more."""

@@ -6,11 +6,12 @@ import difflib
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headrace.adapters.log.chunks import Chunk
+from headrace.core.growth import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
 from headrace.ports import StreamDescription
@@ -31,10 +32,7 @@ def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_o
     """`StreamExistsError` if there is one of that name, in whatever shape."""
     checked_name("stream", name)
     if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MAX:
-        raise ConfigError(
-            f"stream {name!r} with {partitions!r} partitions: expected a whole number, at least 1, "
-            f"at most {PARTITIONS_MAX:,}"
-        )
+        raise _bad_count(name, partitions)
     found = db.execute("SELECT partitions FROM streams WHERE name = ?", (name,)).fetchone()
     if found is not None:
         raise StreamExistsError(
@@ -47,10 +45,34 @@ def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_o
         (name, description.id, partitions, internal_of),
     )
     number = cursor.lastrowid
-    db.executemany(
-        "INSERT INTO partitions VALUES (?, ?, 0, 0)", [(number, partition) for partition in range(partitions)]
-    )
+    assert number is not None
+    _add_partitions(db, number, range(partitions))
     return description
+
+
+def expand_stream(db: sqlite3.Connection, name: str, partitions: int) -> StreamDescription:
+    """Add empty partitions until there are `partitions`; `IncompatibleChangeError` if there are as many, or more.
+
+    Chunks that were written for the old count are still committed: their partitions stay.
+    """
+    stream = stream_row(db, name)
+    before = stream.description.partitions
+    check_expansion(name, before, partitions)
+    if partitions > PARTITIONS_MAX:
+        raise _bad_count(name, partitions)
+    db.execute("UPDATE streams SET partitions = ? WHERE number = ?", (partitions, stream.number))
+    _add_partitions(db, stream.number, range(before, partitions))
+    return replace(stream.description, partitions=partitions)
+
+
+def _add_partitions(db: sqlite3.Connection, number: int, partitions: range) -> None:
+    db.executemany("INSERT INTO partitions VALUES (?, ?, 0, 0)", [(number, partition) for partition in partitions])
+
+
+def _bad_count(name: str, partitions: object) -> ConfigError:
+    return ConfigError(
+        f"stream {name!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"
+    )
 
 
 def all_streams(db: sqlite3.Connection) -> list[StreamDescription]:

@@ -84,6 +84,12 @@ class LogSystem:
         with self._catalog.write() as db:
             return stream_tables.create_stream(db, name, partitions, internal_of)
 
+    def expand_stream(self, name: str, partitions: int) -> StreamDescription:
+        """Give a stream more partitions: the old ones keep what they hold, the new ones begin empty. Whether those who read it
+        can follow is asked by `headrace stream expand` alone."""
+        with self._catalog.write() as db:
+            return stream_tables.expand_stream(db, name, partitions)
+
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All streams, internal ones too, sorted by name. To know about all applications is no work here."""
         with self._catalog.read() as db:
@@ -137,6 +143,11 @@ class LogSystem:
     def end_offsets(self, stream: str) -> dict[int, int]:
         """Per partition the offset that the next record will have."""
         return {partition: end for partition, (_, end) in self._bounds(stream).items()}
+
+    def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
+        with self._catalog.read() as db:
+            found = {stream.name: stream.partitions for stream in stream_tables.all_streams(db)}
+        return {name: found[name] for name in sorted(streams) if name in found}
 
     def high_watermarks(self, stream: str) -> dict[int, int]:
         """Those of `end_offsets`: what is not committed has no offsets."""

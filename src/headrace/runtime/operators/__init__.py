@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.core.emission import emission_of
+from headrace.core.emission import Emission
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
 from headrace.runtime.operators import outputs as o
@@ -72,12 +72,18 @@ class Graph:
     Rows enter through `entry(endpoint)`: the operators behind the part of the endpoint's chain that ran in the JVM.
     """
 
-    def __init__(self, nodes: Sequence[t.Node], endpoints: Sequence[Any], context: Any, watermarks: dict[int, int]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[t.Node],
+        endpoints: Sequence[Any],
+        emission: Emission,
+        context: Any,
+        watermarks: dict[int, int],
+    ) -> None:
         in_jvm = {node.name for endpoint in endpoints for node in endpoint.chain}
         self.operators: dict[str, Operator] = {
             node.name: operator_of(node, context, watermarks) for node in nodes if node.name not in in_jvm
         }
-        emission = emission_of(nodes)
         for operator in self.operators.values():
             operator.gives_each = operator.node.name in emission.each
             if isinstance(operator, ToStreamOperator) and operator.node.name in emission.last:

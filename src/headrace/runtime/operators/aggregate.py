@@ -9,7 +9,7 @@ State per group: for `count()` 8 bytes little endian; for named aggregates a msg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.accumulators import KIND, REAL, Accumulator, accumulators_of
+from headrace.core.accumulators import KIND, Accumulator, accumulators_of, columns_of
 from headrace.model import topology as t
 from headrace.model.windows import Windows
 from headrace.runtime.operators.base import Context, Operator, Reject
@@ -68,16 +68,15 @@ class VectorAggregateOperator(Operator):
                 self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
         self._tables: list[Any] = []
         self._origins: list[tuple[Any, ...]] = []  # SSP, offset, time and rank of every row
-        self._kinds: dict[str, str] = {}  # of fields without a schema, as this round's first records have them
         self._ordinal = 0
         self._key_serde: Any = None
 
     def push(self, rows: Rows) -> None:
         rows = self.without(rows, rows.key.bytes()[1])
-        arrays, failures = field_arrays(rows, self._fields, self.context.streams, self._kinds) if self._fields else ({}, [])
+        arrays, failures = field_arrays(rows, self._fields, self.context.streams) if self._fields else ({}, [])
         if failures:
             rows = self.without(rows, failures)
-            arrays, _ = field_arrays(rows, self._fields, self.context.streams, self._kinds)
+            arrays, _ = field_arrays(rows, self._fields, self.context.streams)
         if not len(rows):
             return
         self._key_serde = rows.key.serde
@@ -120,7 +119,7 @@ class VectorAggregateOperator(Operator):
         tables, self._tables = self._tables, []
         batches, self._origins = self._origins, []
         origins = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
-        table = typed_columns(pa.concat_tables(tables, promote_options="permissive").combine_chunks())
+        table = typed_columns(self._fields, pa.concat_tables(tables, promote_options="permissive").combine_chunks())
         if self._windows is not None and self._windows.advance_us < self._windows.size_us:
             # a window's rows lie in several tables: first and last go by their order
             by = ["ordinal", "start"] if self.gives_each else ["ordinal"]
@@ -268,9 +267,9 @@ class VectorAggregateOperator(Operator):
         self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
 
 
-def typed_columns(table: Any) -> Any:
+def typed_columns(fields: Iterable[str], table: Any) -> Any:
     """The fields of a round's rows as Arrow can aggregate them."""
-    return _with_kinds(_with_types(table))
+    return _with_kinds(fields, _with_types(table))
 
 
 def _with_types(table: Any) -> Any:
@@ -281,13 +280,15 @@ def _with_types(table: Any) -> Any:
     return table
 
 
-def _with_kinds(table: Any) -> Any:
-    """Where a field has whole numbers and floats, each in its column, say of which kind each of its values is."""
-    for name in table.column_names:
-        if name + REAL not in table.column_names:
-            continue
-        is_real = pc.if_else(table[name + REAL].is_valid(), pa.scalar(1, pa.int8()), pa.scalar(None, pa.int8()))
-        table = table.append_column(name + KIND, pc.if_else(table[name].is_valid(), pa.scalar(0, pa.int8()), is_real))
+def _with_kinds(fields: Iterable[str], table: Any) -> Any:
+    """Where a field has values of several kinds, each in its column, say in which of them each value is."""
+    for field in fields:
+        columns = columns_of(field, table.column_names)
+        if len(columns) > 1:
+            kinds = pa.nulls(table.num_rows, pa.int8())
+            for number, column in enumerate(columns):
+                kinds = pc.if_else(table[column].is_valid(), pa.scalar(number, pa.int8()), kinds)
+            table = table.append_column(field + KIND, kinds)
     return table
 
 

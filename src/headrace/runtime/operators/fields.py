@@ -10,18 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.accumulators import COUNTS, INT64_MAX, INT64_MIN, REAL, TOTALS
+from headrace.core.accumulators import COUNTS, INT64_MAX, INT64_MIN, OF_TYPE, REAL, TOTALS
 from headrace.errors import OutOfRangeError
 from headrace.model.serde import Failures
 from headrace.runtime.rows import Rows
 
 
 def field_arrays(
-    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]], kinds_seen: dict[str, str]
+    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]]
 ) -> tuple[dict[str, Any], Failures]:
-    """The columns of each path; `fields` maps a path to the kinds of aggregates that use it. Failing rows are those whose
-    value cannot be read, or is nothing that all these aggregates take. `kinds_seen` remembers for each path without a
-    schema what kind of values a round has brought, because all of them go into one column."""
+    """The columns of each path (`core.accumulators`); `fields` maps a path to the kinds of aggregates that use it. Failing
+    rows are those whose value cannot be read, or is nothing that all these aggregates take."""
     columns: dict[str, Any] = {}
     failures: dict[int, Exception] = {}
     from_bytes, failed = _fields_of_bytes(rows, [path for path in fields if path.startswith("value.")])
@@ -31,7 +30,7 @@ def field_arrays(
         if array is None:
             array, failed = _array(rows, path, streams)
             failures.update(failed)
-        made, failed = _column(array, path, kinds, kinds_seen)
+        made, failed = _column(array, path, kinds)
         columns.update(made)
         failures.update(failed)
     return columns, sorted(failures.items())
@@ -76,12 +75,12 @@ def _inside(value: Any, names: list[str]) -> Any:
     return value
 
 
-def _column(array: Any, path: str, kinds: set[str], kinds_seen: dict[str, str]) -> tuple[dict[str, Any], Failures]:
-    """The columns that a field goes into: floats into one of their own, so that no number is rounded to another kind."""
+def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
+    """The columns that a field goes into: each kind of values into one of its own, so that none is made another."""
     if kinds == {"count"}:
         return {path: _presence(array)}, []
     if isinstance(array, list):
-        return _of_objects(array, path, kinds, kinds_seen)
+        return _of_objects(array, path, kinds)
     array, failures = _comparable(array, path)
     if kinds & TOTALS:
         failures = failures or _no_numbers(array, path)
@@ -94,8 +93,7 @@ def _column(array: Any, path: str, kinds: set[str], kinds_seen: dict[str, str]) 
         if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
             bad = np.flatnonzero(pc.invert(pc.fill_null(pc.is_finite(array), True)).to_numpy(zero_copy_only=False))
             failures = [(i, _not_finite(path, array[i].as_py())) for i in bad.tolist()]
-        return {path + REAL: array}, failures
-    return {path: array}, failures
+    return _placed(array, path), failures
 
 
 def _presence(array: Any) -> Any:
@@ -105,43 +103,35 @@ def _presence(array: Any) -> Any:
     return pc.if_else(array.is_valid(), pa.scalar(True), pa.scalar(None, pa.bool_()))
 
 
-def _of_objects(
-    values: list[Any], path: str, kinds: set[str], kinds_seen: dict[str, str]
-) -> tuple[dict[str, Any], Failures]:
-    """Scalars of one kind (whole numbers and floats count as one); failures for values of any other."""
-    found = [_kind(value) for value in values]
-    expected = "a number" if kinds & TOTALS else kinds_seen.get(path)
-    expected = expected or next((kind for kind in found if kind is not None and kind != "nested"), None)
-    if expected is not None:
-        kinds_seen[path] = expected
-    bad: dict[int, Exception] = {
-        i: TypeError(f"{path}: expected {expected or 'a scalar'}, found {values[i]!r:.60}")
-        for i, kind in enumerate(found)
-        if kind is not None and kind != expected
-    }
-    if expected != "a number":
-        kept = [None if i in bad else value for i, value in enumerate(values)]
-        array, failures = _of_one_kind(kept, path)
-        return {path: array}, sorted([*bad.items(), *failures])
-    wholes: list[Any] = [None] * len(values)
-    reals: list[Any] = [None] * len(values)
+def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
+    """Scalars of any kinds; failures for values that are none, or no numbers where only these are taken."""
+    expected = "a number" if kinds & TOTALS else "a scalar"
+    bad: dict[int, Exception] = {}
+    by_type: dict[type, list[Any]] = {}
     for i, value in enumerate(values):
-        if value is None or i in bad:
+        if value is None:
             continue
-        error = _unusable(value, path, kinds)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        error: Exception | None = None
+        if is_number:
+            error = _unusable(value, path, kinds)
+        elif kinds & TOTALS or isinstance(value, (dict, list, tuple)):
+            error = TypeError(f"{path}: expected {expected}, found {value!r:.60}")
         if error is not None:
             bad[i] = error
-        elif isinstance(value, int):
-            wholes[i] = value
-        else:
-            reals[i] = value
-    columns = {path: pa.array(wholes, pa.int64())}
-    if any(value is not None for value in reals):
-        columns[path + REAL] = pa.array(reals, pa.float64())
-    return columns, sorted(bad.items())
+            continue
+        kind = type(value) if not is_number else int if isinstance(value, int) else float
+        by_type.setdefault(kind, [None] * len(values))[i] = value
+    columns: dict[str, Any] = {}
+    for mine in by_type.values():
+        array, failures = _of_one_type(mine, path)
+        bad.update(failures)
+        for name, placed in _placed(array, path).items():  # of one type to Arrow, as a date and a text
+            columns[name] = pc.coalesce(columns[name], placed) if name in columns else placed
+    return columns or {path: pa.nulls(len(values))}, sorted(bad.items())
 
 
-def _of_one_kind(values: list[Any], path: str) -> tuple[Any, Failures]:
+def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
     try:
         return _comparable(pa.array(values), path)
     except (pa.ArrowException, OverflowError):
@@ -155,7 +145,15 @@ def _of_one_kind(values: list[Any], path: str) -> tuple[Any, Failures]:
     if not failures:
         error = TypeError(f"{path}: the values of this batch have no type in common")
         failures = [(i, error) for i, value in enumerate(values) if value is not None]
-    return pa.nulls(len(values), pa.int64()), failures
+    return pa.nulls(len(values)), failures
+
+
+def _placed(array: Any, path: str) -> dict[str, Any]:
+    """An array of values that can be compared under the name of its column."""
+    kind = array.type
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return {path: array}
+    return {path + (REAL if pa.types.is_floating(kind) else f"{OF_TYPE}{kind}"): array}
 
 
 def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
@@ -207,13 +205,3 @@ def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
         return array.cast(pa.string()), []
     return array, []
-
-
-def _kind(value: Any) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    return "nested" if isinstance(value, (dict, list, tuple)) else type(value).__name__

@@ -3,13 +3,16 @@
 A record is joined with what its task's order has put before it (by rank: timestamp, tables first, stream, partition,
 offset), however many records a round has. All of them are joined at the end of the round, when the tables are known, by one
 look-up for all keys. A table that is an aggregation's, or is made from one, changes once per round, at the place of the last
-record of each key: which records of that same round see the change depends on where rounds are cut.
+record of each key: which records of that same round see the change depends on where rounds are cut. (Where every update of
+it is asked for, it changes at each of its records.)
 
 Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,10 +144,24 @@ class StreamTableJoin(JoinOperator):
         return Field(self._table.serde, raw=seen)
 
 
-class TableTableJoin(JoinOperator):
-    """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now.
+_Pair = tuple[bytes | None, bytes | None]  # what both sides have of a key
 
-    A deletion follows where there was a joined value before the round and there is none any more.
+
+@dataclass(frozen=True, slots=True)
+class _Updates:
+    """The rows that give an update of a join each; what both sides had before it, and have with it."""
+
+    rows: Rows
+    before: Sequence[_Pair]
+    after: Sequence[_Pair]
+
+
+class TableTableJoin(JoinOperator):
+    """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now. Where
+    every update is asked for, gives one for each update of either side, as both tables had it then; of those that come of
+    one record the left side's are the earlier ones.
+
+    A deletion follows where there was a joined value before and there is none any more.
     """
 
     def __init__(self, node: t.Join, context: Context) -> None:
@@ -156,34 +173,64 @@ class TableTableJoin(JoinOperator):
         return None
 
     def finish(self) -> None:
-        changed = [_keys_of(table.updates) for table in self._tables.values() if table.updates is not None]
-        if not changed:
-            return
-        rows = last_per_key(merged_by_rank(changed))
-        keys = rows.key.bytes()[0].to_pylist()
-        left, right = (self._tables[parent] for parent in self.node.parents)
-        before = self._is_joined(left.before(keys), right.before(keys))
-        values = left.after(keys), right.after(keys)
-        now = self._is_joined(*values)
+        changed = {parent: table.updates for parent, table in self._tables.items() if table.updates is not None}
+        if changed:
+            self._give(self._each_update(changed) if self.gives_each else self._last_updates(list(changed.values())))
+
+    def _give(self, updates: _Updates) -> None:
+        rows = updates.rows.numbered()  # by their ranks they may be alike: several come of one record
+        now, before = self._is_joined(updates.after), self._is_joined(updates.before)
         parts = []
         if now.any():
             at = np.flatnonzero(now)
             sides = (
-                Field(table.serde, raw=pa.array([side[i] for i in at], pa.binary()))
-                for table, side in zip((left, right), values, strict=True)
+                Field(self._tables[parent].serde, raw=pa.array([updates.after[i][side] for i in at], pa.binary()))
+                for side, parent in enumerate(self.node.parents)
             )
             parts.append(self.results(rows.take(at), *sides))
         if (before & ~now).any():
             gone = rows.where(before & ~now)
             parts.append(gone.replaced(value=Field(self.node.value, objects=[None] * len(gone))))
         if parts:
-            self.forward(merged_by_rank(parts))
+            given = merged_by_rank(parts)
+            given.rank = updates.rows.rank[given.rank]
+            self.forward(given)
 
-    def _is_joined(self, left: list[bytes | None], right: list[bytes | None]) -> Any:
-        there = [np.array([value is not None for value in side], bool) for side in (left, right)]
+    def _last_updates(self, changed: list[Rows]) -> _Updates:
+        rows = last_per_key(merged_by_rank([_keys_of(updates) for updates in changed]))
+        keys = rows.key.bytes()[0].to_pylist()
+        left, right = (self._tables[parent] for parent in self.node.parents)
+        before = list(zip(left.before(keys), right.before(keys), strict=True))
+        return _Updates(rows, before, list(zip(left.after(keys), right.after(keys), strict=True)))
+
+    def _each_update(self, changed: Mapping[str, Rows]) -> _Updates:
+        parents = [parent for parent in dict.fromkeys(self.node.parents) if parent in changed]
+        every = Rows.concat([_keys_of(changed[parent]) for parent in parents])
+        made_by = [parent for parent in parents for _ in range(len(changed[parent]))]
+        values = [value for parent in parents for value in changed[parent].value.bytes()[0].to_pylist()]
+        keys = every.key.bytes()[0].to_pylist()
+        known = list(dict.fromkeys(keys))
+        left, right = (self._tables[parent].before(known) for parent in self.node.parents)
+        first: list[_Pair] = list(zip(left, right, strict=True))
+        standing = dict(zip(known, first, strict=True))
+        before, after = [], []
+        order = np.argsort(every.rank, kind="stable")
+        for row in order.tolist():
+            key, value, parent = keys[row], values[row], made_by[row]
+            had = standing[key]
+            of_left, of_right = self.node.parents
+            standing[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
+            before.append(had)
+            after.append(standing[key])
+        came_and_went = ~self._is_joined(first) & ~self._is_joined(list(standing.values()))
+        self.passing = frozenset(known[i] for i in np.flatnonzero(came_and_went))
+        return _Updates(every.take(order), before, after)
+
+    def _is_joined(self, pairs: Sequence[_Pair]) -> Any:
+        there = np.array([[value is not None for value in pair] for pair in pairs], bool)
         if self.node.kind is t.JoinKind.INNER:
-            return there[0] & there[1]
-        return there[0] if self.node.kind is t.JoinKind.LEFT else there[0] | there[1]
+            return there.all(axis=1)
+        return there[:, 0] if self.node.kind is t.JoinKind.LEFT else there.any(axis=1)
 
 
 def _keys_of(rows: Rows) -> Rows:

@@ -82,7 +82,6 @@ class NamedFold:
         for aggregate in named.values():
             if aggregate.field is not None:
                 self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
-        self._kinds: dict[str, str] = {}
         self._parts: list[State] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
@@ -93,11 +92,11 @@ class NamedFold:
             rows = self._operator.without(rows, failures)
             arrays, _ = self._arrays(rows)
         table = pa.table({"ordinal": pa.array(np.arange(len(rows))), **arrays})
-        self._parts = states_of_rows(typed_columns(table), ["ordinal"], self._accumulators) if len(rows) else []
+        self._parts = states_of_rows(typed_columns(self._fields, table), ["ordinal"], self._accumulators) if len(rows) else []
         return rows
 
     def _arrays(self, rows: Rows) -> tuple[dict[str, Any], Any]:
-        return field_arrays(rows, self._fields, self._operator.context.streams, self._kinds) if self._fields else ({}, [])
+        return field_arrays(rows, self._fields, self._operator.context.streams) if self._fields else ({}, [])
 
     def added(self, states: Sequence[State], row: int) -> State:
         state = self._parts[row]

@@ -1,0 +1,83 @@
+"""Owns adding partitions to a topic, and waiting until every broker tells of them.
+
+A broker hears of new partitions a little after they were made: who asks the one that has not heard yet would write and read
+by the old count, and a job might be told of the growth twice, forth and back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headrace.adapters.kafka.admin import Admin, Topic, quiet
+from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.errors import StorageError
+
+_LOOK_S = 0.05
+_ANSWER_S = 2.0
+_BOOTSTRAP = -1  # of an answer's broker, where the client has only its address yet
+
+
+def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
+    """Give `topic` this many partitions. When this returns every broker tells of them, and each has a leader."""
+    admin.add_partitions(topic.name, partitions)
+    asked = _Brokers(admin, topic.name, partitions)
+    deadline_s = time.monotonic() + admin.connection.wait_s
+    while unaware := asked.unaware():
+        if time.monotonic() > deadline_s:
+            names = ", ".join(map(str, unaware))
+            raise StorageError(
+                f"topic {topic.name!r} was expanded to {partitions} partitions, and broker {names} does not tell of all of "
+                f"them, with leaders, after {admin.connection.wait_s:.0f} s",
+                "is that broker up, and can it be reached from here? The partitions are there: nothing is to be done again",
+            )
+        time.sleep(_LOOK_S)
+    return Topic(topic.name, partitions, topic.id)
+
+
+class _Brokers:
+    """Which brokers tell of all partitions of a topic.
+
+    A client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
+    whose it is: so new ones are made until each broker has answered.
+    """
+
+    def __init__(self, admin: Admin, topic: str, partitions: int) -> None:
+        self._admin, self._topic, self._partitions = admin, topic, partitions
+        self._aware: set[int] = set()
+
+    def unaware(self) -> list[int]:
+        """The brokers that have not told yet, of those that the cluster has now."""
+        listed = self._admin.listed(self._topic)
+        self._hear(listed, _BOOTSTRAP)
+        for broker in sorted(set(listed.brokers) - self._aware):
+            self._ask(broker, f"{listed.brokers[broker].host}:{listed.brokers[broker].port}")
+        return sorted(set(listed.brokers) - self._aware)
+
+    def _ask(self, broker: int, address: str) -> None:
+        client = AdminClient(_settings(self._admin.connection.client, address))
+        try:
+            self._hear(client.list_topics(self._topic, timeout=_ANSWER_S), broker)
+        except KafkaException:
+            return  # it may be about to leave the cluster: the next look asks which brokers there are
+
+    def _hear(self, listed: Any, asked: int) -> None:
+        topic = listed.topics.get(self._topic)
+        if topic is not None and topic.error is None and _led(topic.partitions.values()) >= self._partitions:
+            self._aware.add(asked if listed.orig_broker_id == _BOOTSTRAP else listed.orig_broker_id)
+
+
+def _led(partitions: Iterable[Any]) -> int:
+    return sum(partition.leader >= 0 for partition in partitions)
+
+
+def _settings(client: Mapping[str, str], address: str) -> dict[str, Any]:
+    return {**quiet(client), "bootstrap.servers": address, "error_cb": _unheard, "logger": CLIENT_LOG}
+
+
+def _unheard(error: KafkaError) -> None:
+    """What is wrong with one broker shows in that it does not answer."""

@@ -1,0 +1,70 @@
+"""Owns what the growth of a stream does to the applications that read it: by their stored job models, before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import lcm
+
+from headrace.core.compatibility import in_use
+from headrace.core.growth import changes_of, next_doubling
+from headrace.errors import IncompatibleChangeError
+from headrace.model.job_model import JobModel
+
+_SOURCE = "source"  # what the sub-topology without a name is called where its stores are
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An application that reads a stream and knows it with `before` partitions; `refusal` is why it could not follow."""
+
+    application: str
+    before: int
+    warning: str | None = None
+    refusal: IncompatibleChangeError | None = None
+    multiples_help: bool = True  # of what it knows; nothing does where a partitioner of its own writes the stream
+
+
+def readers_of(stream: str, stream_id: str, partitions: int, models: Iterable[JobModel]) -> tuple[Reader, ...]:
+    """The applications with these job models that read `stream`, by name, and what its growth to `partitions` does to each.
+
+    One that read a stream of that name which is gone since (by its id) is none of them: it is refused for that.
+    """
+    return tuple(
+        _reader(stream, model.partition_counts[stream], partitions, model)
+        for model in sorted(models, key=lambda model: model.application)
+        if stream in model.partition_counts and model.stream_ids.get(stream, stream_id) == stream_id
+    )
+
+
+def _reader(stream: str, before: int, partitions: int, model: JobModel) -> Reader:
+    by_users = set(model.partitioned_by_users) if _is_under_state(stream, model) else set()
+    changes = changes_of({stream: before}, {stream: partitions}, model.partitioned_otherwise, by_users)
+    return Reader(
+        model.application,
+        before,
+        next((growth.warning for growth in changes.grown), None),
+        changes.refused.get(stream),
+        stream not in by_users,
+    )
+
+
+def _is_under_state(stream: str, model: JobModel) -> bool:
+    """Whether a sub-topology that reads it has stores."""
+    places = {form.partition("|")[0] for form in in_use(model.stores).values()}
+    return any(
+        (sub.name or _SOURCE) in places and any(ssp.stream == stream for task in sub.tasks for ssp in task.ssps)
+        for sub in model.sub_topologies
+    )
+
+
+def count_for_all(readers: Iterable[Reader], at_least: int) -> int | None:
+    """The smallest count, not below `at_least`, that every reader can follow without a warning; None if there is none.
+
+    >>> count_for_all([Reader("a", 4), Reader("b", 4)], 6), count_for_all([Reader("a", 4), Reader("b", 6)], 7)
+    (8, 12)
+    """
+    known = list(readers)
+    if not all(reader.multiples_help for reader in known):
+        return None
+    return next_doubling(lcm(*(reader.before for reader in known)), at_least)

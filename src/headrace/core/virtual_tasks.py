@@ -1,0 +1,37 @@
+"""Owns how a task is cut into virtual tasks, each of one key bucket, and how their names and SSPs are made whole again.
+
+Seed: SEP-32 "JobModel" 3. What runs them is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.model.job_model import TaskModel
+from headrace.model.streams import SystemStream
+from headrace.model.tasks import KeyBucket, TaskName
+
+
+def virtual_tasks_of(task: TaskModel, factor: int, broadcast: Collection[SystemStream] = ()) -> tuple[TaskModel, ...]:
+    """The virtual tasks of `task` under an elasticity factor (a power of two; 1 leaves it whole), by bucket.
+
+    Virtual task i has bucket i of each SSP. Of a stream in `broadcast` each has whole partitions: its records have no
+    bucket, and every task wants them. A task with nothing else has no keys to share out, and stays whole.
+
+    >>> from headrace.model.streams import SSP
+    >>> for virtual in virtual_tasks_of(TaskModel(TaskName.parse("Partition_3"), (SSP("k", "views", 3),)), 2):
+    ...     print(virtual.name, *virtual.ssps)
+    Partition_3-0-2 k.views.3/0
+    Partition_3-1-2 k.views.3/1
+    """
+    assert factor >= 1 and factor & (factor - 1) == 0, factor
+    assert task.name.bucket is None and all(ssp.key_bucket is None for ssp in task.ssps), f"{task.name} is cut already"
+    if factor == 1 or all(ssp.system_stream in broadcast for ssp in task.ssps):
+        return (task,)
+    return tuple(
+        TaskModel(
+            TaskName(task.name.group, task.name.sub_topology, KeyBucket(index, factor)),
+            tuple(sorted(ssp if ssp.system_stream in broadcast else ssp.bucket(index) for ssp in task.ssps)),
+        )
+        for index in range(factor)
+    )

@@ -1,0 +1,185 @@
+"""`headrace stream expand`: what it refuses, what it does, and whom it tells."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.core.readers import Reader, count_for_all, readers_of
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.runtime.partition_watch import PARTITION_CHECKS
+
+Run = Callable[..., Any]
+REPARTITION = "shop-per-item-repartition"
+
+
+@pytest.fixture
+def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
+    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    return fresh
+
+
+def partitions_of(stream: str) -> int:
+    with hr.open_system("log:./data") as system:
+        return int(system.describe_stream(stream).partitions)
+
+
+def requests(application: str = "shop") -> list[Any]:
+    with hr.open_system("log:./data") as system:
+        return [json.loads(request) for request in system.metadata_store(application).requests(PARTITION_CHECKS).values()]
+
+
+def test_a_stream_that_nobody_reads_is_expanded(fresh: Run) -> None:
+    fresh("stream", "create", "flights", "-p", "3")
+    done = fresh("stream", "expand", "flights", "--partitions", "4")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "expanded stream flights from 3 to 4 partitions\n", "")
+    answer = json.loads(fresh("stream", "expand", "flights", "-p", "7", "--json").stdout)
+    assert answer.pop("id")
+    assert answer == {"name": "flights", "before": 4, "partitions": 7, "applications": [], "warnings": []}
+
+
+def test_list_and_describe_show_the_partitions_of_now(fresh: Run) -> None:
+    fresh("stream", "create", "flights", "-p", "2")
+    fresh("stream", "produce", "flights", stdin='{"key": "a", "partition": 1}')
+    fresh("stream", "expand", "flights", "-p", "4")
+    assert [row["partitions"] for row in json.loads(fresh("stream", "list", "--json").stdout)] == [4]
+    described = json.loads(fresh("stream", "describe", "flights", "--json").stdout)["partitions"]
+    assert [tuple(row.values()) for row in described] == [(0, 0, 0), (1, 0, 1), (2, 0, 0), (3, 0, 0)]
+    assert fresh("stream", "produce", "flights", stdin='{"key": "a", "partition": 3}').exit_code == 0
+
+
+def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
+    done = ran("stream", "expand", "sales", "--partitions", "8")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "expanded stream sales from 4 to 8 partitions",
+        "  application shop takes them up: at its next round if it runs, else at its next start",
+    ]
+    assert requests() == [{"stream": "sales", "partitions": 8}]
+    answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
+    assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+    assert requests() == [{"stream": "sales", "partitions": 8}, {"stream": "sales", "partitions": 16}]
+
+
+def test_what_only_writes_a_stream_is_not_asked(ran: Run) -> None:
+    assert ran("stream", "expand", "per-shop-out", "--partitions", "7").exit_code == 0
+    assert requests() == []
+
+
+def test_what_would_break_a_reader_is_refused_with_the_ways_out(ran: Run) -> None:
+    done = ran("stream", "expand", "sales", "--partitions", "6")
+    assert (done.exit_code, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: expanding stream 'sales' from 4 to 6 partitions breaks what reads it; nothing was changed.")
+    assert "application 'shop': stream 'sales' had 4 partitions and now has 6" in error
+    assert hint.startswith("hint: --partitions 8, which all applications that read it can follow; or --force: ")
+    assert (partitions_of("sales"), requests()) == (4, [])
+
+
+def test_with_force_it_is_done_and_said(ran: Run) -> None:
+    done = ran("stream", "expand", "sales", "--partitions", "6", "--force")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: what reads 'sales' in application 'shop' stops: stream 'sales' had 4 partitions")
+    assert "  application shop cannot follow" in done.stdout
+    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6}])
+    again = ran("stream", "expand", "sales", "--partitions", "8", "--json")  # of what the application knows, twice as many
+    assert json.loads(again.stdout)["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+
+
+def test_a_multiple_that_is_no_power_of_two_is_done_with_a_warning(ran: Run) -> None:
+    done = ran("stream", "expand", "sales", "--partitions", "12")
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: stream 'sales' grew from 4 to 12 partitions, 3 times as many")
+    assert partitions_of("sales") == 12
+
+
+@pytest.mark.parametrize(
+    "arguments", [(REPARTITION,), ("per-item", "--application", "shop"), (REPARTITION, "--application", "shop")]
+)
+def test_repartition_streams_have_a_short_name_too(ran: Run, arguments: tuple[str, ...]) -> None:
+    done = json.loads(ran("stream", "expand", *arguments, "--partitions", "8", "--json").stdout)
+    assert (done["name"], done["before"], done["partitions"]) == (REPARTITION, 4, 8)
+    assert done["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("sales", "--partitions", "4"), "stream 'sales' has 4 partitions, and cannot be expanded to 4"),
+        (("sales", "--partitions", "2", "--force"), "stream 'sales' has 4 partitions, and cannot be expanded to 2"),
+        (("sale", "--partitions", "8"), "stream 'sale' does not exist\nhint: did you mean 'sales'?"),
+        (("per-itme", "--application", "shop", "--partitions", "8"), "stream 'shop-per-itme-repartition' does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused(ran: Run, arguments: tuple[str, ...], text: str) -> None:
+    done = ran("stream", "expand", *arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {text}")
+    assert (partitions_of("sales"), requests()) == (4, [])
+
+
+def test_a_plan_that_cannot_be_read_may_read_the_stream(ran: Run) -> None:
+    import sqlite3
+
+    with sqlite3.connect("data/catalog.sqlite") as catalog:
+        catalog.execute("UPDATE job_models SET model = '{\"wire\": 9}'")
+    refused = ran("stream", "expand", "sales", "--partitions", "8")
+    assert refused.exit_code == 1
+    assert "job model of application 'shop'" in refused.stderr
+    assert "hint: --force expands the stream without knowing" in refused.stderr
+    assert partitions_of("sales") == 4
+    assert ran("stream", "expand", "sales", "--partitions", "8", "--force").exit_code == 0
+    assert partitions_of("sales") == 8
+
+
+class TestReaders:
+    """Whom a growth concerns, of job models as they are stored."""
+
+    def model(self, application: str = "app", **changes: Any) -> JobModel:
+        task = TaskModel(TaskName(PartitionGroup(0)), (SSP("log", "s", 0),))
+        subs = (SubTopologyModel(None, (ContainerModel(0, (task,)),)),)
+        fields = {"partition_counts": {"s": 4}, "stream_ids": {"s": "id"}, "stores": {"n": "source|form"}} | changes
+        return JobModel(application, 1, subs, **fields)
+
+    def only(self, partitions: int, **changes: Any) -> Reader:
+        (reader,) = readers_of("s", "id", partitions, [self.model(**changes)])
+        return reader
+
+    def test_they_come_by_name_with_the_count_that_they_know(self) -> None:
+        models = [self.model("b"), self.model("a", partition_counts={"s": 2}), self.model("c", partition_counts={"t": 4})]
+        assert [(reader.application, reader.before) for reader in readers_of("s", "id", 8, models)] == [("a", 2), ("b", 4)]
+
+    def test_one_that_has_read_another_stream_of_the_name_is_none(self) -> None:
+        assert readers_of("s", "another", 6, [self.model()]) == ()
+
+    @pytest.mark.parametrize(
+        ("partitions", "is_refused", "is_warned"), [(4, False, False), (6, True, False), (12, False, True)]
+    )
+    def test_what_its_growth_does_to_them(self, partitions: int, is_refused: bool, is_warned: bool) -> None:
+        reader = self.only(partitions)
+        assert (reader.refusal is not None, reader.warning is not None) == (is_refused, is_warned)
+
+    def test_who_declares_it_as_partitioned_otherwise_does_not_mind(self) -> None:
+        assert self.only(6, partitioned_otherwise=("s",)).refusal is None
+
+    def test_a_partitioner_of_the_users_own_minds_under_state_only(self) -> None:
+        reader = self.only(8, partitioned_by_users=("s",))
+        assert reader.refusal is not None
+        assert count_for_all([reader], 8) is None
+        for stores in ({}, {"n": "gone:source|form"}, {"n": "by-x|form"}):
+            assert self.only(8, partitioned_by_users=("s",), stores=stores).refusal is None
+
+    def test_the_count_for_all_is_one_that_none_refuses(self) -> None:
+        models = [self.model("a", partition_counts={"s": 4}), self.model("b", partition_counts={"s": 6})]
+        better = count_for_all(readers_of("s", "id", 13, models), 13)
+        assert better == 24
+        assert [reader.refusal for reader in readers_of("s", "id", better, models)] == [None, None]

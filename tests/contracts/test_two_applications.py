@@ -1,0 +1,202 @@
+"""Two applications that differ only in their names, at work at the same time on one system and in the same folders."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import headrace as hr
+from headrace import wiring
+from headrace.runtime import job as jobs
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.worker import run_container
+
+KEYS = [f"k{number}" for number in range(9)]
+WAIT_S = 60
+
+
+class World:
+    """A system with one input, on which applications are run that are all alike but for their names."""
+
+    def __init__(self, url: str, system: Any, folder: Path) -> None:
+        self.url, self.system, self.folder = url, system, folder
+        self.name = f"w{uuid.uuid4().hex[:8]}"
+        self.sent: list[str] = []
+        system.create_stream(f"{self.name}-in", 2)
+
+    def app(self, name: str) -> hr.App:
+        """Two repartition streams, stores, timers of windows that close; all outputs begin with the name."""
+        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
+        app = hr.App(name, self.url, max_records_per_round=25, trigger_interval_ms=1, containers=2, **folders)
+        rows = app.stream(f"{self.name}-in", key=hr.String(), value=hr.Long())
+        rows.group_by_key().count(store="n")
+        again = rows.repartition(hr.Repartitioned.with_("again", 2))
+        again.group_by_key().count(store="m").to_stream(emit="each").to(f"{name}-counts")
+        others = rows.group_by(lambda r: r.key[-1], hr.Repartitioned.with_("by.again", 3), key=hr.String())
+        windows = others.windowed_by(hr.Tumbling("10 ms", grace="0 seconds"))
+        windows.count(store="windows").to_stream(emit="closed").to(f"{name}-closed")
+        return app
+
+    def send(self, count: int) -> None:
+        start = len(self.sent)
+        keys = [KEYS[number % len(KEYS)] for number in range(start, start + count)]
+        time_us = 1_700_000_000_000_000
+        records = [hr.Record(key, start + at, time_us + (start + at) * 1000) for at, key in enumerate(keys)]
+        self.system.produce(f"{self.name}-in", records, key=hr.String(), value=hr.Long())
+        self.sent += keys
+
+    def start(self, name: str, until: str | None = None) -> Any:
+        return wiring.start(self.app(name), until, engine=InlineEngine(run_container), log=lambda _: None)
+
+    def counts_of(self, name: str) -> dict[str, list[int]]:
+        """What an application has written, by key."""
+        found: dict[str, list[int]] = {}
+        for record in self.system.consume(f"{name}-counts", key=hr.String(), value=hr.Long()):
+            found.setdefault(record.key, []).append(record.value)
+        return found
+
+    def closed_of(self, name: str) -> Counter[str]:
+        """How many records the windows had that have closed."""
+        found: Counter[str] = Counter()
+        for record in self.system.consume(f"{name}-closed", key=hr.Windowed(hr.String()), value=hr.Long()):
+            found[record.key.key] += record.value
+        return found
+
+    def expected(self) -> dict[str, list[int]]:
+        return {key: list(range(1, count + 1)) for key, count in Counter(self.sent).items()}
+
+    def internal(self, name: str) -> set[str]:
+        return {f"{name}-{short}-repartition" for short in ("again", "by.again")}
+
+    def purged(self, name: str) -> bool:
+        """Whether records of an application's repartition streams have gone."""
+        return all(any(self.system.beginning_offsets(stream).values()) for stream in self.internal(name))
+
+    def stored(self, name: str) -> dict[str, Any]:
+        """What an application keeps, as committed."""
+        app = self.app(name)
+        table = app.state("n").to_arrow()
+        counts = dict(zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True))
+        return {"n": counts, "m": {key: app.state("m").get(key) for key in KEYS}}
+
+
+@pytest.fixture(params=["kafka", "log"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "kafka":
+        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
+    else:
+        url = f"log:{tmp_path / 'log'}"
+    with hr.open_system(url) as system:
+        yield World(url, system, tmp_path)
+
+
+def wait_until(condition: Any) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it took too long"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("more", ["-by", ".by"])  # the one name is a prefix of the other
+def test_they_share_nothing_at_work_at_the_same_time(world: World, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "TIDY_S", 0.05)
+    running, other = names = world.name, world.name + more
+    world.send(40)
+    job = world.start(running)
+    try:
+        for _ in range(2):  # each start fences what was there before: its own, and nobody else's
+            world.send(20)
+            world.start(other, "caught-up").wait(WAIT_S)
+        assert job.is_running
+        expected = world.expected()
+        wait_until(lambda: world.counts_of(running) == expected)
+        wait_until(lambda: world.purged(running))
+    finally:
+        job.stop()
+    world.start(running, "caught-up").wait(WAIT_S)
+    assert world.counts_of(other) == world.counts_of(running) == expected
+    assert world.closed_of(running) == world.closed_of(other) and world.closed_of(other)
+    counts = {key: len(found) for key, found in expected.items()}
+    assert world.stored(running) == world.stored(other) == {"n": counts, "m": counts}
+    for name in names:
+        assert {s.name for s in world.system.streams() if s.internal_of == name} == world.internal(name)
+    assert world.internal(running).isdisjoint(world.internal(other))
+    folders = [{path for path in (world.folder / root).iterdir() if path.is_dir()} for root in ("state", "stores")]
+    assert [{path.name for path in found} >= set(names) for found in folders] == [True, True]
+
+
+def test_what_the_one_does_to_its_own_things_leaves_the_other_s_alone(world: World) -> None:
+    one, other = names = world.name, f"{world.name}-by"
+    world.send(30)
+    for name in names:
+        world.start(name, "caught-up").wait(WAIT_S)
+    before = {stream: world.system.beginning_offsets(stream) for stream in world.internal(other)}
+    stored = world.stored(other)
+    plan = world.system.job_store(other).job_model()
+    metadata = {name: world.system.metadata_store(name) for name in names}
+    metadata[one].request("wishes", b"of the one")
+    assert metadata[other].requests("wishes") == {}
+    world.send(30)
+    job = world.start(one)
+    try:
+        wait_until(lambda: world.counts_of(one) == world.expected())
+        wait_until(lambda: job._tidy() or world.purged(one))
+    finally:
+        job.stop()
+    assert {stream: world.system.beginning_offsets(stream) for stream in world.internal(other)} == before
+    assert world.stored(other) == stored
+    assert world.system.job_store(other).job_model() == plan
+    world.start(other, "caught-up").wait(WAIT_S)
+    assert world.counts_of(other) == world.expected()
+
+
+def test_on_kafka_groups_and_transactions_have_the_name_of_their_application(
+    tmp_path: Path, kafka_server: Any
+) -> None:
+    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
+        world = World(f"kafka://{kafka_server.bootstrap}", system, tmp_path)
+        names = world.name, f"{world.name}.by"
+        world.send(10)
+        groups_after = []
+        for name in names:
+            world.start(name, "caught-up").wait(WAIT_S)
+            admin = AdminClient(kafka_server.client_settings())
+            listed = admin.list_consumer_groups().result(WAIT_S).valid
+            groups_after.append({group.group_id for group in listed if group.group_id.startswith(world.name)})
+        expected = [{f"{name}.{part}" for part in ("coordinator", "source", "again", "by.again")} for name in names]
+        assert groups_after == [expected[0], expected[0] | expected[1]]
+        # "a" with "by.again" and "a.by" with "again" have one group; no position in it is of the same topic
+        assert expected[0] & expected[1] == {f"{world.name}.by.again"}
+
+
+def test_a_stream_that_is_the_other_s_is_not_taken(world: World) -> None:
+    """`a` with `b-c` and `a-b` with `c` would have one stream: the second to start is refused, and nothing is done."""
+
+    def app(name: str) -> hr.App:
+        folders = {"state_uri": str(world.folder / "state"), "local_store_dir": str(world.folder / "stores")}
+        made = hr.App(name, world.url, **folders)
+        rows = made.stream(f"{world.name}-in", key=hr.String(), value=hr.Long())
+        for short in ("c", "b-c"):
+            rows.repartition(name=short).group_by_key().count(store=f"{short}-n")
+        return made
+
+    def run(name: str) -> None:
+        wiring.start(app(name), "caught-up", engine=InlineEngine(run_container), log=lambda _: None).wait(WAIT_S)
+
+    world.send(20)
+    run(world.name)
+    before = {stream.name for stream in world.system.streams()}
+    with pytest.raises(hr.IncompatibleChangeError) as error:
+        run(f"{world.name}-b")
+    shared = f"{world.name}-b-c-repartition"
+    assert f"stream {shared!r} exists, but is no repartition stream of application '{world.name}-b'" in str(error.value)
+    assert f"(it belongs to '{world.name}')" in str(error.value)
+    assert {stream.name for stream in world.system.streams()} == before
+    run(world.name)

@@ -1,0 +1,76 @@
+"""Which growth of a stream an application can follow: against a dumb look at every hash."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.growth import Growth, check_expansion, growth_of, next_doubling, next_multiple
+from headrace.errors import ConfigError, IncompatibleChangeError
+
+counts = st.integers(1, 24)
+
+
+def keeps_every_key(before: int, after: int) -> bool:
+    """Whether the partition that a hash comes to says which one it was in before, looked up hash by hash."""
+    return all(hash_ % after % before == hash_ % before for hash_ in range(before * after))
+
+
+@given(counts, counts)
+def test_what_is_accepted_keeps_every_key_in_its_task(before: int, after: int) -> None:
+    if after >= before and keeps_every_key(before, after):
+        assert growth_of("s", before, after).times * before == after
+    else:
+        with pytest.raises(IncompatibleChangeError):
+            growth_of("s", before, after)
+
+
+@given(counts, counts)
+def test_the_ways_out_are_counts_that_are_accepted(before: int, after: int) -> None:
+    multiple, doubling = next_multiple(before, after), next_doubling(before, after)
+    assert after <= multiple <= doubling
+    assert growth_of("s", before, multiple).after == multiple
+    assert growth_of("s", before, doubling) == Growth("s", before, doubling)  # without a warning
+
+
+@given(st.integers(1, 9), st.integers(0, 5))
+def test_powers_of_two_are_no_matter_for_a_warning(before: int, power: int) -> None:
+    assert growth_of("s", before, before * 2**power).warning is None
+
+
+def test_another_multiple_is_accepted_with_a_warning() -> None:
+    growth = growth_of("flights", 4, 12)
+    assert (growth.before, growth.after, growth.times) == (4, 12, 3)
+    assert growth.warning is not None
+    assert growth.warning.startswith("stream 'flights' grew from 4 to 12 partitions, 3 times as many, which is no power of two")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text", "ways"),
+    [
+        (4, 6, "stream 'flights' had 4 partitions and now has 6, which is no multiple", "expand 'flights' to 8 partitions"),
+        (8, 4, "stream 'flights' had 8 partitions and now has 4, which is no multiple", "expand 'flights' to 8 partitions"),
+        (4, 9, "stream 'flights' had 4 partitions and now has 9", "expand 'flights' to 12 or 16 partitions"),
+    ],
+)
+def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, text: str, ways: str) -> None:
+    with pytest.raises(IncompatibleChangeError) as raised:
+        growth_of("flights", before, after)
+    assert raised.value.message.startswith(text)
+    assert raised.value.hint is not None
+    for way in (ways, 'partitioning="other"', "under another name"):
+        assert way in raised.value.hint
+
+
+@pytest.mark.parametrize("after", [0, -4, True, "8", 8.0, None])
+def test_what_is_no_count_is_no_expansion(after: object) -> None:
+    with pytest.raises(ConfigError, match="expected a whole number, at least 1"):
+        check_expansion("s", 4, after)
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_partitions_are_only_ever_added(after: int) -> None:
+    with pytest.raises(IncompatibleChangeError, match=f"'s' has 4 partitions, and cannot be expanded to {after}"):
+        check_expansion("s", 4, after)
+    check_expansion("s", 4, 5)

@@ -1,0 +1,191 @@
+"""Topics that grow: no client of this process goes by what it knew, and every broker tells of the new partitions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from headrace.adapters.kafka import expanding
+from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.fetching import fetched
+from headrace.adapters.kafka.system import KafkaSystem, open_system
+from headrace.errors import IncompatibleChangeError, StorageError
+from headrace.record import Record
+from headrace.testing.kafka_server import KafkaServer
+from kafka.clients import QUIET
+
+
+@pytest.fixture
+def system(kafka_server: KafkaServer) -> Iterator[KafkaSystem]:
+    with open_system(f"kafka://{kafka_server.bootstrap}", {"wait.s": "20"}) as opened:
+        yield opened
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def grow(kafka_server: KafkaServer, name: str, partitions: int) -> None:
+    """As somebody else's tool does it; the broker tells of the new partitions when this returns."""
+    admin = AdminClient({**kafka_server.client_settings(), **QUIET})
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(20)
+    deadline_s = time.monotonic() + 20
+    while len(admin.list_topics(name, timeout=10).topics[name].partitions) < partitions:
+        assert time.monotonic() < deadline_s, f"{name} has not grown to {partitions} partitions"
+        time.sleep(0.01)
+
+
+class TestInThisProcess:
+    def test_a_kept_consumer_reads_a_new_partition(self, system: KafkaSystem, name: str) -> None:
+        system.create_stream(name, 1)
+        system.produce(name, [Record(b"k", b"old", partition=0)])
+        assert [len(offsets) for offsets, _ in fetched(system.client, name, 0, 0, 1, keep=True)] == [1]
+        system.expand_stream(name, 4)
+        system.produce(name, [Record(b"k", b"new", partition=3)])
+        batches = [batch for _, batch in fetched(system.client, name, 3, 0, 1, keep=True)]
+        assert [row["value"] for batch in batches for row in batch.to_pylist()] == [b"new"]
+
+    def test_partitions_that_others_added_are_written_and_told_of(
+        self, kafka_server: KafkaServer, system: KafkaSystem, name: str
+    ) -> None:
+        created = system.create_stream(name, 2)
+        system.produce(name, [Record(b"k", b"v", partition=0)])
+        system.pin({name: created.id})
+        assert sorted(system.end_offsets(name)) == [0, 1]
+        grow(kafka_server, name, 4)
+        assert sorted(system.end_offsets(name)) == [0, 1, 2, 3]  # of a job's inputs too, at the first look
+        assert system.produce(name, [Record(b"k", b"v", partition=3)]) == 1
+        assert system.end_offsets(name)[3] > 0
+
+    def test_a_record_for_a_partition_that_is_not_there_is_an_error_after_a_moment(
+        self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from headrace.adapters.kafka import lanes
+
+        monkeypatch.setattr(lanes, "GROWN_S", 0.2)
+        system.create_stream(name, 1)
+        producer = lanes.new_producer(system.client, None, 0)
+        lanes.produce_all(producer, name, [(b"v", b"k", 0, 0, None)], [], 5.0)
+        producer.flush(10)
+        with pytest.raises(KafkaException) as raised:
+            lanes.produce_all(producer, name, [(b"v", b"k", 1, 0, None)], [], 5.0)
+        assert raised.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("suffix", ["metadata", "checkpoints"])
+    def test_bookkeeping_keeps_its_one_partition(self, system: KafkaSystem, name: str, suffix: str) -> None:
+        system.metadata_store(name).request("partition-checks", b"{}")
+        with pytest.raises(IncompatibleChangeError, match=f"'{name}-{suffix}' is the bookkeeping of application '{name}'"):
+            system.expand_stream(f"{name}-{suffix}", 2)
+        assert system.describe_stream(f"{name}-{suffix}").partitions == 1
+
+    def test_who_comes_second_is_told_of_both_counts(self, kafka_server: KafkaServer, system: KafkaSystem, name: str) -> None:
+        """Between the look and the request somebody else was quicker."""
+        system.create_stream(name, 2)
+        admin = Admin(system.connection)
+        grow(kafka_server, name, 8)
+        for partitions in (4, 8):
+            with pytest.raises(IncompatibleChangeError, match=f"'{name}' has 8 partitions, .* expanded to {partitions}"):
+                admin.add_partitions(name, partitions)
+
+    def test_a_request_whose_answer_was_lost_is_no_error(
+        self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        system.create_stream(name, 2)
+        admin = Admin(system.connection)
+        requested, lost = admin._requested, []
+
+        def losing(request: Any) -> Any:
+            answer = requested(request)
+            if not lost and name in answer and answer[name].result() is None:  # of `create_partitions` alone
+                lost.append(name)
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "canary"))
+            return answer
+
+        monkeypatch.setattr(admin, "_requested", losing)
+        admin.add_partitions(name, 4)
+        assert lost == [name]
+        assert system.describe_stream(name).partitions == 4
+
+
+class World:
+    """Three brokers, and what each tells of topic `t`: its number of partitions, and how many of them have leaders."""
+
+    def __init__(self) -> None:
+        self.told = {1: (4, 4), 2: (4, 4), 3: (4, 4)}
+        self.answers_as: dict[int, int] = {}  # who answers in a broker's place
+        self.looks = 0
+
+    def listed(self, broker: int) -> Any:
+        count, led = self.told[broker]
+        leaders = {number: SimpleNamespace(leader=1 if number < led else -1) for number in range(count)}
+        brokers = {number: SimpleNamespace(host="localhost", port=number) for number in self.told}
+        return SimpleNamespace(
+            orig_broker_id=broker, brokers=brokers, topics={"t": SimpleNamespace(error=None, partitions=leaders)}
+        )
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+
+    class Client:
+        def __init__(self, settings: dict[str, Any]) -> None:
+            self.broker = int(settings["bootstrap.servers"].rpartition(":")[2])
+
+        def list_topics(self, topic: str, timeout: float) -> Any:
+            world.looks += 1
+            return world.listed(world.answers_as.get(self.broker, self.broker))
+
+    monkeypatch.setattr(expanding, "AdminClient", Client)
+    return world
+
+
+def expand(world: World, wait_s: float = 0.3) -> Topic:
+    connection = SimpleNamespace(client={}, wait_s=wait_s)
+    admin: Any = SimpleNamespace(connection=connection, listed=lambda topic: world.listed(1), add_partitions=lambda *_: None)
+    return expanding.expanded(admin, Topic("t", 2, "id"), 4)
+
+
+class TestEveryBroker:
+    """The brokers here are a table of what each tells: one that lags behind another cannot be had of real ones."""
+
+    def test_all_tell_of_them(self, world: World) -> None:
+        assert expand(world) == Topic("t", 4, "id")
+        assert world.looks == 2
+
+    @pytest.mark.parametrize("told", [(2, 2), (4, 3)])
+    def test_one_that_lags_behind_is_waited_for(self, world: World, told: tuple[int, int], monkeypatch: Any) -> None:
+        world.told[3] = told
+
+        def pause(seconds: float) -> None:
+            if world.looks > 6:
+                world.told[3] = (4, 4)
+
+        monkeypatch.setattr(expanding.time, "sleep", pause)
+        assert expand(world, wait_s=30).partitions == 4
+        assert world.looks > 6
+
+    def test_one_that_never_tells_is_named(self, world: World) -> None:
+        world.told[2] = (2, 2)
+        with pytest.raises(StorageError, match="'t' was expanded to 4 partitions, and broker 2 does not tell of all"):
+            expand(world)
+
+    def test_an_answer_of_another_broker_does_not_count(self, world: World) -> None:
+        world.answers_as = {3: 1}
+        with pytest.raises(StorageError, match="broker 3 does not tell"):
+            expand(world)
+
+    def test_one_that_leaves_the_cluster_is_not_waited_for(self, world: World, monkeypatch: Any) -> None:
+        world.told[2] = (2, 2)
+        monkeypatch.setattr(expanding.time, "sleep", lambda seconds: world.told.pop(2, None))
+        assert expand(world, wait_s=30).partitions == 4

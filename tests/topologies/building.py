@@ -1,0 +1,198 @@
+"""Random topologies as applications, built with the public API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import headrace as hr
+from topologies import functions as f
+from topologies.spec import Node, Spec
+
+
+def build(spec: Spec, **keys: Any) -> hr.App:
+    app = hr.App(spec.name, **{**spec.keys, **keys})
+    made: list[Any] = []
+    for number, node in enumerate(spec.nodes):
+        parents = [made[i] for i in node["of"]]
+        made.append(_BUILT[node["op"]](app, spec, number, node, parents))
+    return app
+
+
+def is_accepted(nodes: Sequence[Node]) -> bool:
+    """Whether an application of these nodes can be written."""
+    try:
+        build(Spec("accepted", {}, list(nodes))).topology()
+    except (hr.TopologyError, hr.NotSupportedError):
+        return False
+    return True
+
+
+def _input(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    read = {"stream": app.stream, "table": app.table, "global": app.global_table}[node["op"]]
+    return read(spec.input_name(node["stream"]), key=hr.String(), value=hr.Json())
+
+
+def _filter(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].filter(lambda r: f.kept(r.value, node["by"]), name=f"n{number}")
+
+
+def _map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].map_values(lambda r: f.doubled(r.value, node["by"]), value=hr.Json(), name=f"n{number}")
+
+
+def _flat_map_values(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].flat_map_values(lambda r: f.several(r.value, node["by"]), value=hr.Json(), name=f"n{number}")
+
+
+def _select_key(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].select_key(lambda r: f.new_key(r.value, node["by"]), key=hr.String(), name=f"n{number}")
+
+
+def _merge(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].merge(parents[1], name=f"n{number}")
+
+
+def _branch(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].split(lambda r: f.taken(r.value, node["by"]), name=f"n{number}")[0]
+
+
+def _partitioner(kind: str | None) -> Any:
+    return None if kind is None else lambda record, count: f.chosen(kind, record.value, count)
+
+
+def _repartition(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    options = hr.Repartitioned(
+        name=f"n{number}",
+        number_of_partitions=node["partitions"],
+        partitioner=_partitioner(node["partitioner"]),
+    )
+    if node["mapped"]:
+        return parents[0].repartition(lambda r: f.new_key(r.value, node["by"]), options, key=hr.String())
+    return parents[0].repartition(options)
+
+
+def _aggregate(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    options = hr.Repartitioned(number_of_partitions=node["hint"], partitioner=_partitioner(node["partitioner"]))
+    if node["selector"]:
+        grouped = parents[0].group_by(lambda r: f.new_key(r.value, node["by"]), options, key=hr.String())
+    else:
+        grouped = parents[0].group_by_key(options)
+    windows = node["windows"]
+    if windows is not None:
+        grouped = grouped.windowed_by(_windows(windows))
+    store = f"n{number}"
+    match node["how"]:
+        case "count":
+            return grouped.count(store=store)
+        case "reduce":
+            return grouped.reduce(f.followed, value=hr.Json(), store=store)
+        case "named":
+            named = {"n": hr.sum("value.n"), "least": hr.min("value.n"), "id": hr.last("value.id"), "count": hr.count()}
+            return grouped.aggregate(**named, value=hr.Json(), store=store)
+    merger = f.united if windows is not None and windows["kind"] == "session" else None
+    return grouped.aggregate(
+        initial=f.START,
+        function=lambda state, r: f.folded(state, r.value),
+        merger=merger,
+        value=hr.Json(),
+        store=store,
+    )
+
+
+def _windows(windows: Node) -> Any:
+    size, advance, grace = (_length(windows[name]) for name in ("size_us", "advance_us", "grace_us"))
+    match windows["kind"]:
+        case "tumbling":
+            return hr.Tumbling(size, grace=grace)
+        case "hopping":
+            return hr.Hopping(size, advance, grace=grace)
+    return hr.Session(size, grace=grace)
+
+
+def _length(length_us: int | None) -> Any:
+    return None if length_us is None else timedelta(microseconds=length_us)
+
+
+def _to_table(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].to_table(store=f"n{number}")
+
+
+def _join(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    """With a table, or of two tables."""
+    left, right = parents
+    method = {"inner": left.join, "left": left.left_join, "outer": getattr(left, "outer_join", None)}[node["kind"]]
+    return method(right, f.joined, value=hr.Json(), name=f"n{number}")
+
+
+def _join_stream(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    left, right = parents
+    method = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[node["kind"]]
+    within, grace = _length(node["within_us"]), _length(node["grace_us"])
+    return method(right, f.joined, within=within, grace=grace, value=hr.Json(), name=f"n{number}")
+
+
+def _join_global(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    left, right = parents
+    method = {"inner": left.join, "left": left.left_join}[node["kind"]]
+    key = None if node["own_key"] else lambda r: f.looked_up(r.key, r.value, node["by"])
+    return method(right, f.joined, key=key, value=hr.Json(), name=f"n{number}")
+
+
+def _drop_duplicates(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    by = (lambda r: f.kind_of(r.value)) if node["by_kind"] else None
+    return parents[0].drop_duplicates(by, within=_length(node["within_us"]), store=f"n{number}")
+
+
+def _process(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    def process(self: Any, record: hr.Record) -> None:
+        seen = -1
+        if record.key is not None:
+            store = self.context.store(f"n{number}-seen")
+            seen = store.get(default=0) + 1
+            store.put(seen)
+        self.context.forward(value=f.counted(record.value, seen))
+
+    stores = [hr.KeyValueStore(f"n{number}-seen", value=hr.Long())]
+    processor = type(f"Seen{number}", (hr.Processor,), {"stores": stores, "process": process})
+    return parents[0].process(processor, name=f"n{number}", value=hr.Json())
+
+
+def _to_stream(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].to_stream(emit=node["emit"], name=f"n{number}")
+
+
+def _suppress(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].suppress(hr.until_window_closes(), store=f"n{number}")
+
+
+def _to(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
+    return parents[0].to(spec.output_name(number))
+
+
+_BUILT = {
+    "stream": _input,
+    "table": _input,
+    "global": _input,
+    "filter": _filter,
+    "table_filter": _filter,
+    "map_values": _map_values,
+    "table_map": _map_values,
+    "flat_map_values": _flat_map_values,
+    "select_key": _select_key,
+    "merge": _merge,
+    "branch": _branch,
+    "repartition": _repartition,
+    "aggregate": _aggregate,
+    "to_table": _to_table,
+    "join_table": _join,
+    "join_tables": _join,
+    "join_stream": _join_stream,
+    "join_global": _join_global,
+    "drop_duplicates": _drop_duplicates,
+    "process": _process,
+    "to_stream": _to_stream,
+    "suppress": _suppress,
+    "to": _to,
+}

@@ -1,0 +1,68 @@
+"""Draws topologies and data: by hypothesis, which makes them smaller where something fails, or from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from topologies.building import is_accepted
+from topologies.spec import HOW_MAX, KEYS, SECOND_US, Sent, Spec, Step, nodes_of, sent_of
+
+STEPS_MAX, RECORDS_MAX = 9, 60
+LATE_US = 25 * SECOND_US
+CUTS = (1000, 1, 5, 40)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Numbers, which a topology and what is sent are read off. `pauses`: after how many records the job comes to its end,
+    and whether the clock goes on by an hour then, by which inputs are idle."""
+
+    partitions: int
+    global_partitions: int
+    cut: int
+    containers: int
+    steps: Sequence[Step]
+    sent: Sequence[Sent]
+    pauses: Sequence[tuple[int, bool]]
+
+    def spec(self, name: str) -> Spec:
+        partitions = {stream: self.partitions for stream in ("a", "b", "t")} | {"g": self.global_partitions}
+        keys = {"max_records_per_round": self.cut, "containers": self.containers}
+        return Spec(name, partitions, nodes_of(self.steps, is_accepted), keys)
+
+    def records(self, spec: Spec) -> list[tuple[str, str | None, Any, int]]:
+        return sent_of(spec.inputs, self.sent)
+
+
+def _numbers(*most: int) -> st.SearchStrategy[Any]:
+    return st.tuples(*(st.integers(0, each) for each in most))
+
+
+_SHIFTS = st.one_of(st.just(0), st.integers(-3 * SECOND_US, 3 * SECOND_US), st.integers(-LATE_US, 0))
+DRAWN = st.builds(
+    Drawn,
+    partitions=st.integers(1, 3),
+    global_partitions=st.integers(1, 2),
+    cut=st.sampled_from(CUTS),
+    containers=st.integers(1, 3),
+    steps=st.lists(_numbers(99, 99, 99, HOW_MAX), min_size=1, max_size=STEPS_MAX),
+    sent=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, KEYS), st.integers(0, 99), _SHIFTS), min_size=1, max_size=RECORDS_MAX
+    ),
+    pauses=st.lists(st.tuples(st.integers(0, RECORDS_MAX), st.booleans()), max_size=3),
+)
+
+
+def from_seed(draw: Random) -> Drawn:
+    def numbers(*most: int) -> tuple[int, ...]:
+        return tuple(draw.randint(0, each) for each in most)
+
+    steps: Any = [numbers(99, 99, 99, HOW_MAX) for _ in range(draw.randint(2, STEPS_MAX))]
+    shifts = (lambda: draw.randint(-3 * SECOND_US, 3 * SECOND_US), lambda: draw.randint(-LATE_US, 0))
+    sent: Any = [(*numbers(3, KEYS, 99), draw.choice(shifts)()) for _ in range(RECORDS_MAX)]
+    return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, ())

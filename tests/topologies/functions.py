@@ -1,0 +1,89 @@
+"""The users' functions of random topologies, over plain values: the application calls them, and so does the model.
+
+A value is a dict {"id": number of the input record, "n": a number}, a number (of a count), or None (a deletion).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MODULUS = 10_007
+START = {"id": -1, "n": 0}
+Value = Any
+
+
+def number(value: Value) -> int:
+    if isinstance(value, dict):
+        value = value["n"]
+    return -1 if value is None else int(value)
+
+
+def ident(value: Value) -> int:
+    found = value["id"] if isinstance(value, dict) else None
+    return -1 if found is None else int(found)
+
+
+def kept(value: Value, by: int) -> bool:
+    return number(value) % by != 0
+
+
+def taken(value: Value, by: int) -> bool:
+    return number(value) % by == 1
+
+
+def doubled(value: Value, by: int) -> Value:
+    return {"id": ident(value), "n": (number(value) * 2 + by) % MODULUS}
+
+
+def several(value: Value, by: int) -> list[Value]:
+    return [{"id": ident(value), "n": number(value) + more} for more in range(number(value) % by)]
+
+
+def new_key(value: Value, by: int) -> str | None:
+    return None if number(value) % 11 == 0 else f"g{number(value) % by}"
+
+
+def kind_of(value: Value) -> int:
+    """By what duplicates are told apart, where the key alone does not."""
+    return number(value) % 3
+
+
+def looked_up(key: Any, value: Value, by: int) -> str | None:
+    """The key of a global table that a record asks for."""
+    return None if number(value) % 7 == 0 else f"k{number(value) % by}"
+
+
+def followed(old: Value, new: Value) -> Value:
+    """A reduction that depends on the order."""
+    return {"id": ident(new), "n": (number(old) * 2 + number(new)) % MODULUS}
+
+
+def folded(state: Value, value: Value) -> Value:
+    """A fold that depends on the order, and that some values end."""
+    if number(value) % 13 == 0:
+        return None
+    return {"id": ident(value), "n": (number(state) * 3 + number(value)) % MODULUS}
+
+
+def united(earlier: Value, later: Value) -> Value:
+    """The state of a session that two have become."""
+    return {"id": ident(later), "n": (number(earlier) * 5 + number(later)) % MODULUS}
+
+
+def joined(left: Value, right: Value) -> Value:
+    return {"id": ident(right if left is None else left), "n": (number(left) * 7 + number(right) * 13) % MODULUS}
+
+
+def counted(value: Value, seen: int) -> Value:
+    """What the Processor makes of a value whose key it has seen so often."""
+    return {"id": ident(value), "n": (number(value) + 100 * seen) % MODULUS}
+
+
+def chosen(partitioner: str, value: Value, count: int) -> int | list[int] | None:
+    """The partitions that a partitioner of a user's chooses: one, one or none, or several."""
+    n = number(value)
+    if partitioner == "one":
+        return n % count
+    if partitioner == "some":
+        return None if n % 3 == 0 else n % count
+    return [n % count, (n + 1) % count, n % count] if n % 5 else []

@@ -1,0 +1,149 @@
+"""Joins of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import xxhash
+
+from topologies import functions as f
+from topologies.model_tables import RETENTION_US, Table, last_per_key
+from topologies.operators import Operator, Row
+from topologies.spec import Node
+
+
+def _first_two(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return given[:2]
+
+
+class StreamTable(Operator):
+    """Each record with what the table had at the record's place."""
+
+    def __init__(
+        self, number: float, kind: str, of_key: Callable[[Row], Any] | None = None, is_global: bool = False
+    ) -> None:
+        super().__init__(number)
+        self.tables: list[Table] = []
+        self._kind, self._of_key, self._is_global = kind, of_key, is_global
+        self._held: list[Row] = []
+
+    def push(self, row: Row, port: int) -> None:
+        self._held.append(row)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for row in sorted(held, key=lambda row: row.rank):
+            key = row.key if self._of_key is None else self._of_key(row)
+            if key is None and not (self._kind == "left" and self._is_global):
+                continue
+            right = None if key is None else self.tables[0].seen_by(key, row.rank)
+            if right is not None or self._kind == "left":
+                self.emit(replace(row, value=f.joined(row.value, right)))
+
+
+class TableTable(Operator):
+    """Once per round the joined value of each key that has changed. `each`: after every update of either side."""
+
+    def __init__(self, number: float, kind: str) -> None:
+        super().__init__(number)
+        self.each = False
+        self.passing: frozenset[Any] = frozenset()
+        self.tables: list[Table] = []
+        self._kind = kind
+
+    def finish(self) -> None:
+        tables = list(dict.fromkeys(self.tables))
+        changed = sorted(((row.rank, at, row) for at, table in enumerate(tables) for row in table.updates), key=_first_two)
+        standing = {row.key: [table.before(row.key) for table in self.tables] for _, _, row in changed}
+        before = {key: self._result(*values) for key, values in standing.items()}
+        result, updates = dict(before), []
+        for _, at, row in changed:
+            for place in (0, 1):
+                if self.tables[place] is tables[at]:
+                    standing[row.key][place] = row.value
+            had, result[row.key] = result[row.key], self._result(*standing[row.key])
+            if had is not None or result[row.key] is not None:
+                updates.append(replace(row, value=result[row.key]))
+        self.passing = frozenset(key for key in before if before[key] is None and result[key] is None)
+        if not self.each:
+            last = last_per_key(row for _, _, row in changed)
+            updates = [replace(row, value=result[row.key]) for row in last if row.key not in self.passing]
+        for row in updates:
+            self.emit(row)
+
+    def _result(self, left: Any, right: Any) -> Any:
+        needed = {"inner": left is not None and right is not None, "left": left is not None}
+        return f.joined(left, right) if needed.get(self._kind, left is not None or right is not None) else None
+
+
+@dataclass
+class _Entry:
+    sub: tuple[Any, ...]
+    row: Row
+    is_matched: bool
+
+
+class StreamStream(Operator):
+    """Pairs of records of one key that are near in time, and those that met nobody until their windows closed."""
+
+    def __init__(self, number: float, node: Node, name: str) -> None:
+        super().__init__(number)
+        self._within_us, self._name = node["within_us"], name
+        self._open_us = node["within_us"] + (RETENTION_US if node["grace_us"] is None else node["grace_us"])
+        self._lasting = {"inner": (), "left": (0,), "outer": (0, 1)}[node["kind"]]
+        self._entries: tuple[list[_Entry], list[_Entry]] = ([], [])
+        self._held: list[tuple[int, int, Row]] = []
+
+    def _is_closed(self, time_us: int) -> bool:
+        return self.watermark_us is not None and time_us + self._open_us <= self.watermark_us
+
+    def begin(self, watermark_us: int | None) -> None:
+        for side in {0, 1}.difference(self._lasting):
+            self._entries[side][:] = [entry for entry in self._entries[side] if not self._is_closed(entry.row.time_us)]
+
+    def due(self) -> tuple[int, str] | None:
+        times = [entry.row.time_us + self._open_us for side in self._lasting for entry in self._entries[side]]
+        return (min(times), self._name) if times else None
+
+    def close(self, watermark_us: int | None) -> bool:
+        lonely = []
+        for side in self._lasting:
+            closed = [entry for entry in self._entries[side] if self._is_closed(entry.row.time_us)]
+            self._entries[side][:] = [entry for entry in self._entries[side] if entry not in closed]
+            lonely += [(e.row.time_us, e.row.key, side, e.sub, e.row) for e in closed if not e.is_matched]
+        for _, _, side, _, row in sorted(lonely, key=lambda each: each[:4]):
+            value = f.joined(row.value, None) if side == 0 else f.joined(None, row.value)
+            self.emit(replace(row, rank=-1, value=value, origin=None))
+        return bool(lonely)
+
+    def push(self, row: Row, port: int) -> None:
+        if row.key is not None and not self._is_closed(row.time_us):
+            self._held.append((row.rank, port, row))
+
+    def finish(self) -> None:
+        # each side in the order in which it came
+        held = sorted(sorted(self._held, key=lambda each: each[1]), key=_first_two)
+        self._held = []
+        seen: dict[Any, int] = {}
+        for _, side, row in held:
+            sub = self._sub(row)
+            number = seen[side, sub] = seen.get((side, sub), -1) + 1
+            near = [
+                entry
+                for entry in self._entries[1 - side]
+                if entry.row.key == row.key and abs(entry.row.time_us - row.time_us) <= self._within_us
+            ]
+            for entry in sorted(near, key=lambda entry: entry.sub):
+                entry.is_matched = True
+                pair = (row.value, entry.row.value) if side == 0 else (entry.row.value, row.value)
+                self.emit(replace(row, value=f.joined(*pair), time_us=max(row.time_us, entry.row.time_us)))
+            self._entries[side].append(_Entry((*sub, number), row, bool(near)))
+
+    def _sub(self, row: Row) -> tuple[Any, ...]:
+        """By what the matches of one record are put in order: time, and where they come from, by Headrace's hash of it."""
+        if row.origin is None:
+            return row.time_us, xxhash.xxh64_digest(self.round_id.encode()), 0, 0
+        origin = row.origin
+        return row.time_us, xxhash.xxh64_digest(origin.stream.encode()), origin.partition, origin.offset

@@ -1,0 +1,277 @@
+"""Tables of the model: kept ones, aggregates, sessions, suppressed windows, and what streams take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from topologies import functions as f
+from topologies.operators import Operator, Row
+from topologies.spec import Node
+
+DAY_US = 86_400_000_000
+RETENTION_US = 7 * DAY_US
+
+
+def last_per_key(rows: Iterable[Row]) -> list[Row]:
+    """Of each key the last row, in the order of these."""
+    last: dict[Any, Row] = {}
+    for row in rows:
+        last.pop(row.key, None)
+        last[row.key] = row
+    return list(last.values())
+
+
+def closes_us(windows: Node, end_us: int) -> int:
+    """The watermark by which a window or session that ends at `end_us` has closed."""
+    kept_us = RETENTION_US if windows["grace_us"] is None else windows["grace_us"]
+    more_us = windows["size_us"] + 1 if windows["kind"] == "session" else 0  # of a session the gap has to be over
+    return int(end_us + more_us + kept_us)
+
+
+class Taken(Operator):
+    """What comes to a table, as others see it."""
+
+
+class Table(Operator):
+    """The last value of each key. `each`: every update is given on."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(number)
+        self.each = False
+        self.passing: frozenset[Any] = frozenset()
+        self.taken = Taken(number)
+        self.updates: list[Row] = []
+        self._values: dict[Any, Any] = {}
+        self._before: dict[Any, Any] = {}
+        self._held: list[Row] = []
+
+    def begin(self, watermark_us: int | None) -> None:
+        self.updates, self._before = [], {}
+
+    def push(self, row: Row, port: int) -> None:
+        self.taken.emit(row)
+        if row.key is not None:
+            self._held.append(row)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for row in held:
+            self._before.setdefault(row.key, self._values.get(row.key))
+            self._values[row.key] = row.value
+        self.updates = sorted(held, key=lambda row: row.rank)
+        for row in held if self.each else last_per_key(held):
+            self.emit(row)
+
+    def before(self, key: Any) -> Any:
+        return self._before.get(key, self._values.get(key))
+
+    def now(self, key: Any) -> Any:
+        return self._values.get(key)
+
+    def seen_by(self, key: Any, rank: int) -> Any:
+        found = [row.value for row in self.updates if row.key == key and row.rank < rank]
+        return found[-1] if found else self.before(key)
+
+
+class View(Operator):
+    """A table whose values `made` makes of those of another; None where it makes none."""
+
+    def __init__(self, number: float, made: Callable[[Any], Any]) -> None:
+        super().__init__(number)
+        self._made = made
+
+    def push(self, row: Row, port: int) -> None:
+        self.emit(row if row.value is None else replace(row, value=self._made(row.value)))
+
+
+class Last(Operator):
+    """The last update of each key in a round, where the table gives all of them."""
+
+    def __init__(self, number: float, table: Any) -> None:
+        super().__init__(number)
+        self._table = table
+        self._held: list[Row] = []
+
+    def push(self, row: Row, port: int) -> None:
+        if getattr(self._table, "each", False):
+            self._held.append(row)
+        else:
+            self.emit(row)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for row in last_per_key(held):
+            if row.key not in self._table.passing:
+                self.emit(row)
+
+
+def initial(how: str) -> Any:
+    return {"n": None, "least": None, "id": None, "count": 0} if how == "named" else None
+
+
+def after(how: str, state: Any, value: Any) -> Any:
+    """The state of an aggregate after one more value; a state of None is none."""
+    match how:
+        case "count":
+            return (state or 0) + 1
+        case "reduce":
+            return value if state is None else f.followed(state, value)
+        case "general":
+            return f.folded(f.START if state is None else state, value)
+    part = {"n": None, "least": None, "id": None, "count": 1} if value is None else {**value, "least": value["n"], "count": 1}
+    return together(how, initial(how) if state is None else state, part)
+
+
+def together(how: str, earlier: Any, later: Any) -> Any:
+    """The state of what two states stand for."""
+    match how:
+        case "count":
+            return earlier + later
+        case "reduce":
+            return f.followed(earlier, later)
+        case "general":
+            return f.united(earlier, later)
+    both = {name: [part[name] for part in (earlier, later) if part[name] is not None] for name in ("n", "least", "id")}
+    return {
+        "n": sum(both["n"]) if both["n"] else None,
+        "least": min(both["least"], default=None),
+        "id": both["id"][-1] if both["id"] else None,
+        "count": earlier["count"] + later["count"],
+    }
+
+
+class Aggregate(Operator):
+    """All aggregates but those of sessions."""
+
+    passing: frozenset[Any] = frozenset()
+
+    def __init__(self, number: float, node: Node) -> None:
+        super().__init__(number)
+        self._how, self._windows, self.each = node["how"], node["windows"], False
+        self._states: dict[Any, Any] = {}
+        self._updates: list[tuple[int, Row]] = []  # each with the number of the record that made it
+        self._count = 0
+        self._met: list[Any] = []  # in the order in which they were first met in this round
+
+    def begin(self, watermark_us: int | None) -> None:
+        if self._windows is not None and watermark_us is not None:
+            closed = [at for at in self._states if closes_us(self._windows, at[2]) <= watermark_us]
+            for at in closed:
+                del self._states[at]
+
+    def push(self, row: Row, port: int) -> None:
+        groups = [row.key] if self._windows is None else self._open(row)
+        # of the windows of one record, columns are made of the latest first
+        self._met.extend(reversed(groups) if self._how in ("count", "named") else groups)
+        self._count += 1
+        for at in groups:
+            state = after(self._how, self._states.get(at), row.value)
+            if state is None:
+                self._states.pop(at, None)
+            else:
+                self._states[at] = state
+            self._updates.append((self._count, replace(row, key=at, value=state)))
+
+    def _open(self, row: Row) -> list[Any]:
+        size_us, advance_us = self._windows["size_us"], self._windows["advance_us"]
+        starts = range(row.time_us // advance_us * advance_us, row.time_us - size_us, -advance_us)
+        found = [(row.key, start, start + size_us) for start in reversed(starts)]
+        return [at for at in found if self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us]
+
+    def finish(self) -> None:
+        updates, self._updates = self._updates, []
+        met, self._met = dict.fromkeys(self._met), []
+        if not self.each:
+            last = {row.key: (number, row) for number, row in updates}
+            updates = sorted((last[at] for at in met), key=lambda update: update[0])
+        for _, row in updates:
+            self.emit(row)
+
+
+@dataclass
+class _Session:
+    start: int
+    end: int
+    state: Any
+
+
+class Sessions(Operator):
+    def __init__(self, number: float, node: Node) -> None:
+        super().__init__(number)
+        self._how, self._windows, self.each = node["how"], node["windows"], False
+        self.passing: frozenset[Any] = frozenset()
+        self._sessions: dict[Any, list[_Session]] = {}
+        self._stood: set[Any] = set()
+        self._updates: list[Row] = []
+
+    def begin(self, watermark_us: int | None) -> None:
+        for key, sessions in self._sessions.items():
+            self._sessions[key] = [s for s in sessions if not self._is_closed(s.end)]
+        self._stood = self._standing()
+
+    def _is_closed(self, end_us: int) -> bool:
+        return self.watermark_us is not None and closes_us(self._windows, end_us) <= self.watermark_us
+
+    def _standing(self) -> set[Any]:
+        return {(key, s.start, s.end) for key, sessions in self._sessions.items() for s in sessions}
+
+    def push(self, row: Row, port: int) -> None:
+        gap_us, time_us = self._windows["size_us"], row.time_us
+        sessions = self._sessions.setdefault(row.key, [])
+        near = [s for s in sessions if s.end >= time_us - gap_us and s.start <= time_us + gap_us]
+        if not near and self._is_closed(time_us):
+            return
+        state = None
+        for session in near:
+            state = session.state if state is None else together(self._how, state, session.state)
+        state = after(self._how, state, row.value)
+        start, end = min([time_us, *(s.start for s in near)]), max([time_us, *(s.end for s in near)])
+        left = [s for s in sessions if s not in near] + ([] if state is None else [_Session(start, end, state)])
+        self._sessions[row.key] = sorted(left, key=lambda s: s.start)
+        for session in near:
+            if (session.start, session.end) != (start, end):
+                self._updates.append(replace(row, key=(row.key, session.start, session.end), value=None))
+        self._updates.append(replace(row, key=(row.key, start, end), value=state))
+
+    def finish(self) -> None:
+        updates, self._updates = self._updates, []
+        told = self._stood | self._standing()
+        self.passing = frozenset(row.key for row in updates if row.key not in told)
+        for row in updates if self.each else [row for row in last_per_key(updates) if row.key in told]:
+            self.emit(row)
+
+
+class Suppress(Operator):
+    """The last value of each window, once it has closed."""
+
+    def __init__(self, number: float, windows: Node, name: str) -> None:
+        super().__init__(number)
+        self._windows, self._name = windows, name
+        self._pending: dict[Any, Row] = {}  # by key and start
+        self._held: list[Row] = []
+
+    def push(self, row: Row, port: int) -> None:
+        self._held.append(row)
+
+    def finish(self) -> None:
+        held, self._held = self._held, []
+        for row in last_per_key(held):
+            key, start, _ = row.key
+            if row.value is not None:
+                self._pending[key, start] = row
+            elif (known := self._pending.get((key, start))) is not None and known.key == row.key:
+                del self._pending[key, start]
+
+    def due(self) -> tuple[int, str] | None:
+        ends = [closes_us(self._windows, row.key[2]) for row in self._pending.values()]
+        return (min(ends), self._name) if ends else None
+
+    def close(self, watermark_us: int | None) -> bool:
+        assert watermark_us is not None
+        closed = [row for row in self._pending.values() if closes_us(self._windows, row.key[2]) <= watermark_us]
+        for row in sorted(closed, key=lambda row: (row.key[2], row.key[0], row.key[1])):
+            del self._pending[row.key[0], row.key[1]]
+            self.emit(replace(row, rank=-1, origin=None))
+        return bool(closed)

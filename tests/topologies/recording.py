@@ -1,0 +1,108 @@
+"""Records what a job's containers are told: of each round its tasks, their watermarks, and the records that they read.
+
+A round counts once a later one builds on it, or once the job has come to its end after it: `rounds_of` leaves out what was
+planned and thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Told = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A record as a task read it, in bytes."""
+
+    stream: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    time_us: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One task's part of a round. `streams`: what its sub-topology reads, in the order that breaks ties."""
+
+    id: str
+    task: str
+    watermark_us: int | None
+    streams: tuple[tuple[str, int], ...]
+    read: tuple[Read, ...]
+
+
+def recording(run_container: Callable[..., bytes], system: Callable[[], Any], write: Callable[[Told], None]) -> Any:
+    """`run_container`, which first writes down what it is told."""
+
+    def run(payload: bytes, *more: Any) -> bytes:
+        plan = json.loads(payload)
+        told = {name: plan[name] for name in ("round_id", "ssps", "tasks")}
+        told["read"] = [_read(system(), plan["ssps"][piece["ssp"]], piece) for piece in plan["ranges"]]
+        write(told)
+        return run_container(payload, *more)
+
+    return run
+
+
+def _read(system: Any, ssp: list[Any], piece: Mapping[str, int]) -> Told:
+    _, stream, partition = ssp
+    records = []
+    for record in system.consume(stream, partitions=[partition], start={partition: piece["start"]}):
+        if record.offset >= piece["end"]:
+            break
+        records.append([record.offset, _hex(record.key), _hex(record.value), record.timestamp_us])
+    return {"ssp": piece["ssp"], "start": piece["start"], "end": piece["end"], "records": records}
+
+
+def rounds_of(told: Iterable[Told]) -> dict[tuple[str, str], list[Round]]:
+    """Per sub-topology and task the rounds that count, each building on the one before."""
+    plans: dict[tuple[str, str], dict[str, tuple[Told, Told]]] = defaultdict(dict)
+    for plan in told:
+        sub = plan["round_id"].partition(":")[2].rpartition(":")[0]
+        for task in plan["tasks"]:
+            plans[sub, task["name"]][plan["round_id"]] = plan, task
+    return {name: _chain(name, mine) for name, mine in plans.items()}
+
+
+def _chain(name: tuple[str, str], plans: dict[str, tuple[Told, Told]]) -> list[Round]:
+    last = list(plans)[-1]
+    chain: list[Round] = []
+    following: Mapping[str, int] | None = None
+    while last in plans:
+        plan, task = plans.pop(last)
+        ends = task["positions"] | {str(piece["ssp"]): piece["end"] for piece in plan["read"] if str(piece["ssp"]) in task["positions"]}
+        assert following is None or following == ends, f"{name}: round {last} ended at {ends}, the next one began at {following}"
+        following = task["positions"]
+        chain.append(_round(last, plan, task))
+        last = task["round_id"]
+    assert following is not None and not any(following.values()), f"{name}: the first round, after {last}, began at {following}"
+    return chain[::-1]
+
+
+def _round(round_id: str, plan: Told, task: Told) -> Round:
+    read = []
+    for piece in plan["read"]:
+        position = task["positions"].get(str(piece["ssp"]))
+        if position is None:
+            continue
+        _, stream, partition = plan["ssps"][piece["ssp"]]
+        for offset, key, value, time_us in piece["records"]:
+            if offset >= position:
+                read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us))
+    streams = tuple((stream, partition) for _, stream, partition in plan["ssps"])
+    return Round(round_id, task["name"], task["watermark_us"], streams, tuple(read))
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
