@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,18 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from cli.shop import SALES, SHOPS
+from headrace import wiring
+from headrace.adapters.log.system import LogSystem
+from headrace.core.hashing import partition_of
 from headrace.core.readers import Reader, count_for_all, readers_of
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.partition_watch import PARTITION_CHECKS
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
 
 Run = Callable[..., Any]
 REPARTITION = "shop-per-item-repartition"
@@ -57,6 +65,23 @@ def test_list_and_describe_show_the_partitions_of_now(fresh: Run) -> None:
     assert fresh("stream", "produce", "flights", stdin='{"key": "a", "partition": 3}').exit_code == 0
 
 
+@pytest.mark.parametrize("command", [("list",), ("describe", "flights")])
+def test_one_that_grows_between_two_looks_is_shown(
+    fresh: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh("stream", "create", "flights", "-p", "2")
+    look = LogSystem.beginning_offsets
+
+    def look_and_grow(system: LogSystem, stream: str) -> dict[int, int]:
+        found = look(system, stream)
+        system.expand_stream(stream, 4)
+        return found
+
+    monkeypatch.setattr(LogSystem, "beginning_offsets", look_and_grow)
+    assert fresh("stream", *command, "--json").exit_code == 0
+    assert partitions_of("flights") == 4
+
+
 def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
     done = ran("stream", "expand", "sales", "--partitions", "8")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -68,6 +93,30 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
     assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True}]
     assert requests() == [{"stream": "sales", "partitions": 8}, {"stream": "sales", "partitions": 16}]
+
+
+def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
+    """It would look by itself in an hour: the request is what it hears."""
+    engine = InlineEngine(run_container)
+    job = wiring.start(load_app("shop.py"), overrides=["partition_check_interval_s=3600"], engine=engine)
+    try:
+        for stream in ("sales", REPARTITION):
+            assert ran("stream", "expand", stream, "--partitions", "8").exit_code == 0
+        with hr.open_system("log:./data") as system:
+            model, deadline_s = system.job_store("shop").job_model, time.monotonic() + 60
+            while not {model().partition_counts[stream] for stream in ("sales", REPARTITION)} == {8} or requests():
+                assert time.monotonic() < deadline_s, (model().partition_counts, requests())
+                time.sleep(0.05)
+            assert len(list(model().sub_topology(None).tasks)) == 4
+            partition = partition_of(b"shop-0", 8)
+            system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
+            assert system.end_offsets("sales")[partition] > 0
+        job.stop()
+        wiring.start(load_app("shop.py"), "caught-up", engine=engine).wait(60)
+    finally:
+        job.stop()
+    found = json.loads(ran("state", "get", "per-shop", "shop-0", "--json").stdout)["entries"]
+    assert [entry["value"] for entry in found] == [SALES // SHOPS + 5]
 
 
 def test_what_only_writes_a_stream_is_not_asked(ran: Run) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from topologies.building import is_accepted
-from topologies.spec import HOW_MAX, KEYS, SECOND_US, Sent, Spec, Step, nodes_of, sent_of
+from topologies.spec import HOW_MAX, KEYS, Sent, Spec, Step, nodes_of, sent_of
 
 STEPS_MAX, RECORDS_MAX = 9, 60
-LATE_US = 25 * SECOND_US
+EARLY_MS, LATE_MS = 3_000, 25_000  # times in ms: Kafka keeps no others
 CUTS = (1000, 1, 5, 40)
 
 
@@ -43,7 +43,7 @@ def _numbers(*most: int) -> st.SearchStrategy[Any]:
     return st.tuples(*(st.integers(0, each) for each in most))
 
 
-_SHIFTS = st.one_of(st.just(0), st.integers(-3 * SECOND_US, 3 * SECOND_US), st.integers(-LATE_US, 0))
+_SHIFTS = st.one_of(st.just(0), st.integers(-EARLY_MS, EARLY_MS), st.integers(-LATE_MS, 0))
 DRAWN = st.builds(
     Drawn,
     partitions=st.integers(1, 3),
@@ -63,6 +63,6 @@ def from_seed(draw: Random) -> Drawn:
         return tuple(draw.randint(0, each) for each in most)
 
     steps: Any = [numbers(99, 99, 99, HOW_MAX) for _ in range(draw.randint(2, STEPS_MAX))]
-    shifts = (lambda: draw.randint(-3 * SECOND_US, 3 * SECOND_US), lambda: draw.randint(-LATE_US, 0))
+    shifts = (lambda: draw.randint(-EARLY_MS, EARLY_MS), lambda: draw.randint(-LATE_MS, 0))
     sent: Any = [(*numbers(3, KEYS, 99), draw.choice(shifts)()) for _ in range(RECORDS_MAX)]
     return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, ())

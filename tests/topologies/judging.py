@@ -20,6 +20,7 @@ def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[
     """Compare all that was written with the models; the number of records that were compared."""
     counts = {stream.name: stream.partitions for stream in system.streams()}
     rounds = rounds_of(told)
+    _all_read(spec, rounds, system)
     written = {task: [one for each in mine for one in work(each)] for task, mine, work in _models(spec, counts, rounds)}
     streams = _rows_of_streams(spec, counts)
     found = {stream: _found(stream, rows, rounds, system) for stream, rows in streams.items()}
@@ -34,6 +35,14 @@ def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[
     strays = {one.stream for all_ in written.values() for one in all_} - found.keys()
     assert not strays, f"{strays} were written to by the model, and are not there"
     return sum(map(len, found.values())) + judge_without_cuts(spec, list(sent), counts, found)
+
+
+def _all_read(spec: Spec, rounds: Mapping[Any, list[Round]], system: Any) -> None:
+    """Every record of an input that is there was read, and every partition to its end."""
+    read = {(one.stream, one.partition, one.offset) for mine in rounds.values() for each in mine for one in each.read}
+    for name in map(spec.input_name, spec.inputs):
+        unread = [(r.partition, r.offset) for r in system.consume(name) if (name, r.partition, r.offset) not in read]
+        assert not unread, f"{name}: {unread} (partition, offset) were not read"
 
 
 def _models(spec: Spec, counts: Mapping[str, int], rounds: Mapping[Any, list[Round]]) -> Iterable[Any]:

@@ -20,7 +20,7 @@ KEYS = 5  # and a record whose key is this number has none
 Node = dict[str, Any]
 _WINDOWED: Node = {"keys": "windowed"}
 Step = tuple[int, int, int, int]  # the operator, its parents, and how it does it
-Sent = tuple[int, int, int, int]  # to which input, with which key, with which number, how far from its turn in time
+Sent = tuple[int, int, int, int]  # to which input, with which key, with which number, how many ms from its turn
 Accepts = Callable[[Sequence[Node]], bool]
 
 
@@ -274,6 +274,6 @@ def sent_of(spec_inputs: Sequence[str], drawn: Sequence[Sent]) -> list[tuple[str
     for number, (which, key, n, shift) in enumerate(drawn):
         stream = spec_inputs[which % len(spec_inputs)]
         value = None if stream in ("t", "g") and n % 10 == 9 else {"id": number, "n": n}
-        time_us = START_US + number * SECOND_US + shift
+        time_us = START_US + number * SECOND_US + shift * 1000
         found.append((stream, None if key == KEYS else f"k{key}", value, time_us))
     return found

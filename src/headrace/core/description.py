@@ -171,6 +171,10 @@ def _join_parts(operator: dict[str, Any]) -> list[str]:
     return parts
 
 
+def _duplicates_parts(operator: dict[str, Any]) -> list[str]:
+    return [f"by {operator.get('by', 'the key')}", f"within {operator['within']}"]
+
+
 def _process_parts(operator: dict[str, Any]) -> list[str]:
     return ["has timers"] if operator["timers"] else []
 
@@ -181,6 +185,7 @@ _SENTENCES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "repartition": _repartition_parts,
     "to": _partitioner_parts,
     "process": _process_parts,
+    "drop_duplicates": _duplicates_parts,
     "join": _join_parts,
     "left_join": _join_parts,
     "outer_join": _join_parts,

@@ -38,10 +38,19 @@ class PartitionWatch:
         found = self._system.partition_counts(sorted(self._plan.found_counts))
         if asked:
             self._store.write_metadata(self._plan.epoch, PARTITION_CHECKS, {}, done=asked)
-        changed = {stream: count for stream, count in found.items() if count != self._plan.found_counts[stream]}
+        changed = {stream: count for stream, count in found.items() if self._is_other(stream, count)}
         for stream, count in sorted(changed.items()):
             LOG.info("stream %s has %d partitions, it had %d", stream, count, self._plan.found_counts[stream])
         return bool(changed)
+
+    def _is_other(self, stream: str, count: int) -> bool:
+        """Whether it has changed. No system takes partitions away: fewer ones are those of a stream that was made anew, or
+        the answer of a broker that has not heard of the new ones yet."""
+        before = self._plan.found_counts[stream]
+        if count >= before:
+            return count > before
+        known = self._plan.model.stream_ids.get(stream)
+        return known is not None and self._system.describe_stream(stream).id != known
 
     def refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
         """Of these streams those that have changed in a way that nobody can follow who reads them, and why."""
@@ -49,8 +58,10 @@ class PartitionWatch:
             found = self._system.partition_counts(streams)
         except HeadraceError:
             return {}
-        before = {stream: count for stream, count in self._plan.model.partition_counts.items() if stream in streams}
-        return changes_of(before, found, self._plan.model.partitioned_otherwise).refused
+        model = self._plan.model
+        changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
+        before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
+        return changes_of(before, found, model.partitioned_otherwise).refused
 
     def settle(self, now_us: int) -> None:
         """Store the lasting barrier of expansions that every producer knows of by now (protocol.md 24)."""

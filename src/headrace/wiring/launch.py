@@ -31,7 +31,8 @@ from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
 from headrace.runtime.round_plans import Place, RoundTerms
 from headrace.runtime.rounds import Rounds
-from headrace.runtime.startup import JobPlan, check_inputs, planned
+from headrace.runtime.seen_streams import check_inputs
+from headrace.runtime.startup import JobPlan, planned
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.state_garbage import StateGarbage
 from headrace.runtime.steps import reached
