@@ -60,4 +60,5 @@ def test_state_and_order_are_kept_when_the_driver_is_killed_in_the_first_rounds_
 def test_a_stateless_job_keeps_each_keys_order_when_it_is_killed_as_its_tasks_grow(
     tmp_path: Path, children: Children, place: dict[str, Any]
 ) -> None:
-    killed(tmp_path, children, "stateless", place, [("start", 5), ("start", 9), ("start", 10), ROUND_STEPS[bool(place)][2], AT_RANDOM, AT_RANDOM])
+    in_rounds = [("kafka", 6), ("kafka", 9)] if place else [("log", 6), ("log", 12)]
+    killed(tmp_path, children, "stateless", place, [("start", 9), ("start", 10), *in_rounds, AT_RANDOM, AT_RANDOM])

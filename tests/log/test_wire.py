@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace import wire
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
+from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SSP
@@ -77,6 +78,10 @@ STARTPOINTS = st.one_of(
 ENTRIES = st.builds(
     StartpointEntry, TEXTS, st.builds(StartpointKey, SSPS, st.none() | TASKS), STARTPOINTS, TEXTS, TIMES
 )
+MAPPINGS = st.builds(SetSSPTaskMapping, SSPS, st.lists(TASKS, max_size=3).map(tuple))
+SETTLED = st.none() | st.dictionaries(st.integers(0, 9), NUMBERS, max_size=4)
+EXPANSIONS = st.builds(Expansion, st.integers(1, 9), st.integers(10, 99), NUMBERS, SETTLED)
+RECORDS = st.builds(PartitionRecord, TEXTS, NUMBERS, st.lists(EXPANSIONS, max_size=3).map(tuple))
 
 KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "round id": (ROUND_IDS, wire.encode_round_id, wire.decode_round_id),
@@ -84,6 +89,8 @@ KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "checkpoint": (CHECKPOINTS, wire.encode_checkpoint, wire.decode_checkpoint),
     "job model": (JOB_MODELS, wire.encode_job_model, wire.decode_job_model),
     "startpoint": (ENTRIES, wire.encode_startpoint, wire.decode_startpoint),
+    "assignment of an SSP": (MAPPINGS, wire.encode_ssp_task_mapping, wire.decode_ssp_task_mapping),
+    "number of partitions": (RECORDS, wire.encode_partition_record, wire.decode_partition_record),
 }
 
 

@@ -112,3 +112,5 @@ def test_it_is_described() -> None:
     (sub,) = app_of(lambda r: r.value).describe("dict")["sub_topologies"]
     (found,) = [operator for operator in sub["operators"] if operator["kind"] == "drop_duplicates"]
     assert found["within"] == "10 minutes" and "test_duplicates.py" in found["by"]
+    assert "drop_duplicates, by <lambda>" in app_of(lambda r: r.value).describe()
+    assert "drop_duplicates, by the key, within 10 minutes" in app_of(None).describe()

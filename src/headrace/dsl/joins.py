@@ -74,15 +74,15 @@ def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any)
             f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
             f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
         )
-    if not is_stream and (near.within is not None or near.grace is not None):
-        raise TopologyError(
-            f"{asked.operator}(within=..., grace=...) with a table: these are for two streams",
-            "leave them out: a record is joined with what the table has at its time",
-        )
     if not is_stream and asked.kind is JoinKind.OUTER:
         raise TopologyError(
             "outer_join of a stream with a table: a change of the table alone gives no record",
             "use left_join, or make the stream a table by to_table() and join two tables",
+        )
+    if not is_stream and (near.within is not None or near.grace is not None):
+        raise TopologyError(
+            f"{asked.operator}(within=..., grace=...) with a table: these are for two streams",
+            "leave them out: a record is joined with what the table has at its time",
         )
     if key is not None and not isinstance(other, GlobalTable):
         raise TopologyError(

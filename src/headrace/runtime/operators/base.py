@@ -5,14 +5,17 @@ parents before children.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.core.stream_limits import StreamLimits
+from headrace.errors import HeadraceError
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.runtime.operators.faults import checked_fault
@@ -20,6 +23,7 @@ from headrace.runtime.operators.refusals import refused
 from headrace.runtime.operators.words import cut, message_of, traceback_of
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 FAILED = object()  # what stands in for the result of a function that raised
 
 
@@ -116,7 +120,8 @@ class Operator:
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
         """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
         error = checked_fault(error, self.node.name)
-        text = traceback_of(error, _user_frames(error))
+        frames = _user_frames(error)
+        text = "" if frames is None and isinstance(error, HeadraceError) else traceback_of(error, frames or error.__traceback__)
         self.context.reject(Reject.of(int(rows.ssp[index]), int(rows.offset[index]), self.node.name, error, text))
 
     def without(self, rows: Rows, failures: Failures) -> Rows:
@@ -287,9 +292,9 @@ def _one_table(tables: list[pa.Table]) -> pa.Table:
 
 
 def _user_frames(error: BaseException) -> Any:
-    """The traceback from the user's first own frame on: ours are no help to them."""
+    """The traceback from the user's first own frame on, None without one: our own frames are no help to them."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and "/headrace/runtime/" in trace.tb_frame.f_code.co_filename:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next
     return trace
 
