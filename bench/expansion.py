@@ -11,7 +11,9 @@ all the time, by the partitions that there are. Last, the counts are compared wi
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +125,7 @@ class Moments:
 
     def parts_s(self) -> dict[str, float]:
         moments = [self.at_s[name] for name in ("seen", "yielded", "acquired", "planned", "committed", "ready", "first round")]
-        return dict(zip(PARTS, (after - before for before, after in zip(moments, moments[1:], strict=False)), strict=True))
+        return dict(zip(PARTS, (after - before for before, after in pairwise(moments)), strict=True))
 
 
 # --- a run --------------------------------------------------------------------------------------------------------------
@@ -207,7 +210,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--stream", help=argparse.SUPPRESS)
+    parser.add_argument("--log", action="store_true", help="show what the job logs")
     given = parser.parse_args()
+    faulthandler.register(signal.SIGUSR1)
+    if given.log:
+        logging.basicConfig(format="%(asctime)s %(name)s %(message)s")
+        logging.getLogger("headrace").setLevel(logging.INFO)
     if given.what == "produce":
         produce(given.url, given.stream, given.rate, given.keys)
         return

@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
 from headrace.dsl.joinable import StreamJoins, TableJoins
+from headrace.dsl.looks import Looks
 from headrace.runtime.job import Job
 from headrace.runtime.operators.process import Metrics, ProcessorContext
 from headrace.runtime.operators.stores import KeyValueStoreView, WindowStoreView
@@ -139,9 +140,9 @@ def _commands_in(group: Any, before: str) -> Iterable[tuple[str, str]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "App": _members_of(hr.App),
-    "KStream": _members_of(hr.KStream),
+    "KStream": _members_of(hr.KStream, Looks),
     "KGrouped": _members_of(hr.KGrouped),
-    "KTable": _members_of(hr.KTable),
+    "KTable": _members_of(hr.KTable, Looks),
     "joins of streams": _members_of(StreamJoins),
     "joins of tables": _members_of(TableJoins),
     "serdes": _names(

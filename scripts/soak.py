@@ -3,8 +3,9 @@
 Each run has a seed of its own, printed before it starts; a failure ends the soak, and its seed gives the same run again
 (as far as the order of threads allows). A run kills at every numbered step of the log's commit and of a start, lets the
 job finish, and compares all that it wrote with models and with an undisturbed run; then the same on Kafka, where drivers
-are stopped and the broker is killed, too. Last, each planted bug has to be seen, and a job on Spark has to come through
-200 kills of driver, JVM, Python workers and broker over a million records.
+are stopped and the broker is killed, too; then it judges random topologies by plain models, one on each system with a
+kill. Last, each planted bug has to be seen, and a job on Spark has to come through 200 kills of driver, JVM, Python
+workers and broker over a million records.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from chaos.killing import LOG_STEPS, START_STEPS, kill_run  # noqa: E402
 from headrace.testing.kafka_server import KafkaServer  # noqa: E402
 from kafka_faults.soaking import FORGETS, kafka_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
 from kafka_faults.storm import BROKER_HEAP_MB, all_landed, storm  # noqa: E402
+from topologies.soaking import topologies_run  # noqa: E402
 
 KILLS_PER_STEP = 4
 STORM_KILLS = 200
@@ -41,6 +43,9 @@ def main(minutes: float, seed: int | None) -> int:
                 _add(log, report, "the log")
             with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
                 _add(kafka, kafka_run(Path(folder), drawn, broker, KILLS_PER_STEP), "Kafka")
+            with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
+                topologies, records = topologies_run(Path(folder), drawn, broker)
+            print(f"  random topologies: {topologies}, {records:,} records compared", flush=True)
             runs += 1
         with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
             bugs = see_every_planted_bug(Path(folder), drawn, broker)

@@ -143,7 +143,8 @@ def test_repartition_with_another_key(form: str) -> None:
 
 def test_what_repartition_does_not_take_adds_nothing() -> None:
     app, orders = app_and_orders()
-    unknown = r"select_key\('orders-select_key'\) .* does not say the serde"
+    where = r"repartition\('orders'\) \(hr\.Repartitioned\(key_serde=\.\.\.\)\)$"
+    unknown = r"select_key\('orders-select_key'\) .* does not say the serde(.|\n)*, or to " + where
     taken = hr.Repartitioned(name="orders")
     for call, message in (
         (lambda: orders.repartition("by-shop"), r"repartition\('by-shop'\): expected hr\.Repartitioned\(\.\.\.\), or a key"),

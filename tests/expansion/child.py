@@ -67,7 +67,7 @@ def application(run: Run) -> hr.App:
         "partition_check_interval_s": 0.1,
         **(run.keys or {}),
     }
-    return BUILDS[run.build](hr.App(run.name, run.url, **keys))
+    return BUILDS[run.build](hr.App(run.name, run.url, **keys), f"{run.name}-in")
 
 
 def finish(run: Run) -> int:

@@ -52,10 +52,10 @@ def group_of(record: Any) -> str:
     return f"g{record.value['seq'] % GROUPS}"
 
 
-def stateful(app: hr.App) -> hr.App:
+def stateful(app: hr.App, source: str) -> hr.App:
     """A count by hand, a windowed one, and one behind a repartition stream of two partitions."""
     name = app.name
-    records = app.stream(f"{name}-in", key=hr.String(), value=hr.Json(VALUE))
+    records = app.stream(source, key=hr.String(), value=hr.Json(VALUE))
     records.process(Seen, value=hr.Json()).to(f"{name}-passed")
     windows = records.group_by_key().windowed_by(hr.Tumbling(f"{WINDOW_MS} milliseconds"))
     windows.aggregate(n=hr.count(), store="windows").to_stream().to(f"{name}-windows", value=hr.Json())
@@ -69,14 +69,14 @@ def passed_on(record: Any) -> Any:
     return {"seq": record.value["seq"]}
 
 
-def stateless(app: hr.App) -> hr.App:
+def stateless(app: hr.App, source: str) -> hr.App:
     """Every record as it came: with new partitions it gets new tasks."""
-    records = app.stream(f"{app.name}-in", key=hr.String(), value=hr.Json(VALUE))
+    records = app.stream(source, key=hr.String(), value=hr.Json(VALUE))
     records.map_values(passed_on, value=hr.Json()).to(f"{app.name}-passed")
     return app
 
 
-BUILDS: Mapping[str, Callable[[hr.App], hr.App]] = {"stateful": stateful, "stateless": stateless}
+BUILDS: Mapping[str, Callable[[hr.App, str], hr.App]] = {"stateful": stateful, "stateless": stateless}
 
 
 def judge(
@@ -98,20 +98,19 @@ def judge(
     number_of_tasks(passed, tasks)
     wrong = [(row["key"], value) for row in passed if (value := json.loads(row["value"]))["n"] != value["seq"]]
     assert not wrong, f"{len(wrong)} counts by hand are wrong, the first: {wrong[0]}"
-    counts = counted(inputs)
-    report.checked("count by hand, its state", state_equals(counts, {key: msgspec_long(held) for (key, _), held in state("seen").items()}))
+    seen = {key: int.from_bytes(held, "big", signed=True) for (key, _), held in state("seen").items()}
+    report.checked("count by hand, its state", state_equals(counted(inputs), seen))
     windows = counted_by_window(inputs, WINDOW_MS)
     found = last_values(rows("windows"), _window, lambda row: json.loads(row["value"])["n"])
     report.checked("windows", counts_are(found, windows))
-    held = {(key, (int.from_bytes(sub, "big") - 2**63) // 1000): msgspec.msgpack.decode(v)[0] for (key, sub), v in state("windows").items()}
+    held = {
+        (key, (int.from_bytes(start, "big") - 2**63) // 1000): msgspec.msgpack.decode(value)[0]
+        for (key, start), value in state("windows").items()
+    }
     report.checked("windows, their state", state_equals(windows, held))
     groups = Counter(b"g%d" % (json.loads(row["value"])["seq"] % GROUPS) for row in inputs)
     found = last_values(rows("groups"), lambda row: row["key"], lambda row: int.from_bytes(row["value"], "big", signed=True))
     report.checked("groups, behind a repartition", counts_are(found, groups))
-
-
-def msgspec_long(held: bytes) -> int:
-    return int.from_bytes(held, "big", signed=True)
 
 
 def _window(row: Row) -> tuple[bytes, int]:

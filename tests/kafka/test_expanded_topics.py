@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,9 +61,32 @@ class TestInThisProcess:
         system.pin({name: created.id})
         assert sorted(system.end_offsets(name)) == [0, 1]
         grow(kafka_server, name, 4)
-        assert sorted(system.end_offsets(name)) == [0, 1, 2, 3]  # of a job's inputs too, at the first look
+        looks: list[Callable[[], int]] = [
+            lambda: len(system.end_offsets(name)),
+            lambda: system.describe_stream(name).partitions,
+            lambda: {stream.name: stream.partitions for stream in system.streams()}[name],
+        ]
+        assert [look() for look in looks] == [2, 2, 2]  # a job hears of them when it asks whether there are any
+        deadline_s = time.monotonic() + 20
+        while system.partition_counts([name, "not-there"]) != {name: 4}:
+            assert time.monotonic() < deadline_s, "partitions that can be asked for their ends are not counted"
+        assert [look() for look in looks] == [4, 4, 4]
         assert system.produce(name, [Record(b"k", b"v", partition=3)]) == 1
         assert system.end_offsets(name)[3] > 0
+
+    def test_partitions_that_are_still_made_are_not_counted(
+        self, kafka_server: KafkaServer, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        created = system.create_stream(name, 2)
+        with open_system(f"kafka://{kafka_server.bootstrap}") as other:
+            other.expand_stream(name, 4)
+        system.pin({name: created.id})
+        unmade = {3}
+        monkeypatch.setattr(system._admin, "unmade", lambda topic, partitions: sorted(unmade & set(partitions)))
+        for left, count in (({3}, 2), (set(), 4), ({1}, 4)):  # of those that it knows it does not ask again
+            unmade = left
+            assert system.partition_counts([name]) == {name: count}
+            assert len(system.end_offsets(name)) == count
 
     def test_a_record_for_a_partition_that_is_not_there_is_an_error_after_a_moment(
         self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
@@ -124,6 +147,12 @@ class World:
         self.told = {1: (4, 4), 2: (4, 4), 3: (4, 4)}
         self.answers_as: dict[int, int] = {}  # who answers in a broker's place
         self.looks = 0
+        self.left: list[list[int]] = []  # what is still to be made, look by look; then nothing
+        self.asked: list[list[int]] = []
+
+    def unmade(self, topic: Topic, partitions: Any) -> list[int]:
+        self.asked.append(list(partitions))
+        return self.left.pop(0) if self.left else []
 
     def listed(self, broker: int) -> Any:
         count, led = self.told[broker]
@@ -151,8 +180,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def expand(world: World, wait_s: float = 0.3) -> Topic:
-    connection = SimpleNamespace(client={}, wait_s=wait_s)
-    admin: Any = SimpleNamespace(connection=connection, listed=lambda topic: world.listed(1), add_partitions=lambda *_: None)
+    admin: Any = SimpleNamespace(
+        connection=SimpleNamespace(client={}, wait_s=wait_s),
+        listed=lambda topic: world.listed(1),
+        add_partitions=lambda topic, partitions: None,
+        unmade=world.unmade,
+    )
     return expanding.expanded(admin, Topic("t", 2, "id"), 4)
 
 
@@ -189,3 +222,14 @@ class TestEveryBroker:
         world.told[2] = (2, 2)
         monkeypatch.setattr(expanding.time, "sleep", lambda seconds: world.told.pop(2, None))
         assert expand(world, wait_s=30).partitions == 4
+
+    def test_partitions_are_waited_for_as_long_as_the_brokers_go_on(self, world: World, monkeypatch: Any) -> None:
+        now_s = [0.0]
+        clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda seconds: now_s.append(now_s.pop() + 2))
+        monkeypatch.setattr(expanding, "time", clock)
+        world.left = [[2, 3], [3], [3]]
+        assert expand(world, wait_s=3).partitions == 4
+        assert world.asked == [[2, 3], [2, 3], [3], [3]]
+        world.left = [[3]] * 4
+        with pytest.raises(StorageError, match="expanded to 4 partitions, and its partition 3 cannot be asked for its end"):
+            expand(world, wait_s=3)

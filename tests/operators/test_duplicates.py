@@ -109,8 +109,9 @@ def test_an_expression_is_refused_with_what_to_give() -> None:
 
 
 def test_it_is_described() -> None:
-    (sub,) = app_of(lambda r: r.value).describe("dict")["sub_topologies"]
+    app = app_of(lambda r: r.value)
+    (sub,) = app.describe("dict")["sub_topologies"]
     (found,) = [operator for operator in sub["operators"] if operator["kind"] == "drop_duplicates"]
     assert found["within"] == "10 minutes" and "test_duplicates.py" in found["by"]
-    assert "drop_duplicates, by <lambda>" in app_of(lambda r: r.value).describe()
+    assert f"drop_duplicates, by {found['by']}, within 10 minutes" in app.describe()
     assert "drop_duplicates, by the key, within 10 minutes" in app_of(None).describe()

@@ -149,3 +149,24 @@ def test_whole_numbers_and_floats_run_on_as_they_came() -> None:
     assert [one["min"] for one in found] == [2, 0.5, 0.5, 0.5]
     assert [one["last"] for one in found] == [2, 0.5, 0.5, 3]
     assert [one["count_distinct"] for one in found] == [1, 2, 2, 3]
+
+
+VIEWS: dict[str, tuple[Callable[[hr.KTable], hr.KTable], list[int], list[int | None]]] = {
+    "map_values": (lambda t: t.map_values(lambda r: 10 * r.value, value=hr.Long()), [0, 5], [None, 50]),
+    "filter": (lambda t: t.filter(lambda r: r.value != 7), [7, 5, 0], [None, 5, None]),
+}
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_views_keep_the_order_of_the_updates_that_come_of_one_record(view: str) -> None:
+    over, values, updates = VIEWS[view]
+    app = hr.App("views")
+    parts = app.stream("in", key=hr.String(), value=hr.Json()).flat_map_values(lambda r: r.value, value=hr.Long())
+    last = parts.group_by_key().aggregate(initial=0, function=lambda _, r: r.value or None, value=hr.Long(), store="s")
+    over(last).to_stream(emit="each").to("each")
+    over(last).to_stream(emit="round").to("round")
+    with Driver(app) as d:
+        d.send("in", "a", values)
+        d.run()
+        assert [r.value for r in d.read("each")] == updates
+        assert [r.value for r in d.read("round")] == updates[-1:]

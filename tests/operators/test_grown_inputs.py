@@ -140,3 +140,32 @@ def test_what_inherited_its_number_keeps_it_when_its_source_grows(tmp_path: Path
         send_all(d)
         d.run()
         assert d.store("c").all() == dict.fromkeys(KEYS, 3)
+
+
+def test_a_stream_that_comes_back_grown_finds_its_tasks_and_one_that_was_made_anew_begins_afresh(tmp_path: Path) -> None:
+    def counting(**stores: str) -> hr.App:
+        app = hr.App("back")
+        for stream, store in stores.items():
+            app.stream(stream, **SERDES).group_by_key().count(store=store).to(f"out-{stream}")
+        return app
+
+    def owners(driver: Driver, stream: str) -> dict[int, str]:
+        tasks = driver._made.plan.model.tasks
+        return {ssp.partition: str(task.name) for task in tasks for ssp in task.ssps if ssp.stream == stream}
+
+    with Driver(counting(a="of-a", b="of-b"), partitions=2, directory=tmp_path) as d:
+        send_all(d, "b")
+        d.run()
+    with Driver(counting(a="of-a"), directory=tmp_path) as d:
+        d._system.expand_stream("b", 4)
+        d.run()
+    with Driver(counting(a="of-a", b="again"), directory=tmp_path) as d:
+        assert owners(d, "b") == {0: "Partition_0", 1: "Partition_1", 2: "Partition_0", 3: "Partition_1"}
+    with Driver(counting(a="of-a"), directory=tmp_path) as d:
+        d._system.delete_stream("b")
+        d._system.create_stream("b", 3)
+    with Driver(counting(a="of-a", b="anew"), directory=tmp_path) as d:
+        assert owners(d, "b") == {0: "Partition_0", 1: "Partition_1", 2: "Partition_2"}
+        send_all(d, "b")
+        d.run()
+        assert {record.key: record.value for record in d.read("out-b")} == dict.fromkeys(KEYS, 1)

@@ -30,7 +30,7 @@ def is_accepted(nodes: Sequence[Node]) -> bool:
 
 
 def _input(app: hr.App, spec: Spec, number: int, node: Node, parents: list[Any]) -> Any:
-    read = {"stream": app.stream, "table": app.table, "global": app.global_table}[node["op"]]
+    read: Any = {"stream": app.stream, "table": app.table, "global": app.global_table}[node["op"]]
     return read(spec.input_name(node["stream"]), key=hr.String(), value=hr.Json())
 
 

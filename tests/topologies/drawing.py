@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from topologies.building import is_accepted
 from topologies.spec import HOW_MAX, KEYS, Sent, Spec, Step, nodes_of, sent_of
 
-STEPS_MAX, RECORDS_MAX = 9, 60
+STEPS_MAX, RECORDS_MAX = 10, 60
 EARLY_MS, LATE_MS = 3_000, 25_000  # times in ms: Kafka keeps no others
 CUTS = (1000, 1, 5, 40)
 
@@ -31,7 +31,7 @@ class Drawn:
     pauses: Sequence[tuple[int, bool]]
 
     def spec(self, name: str) -> Spec:
-        partitions = {stream: self.partitions for stream in ("a", "b", "t")} | {"g": self.global_partitions}
+        partitions = dict.fromkeys(("a", "b", "t"), self.partitions) | {"g": self.global_partitions}
         keys = {"max_records_per_round": self.cut, "containers": self.containers}
         return Spec(name, partitions, nodes_of(self.steps, is_accepted), keys)
 
@@ -62,7 +62,8 @@ def from_seed(draw: Random) -> Drawn:
     def numbers(*most: int) -> tuple[int, ...]:
         return tuple(draw.randint(0, each) for each in most)
 
-    steps: Any = [numbers(99, 99, 99, HOW_MAX) for _ in range(draw.randint(2, STEPS_MAX))]
+    steps: Any = [numbers(99, 99, 99, HOW_MAX) for _ in range(draw.randint(5, STEPS_MAX))]
     shifts = (lambda: draw.randint(-EARLY_MS, EARLY_MS), lambda: draw.randint(-LATE_MS, 0))
     sent: Any = [(*numbers(3, KEYS, 99), draw.choice(shifts)()) for _ in range(RECORDS_MAX)]
-    return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, ())
+    pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
+    return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, pauses)

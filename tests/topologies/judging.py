@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topologies.facts import judge_without_cuts
-from topologies.model import Task, Written, key_of, value_of
+from topologies.graph import Written
+from topologies.model import Task, key_of, value_of
 from topologies.recording import Round, Told, rounds_of
 from topologies.spec import Node, Spec
 
@@ -21,18 +22,21 @@ def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[
     counts = {stream.name: stream.partitions for stream in system.streams()}
     rounds = rounds_of(told)
     _all_read(spec, rounds, system)
-    written = {task: [one for each in mine for one in work(each)] for task, mine, work in _models(spec, counts, rounds)}
+    written: dict[Any, list[Written]] = {}
+    for task, mine in rounds.items():
+        work = Task(spec, counts).work
+        written[task] = [one for each in mine for one in work(each)]
     streams = _rows_of_streams(spec, counts)
     found = {stream: _found(stream, rows, rounds, system) for stream, rows in streams.items()}
     for stream, records in found.items():
-        mine = {task: [one for one in all_ if one.stream == stream] for task, all_ in written.items()}
+        expected = {task: [one for one in every if one.stream == stream] for task, every in written.items()}
         try:
-            _same_records([one for all_ in mine.values() for one in all_], records)
-            for task, all_ in mine.items():
-                _same_order(task, all_, records, counts[stream])
+            _same_records([one for every in expected.values() for one in every], records)
+            for task, every in expected.items():
+                _same_order(task, every, records, counts[stream])
         except AssertionError as error:
             raise AssertionError(f"{stream}: {error}\n{json.dumps(spec.nodes)}") from None
-    strays = {one.stream for all_ in written.values() for one in all_} - found.keys()
+    strays = {one.stream for every in written.values() for one in every} - found.keys()
     assert not strays, f"{strays} were written to by the model, and are not there"
     return sum(map(len, found.values())) + judge_without_cuts(spec, list(sent), counts, found)
 
@@ -43,11 +47,6 @@ def _all_read(spec: Spec, rounds: Mapping[Any, list[Round]], system: Any) -> Non
     for name in map(spec.input_name, spec.inputs):
         unread = [(r.partition, r.offset) for r in system.consume(name) if (name, r.partition, r.offset) not in read]
         assert not unread, f"{name}: {unread} (partition, offset) were not read"
-
-
-def _models(spec: Spec, counts: Mapping[str, int], rounds: Mapping[Any, list[Round]]) -> Iterable[Any]:
-    for task, mine in rounds.items():
-        yield task, mine, Task(spec, dict(counts)).work
 
 
 def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:

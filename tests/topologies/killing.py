@@ -37,7 +37,7 @@ def kill_case(draw: Random, url: str, folder: Path) -> int:
             opened.create_stream(name, spec.partitions[stream])
             mine = [hr.Record(key, value, time_us) for to, key, value, time_us in records if to == stream]
             opened.produce(name, mine, key=hr.String(), value=hr.Json())
-        trap = f"kill:{system}:{draw.choice(STEPS[system])}:{draw.randint(1, 8)}"
+        trap = f"kill:{system}:{draw.choice(STEPS[system])}:{draw.randint(1, 4)}"
         codes = [run(case, HEADRACE_TEST_STEPS=trap), run(case)]
         assert codes[0] in (0, -9) and codes[1] == 0, f"{trap}: {codes}"
         plans = map(json.loads, told.read_text().splitlines())

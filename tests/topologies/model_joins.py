@@ -22,11 +22,15 @@ class StreamTable(Operator):
     """Each record with what the table had at the record's place."""
 
     def __init__(
-        self, number: float, kind: str, of_key: Callable[[Row], Any] | None = None, is_global: bool = False
+        self,
+        number: float,
+        kind: str,
+        table: Table,
+        of_key: Callable[[Row], Any] | None = None,
+        is_global: bool = False,
     ) -> None:
         super().__init__(number)
-        self.tables: list[Table] = []
-        self._kind, self._of_key, self._is_global = kind, of_key, is_global
+        self._kind, self._table, self._of_key, self._is_global = kind, table, of_key, is_global
         self._held: list[Row] = []
 
     def push(self, row: Row, port: int) -> None:
@@ -38,7 +42,7 @@ class StreamTable(Operator):
             key = row.key if self._of_key is None else self._of_key(row)
             if key is None and not (self._kind == "left" and self._is_global):
                 continue
-            right = None if key is None else self.tables[0].seen_by(key, row.rank)
+            right = None if key is None else self._table.seen_by(key, row.rank)
             if right is not None or self._kind == "left":
                 self.emit(replace(row, value=f.joined(row.value, right)))
 
@@ -46,11 +50,11 @@ class StreamTable(Operator):
 class TableTable(Operator):
     """Once per round the joined value of each key that has changed. `each`: after every update of either side."""
 
-    def __init__(self, number: float, kind: str) -> None:
+    def __init__(self, number: float, kind: str, left: Table, right: Table) -> None:
         super().__init__(number)
         self.each = False
         self.passing: frozenset[Any] = frozenset()
-        self.tables: list[Table] = []
+        self.tables = left, right
         self._kind = kind
 
     def finish(self) -> None:
@@ -99,7 +103,7 @@ class StreamStream(Operator):
     def _is_closed(self, time_us: int) -> bool:
         return self.watermark_us is not None and time_us + self._open_us <= self.watermark_us
 
-    def begin(self, watermark_us: int | None) -> None:
+    def begin(self) -> None:
         for side in {0, 1}.difference(self._lasting):
             self._entries[side][:] = [entry for entry in self._entries[side] if not self._is_closed(entry.row.time_us)]
 
@@ -107,7 +111,7 @@ class StreamStream(Operator):
         times = [entry.row.time_us + self._open_us for side in self._lasting for entry in self._entries[side]]
         return (min(times), self._name) if times else None
 
-    def close(self, watermark_us: int | None) -> bool:
+    def close(self) -> bool:
         lonely = []
         for side in self._lasting:
             closed = [entry for entry in self._entries[side] if self._is_closed(entry.row.time_us)]

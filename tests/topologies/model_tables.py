@@ -47,7 +47,7 @@ class Table(Operator):
         self._before: dict[Any, Any] = {}
         self._held: list[Row] = []
 
-    def begin(self, watermark_us: int | None) -> None:
+    def begin(self) -> None:
         self.updates, self._before = [], {}
 
     def push(self, row: Row, port: int) -> None:
@@ -89,9 +89,9 @@ class View(Operator):
 class Last(Operator):
     """The last update of each key in a round, where the table gives all of them."""
 
-    def __init__(self, number: float, table: Any) -> None:
+    def __init__(self, number: float, table: Operator) -> None:
         super().__init__(number)
-        self._table = table
+        self._table: Any = table
         self._held: list[Row] = []
 
     def push(self, row: Row, port: int) -> None:
@@ -155,11 +155,9 @@ class Aggregate(Operator):
         self._count = 0
         self._met: list[Any] = []  # in the order in which they were first met in this round
 
-    def begin(self, watermark_us: int | None) -> None:
-        if self._windows is not None and watermark_us is not None:
-            closed = [at for at in self._states if closes_us(self._windows, at[2]) <= watermark_us]
-            for at in closed:
-                del self._states[at]
+    def begin(self) -> None:
+        if self._windows is not None:
+            self._states = {at: state for at, state in self._states.items() if self._is_open(at)}
 
     def push(self, row: Row, port: int) -> None:
         groups = [row.key] if self._windows is None else self._open(row)
@@ -177,8 +175,10 @@ class Aggregate(Operator):
     def _open(self, row: Row) -> list[Any]:
         size_us, advance_us = self._windows["size_us"], self._windows["advance_us"]
         starts = range(row.time_us // advance_us * advance_us, row.time_us - size_us, -advance_us)
-        found = [(row.key, start, start + size_us) for start in reversed(starts)]
-        return [at for at in found if self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us]
+        return [at for start in reversed(starts) if self._is_open(at := (row.key, start, start + size_us))]
+
+    def _is_open(self, at: Any) -> bool:
+        return self.watermark_us is None or closes_us(self._windows, at[2]) > self.watermark_us
 
     def finish(self) -> None:
         updates, self._updates = self._updates, []
@@ -206,7 +206,7 @@ class Sessions(Operator):
         self._stood: set[Any] = set()
         self._updates: list[Row] = []
 
-    def begin(self, watermark_us: int | None) -> None:
+    def begin(self) -> None:
         for key, sessions in self._sessions.items():
             self._sessions[key] = [s for s in sessions if not self._is_closed(s.end)]
         self._stood = self._standing()
@@ -268,9 +268,10 @@ class Suppress(Operator):
         ends = [closes_us(self._windows, row.key[2]) for row in self._pending.values()]
         return (min(ends), self._name) if ends else None
 
-    def close(self, watermark_us: int | None) -> bool:
-        assert watermark_us is not None
-        closed = [row for row in self._pending.values() if closes_us(self._windows, row.key[2]) <= watermark_us]
+    def close(self) -> bool:
+        now_us = self.watermark_us
+        assert now_us is not None
+        closed = [row for row in self._pending.values() if closes_us(self._windows, row.key[2]) <= now_us]
         for row in sorted(closed, key=lambda row: (row.key[2], row.key[0], row.key[1])):
             del self._pending[row.key[0], row.key[1]]
             self.emit(replace(row, rank=-1, origin=None))

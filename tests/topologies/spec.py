@@ -61,11 +61,28 @@ class Digits:
 
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
-OPS = (
-    "filter map_values select_key merge branch flat_map_values repartition repartition aggregate aggregate aggregate "
-    "to_table join_table join_table join_stream join_stream join_tables join_global drop_duplicates process "
-    "to_stream to_stream to_stream table_filter table_map suppress suppress"
-).split()
+_OPS = {  # and how often they are drawn
+    "filter": 1,
+    "map_values": 1,
+    "select_key": 1,
+    "merge": 1,
+    "branch": 1,
+    "flat_map_values": 1,
+    "repartition": 2,
+    "aggregate": 3,
+    "to_table": 1,
+    "join_table": 2,
+    "join_stream": 2,
+    "join_tables": 2,
+    "join_global": 1,
+    "drop_duplicates": 1,
+    "process": 1,
+    "to_stream": 3,
+    "table_filter": 1,
+    "table_map": 1,
+    "suppress": 2,
+}
+OPS = tuple(op for op, times in _OPS.items() for _ in range(times))
 PARTITIONERS = (None, None, None, "one", "some", "several")
 
 
@@ -175,8 +192,10 @@ def _windows(digits: Digits) -> Node | None:
         return None
     grace_us = digits.of((3 * SECOND_US, None, 0, 10 * SECOND_US))
     size_us = digits.of((5 * SECOND_US, 12 * SECOND_US))
+    if kind == "session":
+        size_us //= 5  # the gap
     advance_us = {"tumbling": size_us, "hopping": 4 * SECOND_US, "session": 0}[kind]
-    return {"kind": kind, "size_us": size_us if kind != "session" else size_us // 5, "advance_us": advance_us, "grace_us": grace_us}
+    return {"kind": kind, "size_us": size_us, "advance_us": advance_us, "grace_us": grace_us}
 
 
 def _to_table(node: Node, nodes: Sequence[Node], other: int, digits: Digits) -> bool:

@@ -81,16 +81,13 @@ def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
     return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
 
 
-def merged(previous: Assignment, now: Assignment, forgotten: Collection[str] = ()) -> dict[SSP, tuple[TaskName, ...]]:
+def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, ...]]:
     """What is to be stored, sorted: `now`, and of `previous` the streams that are not read any more.
 
-    Those are kept so that a stream that comes back, grown in between, finds its tasks. `forgotten`: streams that were
-    deleted, or made anew: their former partitions are nobody's.
+    Those are kept so that a stream that comes back, grown in between, finds its tasks.
     """
     read = {ssp.system_stream for ssp in now}
-    kept = {
-        ssp: names for ssp, names in previous.items() if ssp.system_stream not in read and ssp.stream not in forgotten
-    }
+    kept = {ssp: names for ssp, names in previous.items() if ssp.system_stream not in read}
     both = {**kept, **now}
     return {ssp: both[ssp] for ssp in sorted(both)}
 

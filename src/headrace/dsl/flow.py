@@ -171,7 +171,7 @@ def needed(side: Side, part: str, operator: str, given: Any, argument: str | Non
         return Side(checked_serde(operator, given))
     if side.open_at is None:
         return side
-    here = f", or to {operator} ({argument}=...)" if argument else ""
+    here = f", or to {operator} ({argument})" if argument else ""
     raise TopologyError(
         f"{operator} writes {part}s, and {side.open_at} does not say the serde of the {part}s that it gives",
         f"annotate what its function returns, or give {part}=hr.Json() (or another serde) to it{here}",

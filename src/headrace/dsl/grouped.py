@@ -68,7 +68,7 @@ class KGrouped:
         The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
         """
         given = _folding("reduce", function, "old", "new")
-        serde = needed(self.grouping.value, "value", "reduce()", value, "value").serde
+        serde = needed(self.grouping.value, "value", "reduce()", value, "value=...").serde
         return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
 
     def aggregate(

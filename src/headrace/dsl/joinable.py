@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.serde import Serde
+from headrace.model.topology import JoinKind
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
@@ -15,6 +17,31 @@ if TYPE_CHECKING:
     from headrace.dsl.ktable import KTable
 
 Duration = str | timedelta
+_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user said of a join. `operator`: the method's name."""
+
+    operator: str
+    joiner: Any
+    name: str | None
+    value: Serde | None
+    store: str | None
+
+    @property
+    def kind(self) -> JoinKind:
+        return _KINDS[self.operator]
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How near in time two streams' records must be, as the user said it."""
+
+    within: Duration | None
+    grace: Duration | None
+    retention: Duration
 
 
 class StreamJoins:
@@ -46,7 +73,8 @@ class StreamJoins:
         its window has closed is late. `key` gives the key of a global table to look up, by default the record's own.
         Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or after `store`.
         """
-        return _stream_join(self, "join", other, joiner, within, grace, retention, key, name, value, store)
+        asked = Asked("join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, Near(within, grace, retention), key)
 
     def left_join(
         self,
@@ -65,7 +93,8 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        return _stream_join(self, "left_join", other, joiner, within, grace, retention, key, name, value, store)
+        asked = Asked("left_join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, Near(within, grace, retention), key)
 
     def outer_join(
         self,
@@ -80,7 +109,8 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        return _stream_join(self, "outer_join", other, joiner, within, grace, retention, None, name, value, store)
+        asked = Asked("outer_join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, Near(within, grace, retention), None)
 
 
 class TableJoins:
@@ -97,43 +127,28 @@ class TableJoins:
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
         With `to_stream(emit="each")`, one for each update of either side.
         """
-        return _table_join(self, "join", other, joiner, name, value, store)
+        return _joined_table(self, other, Asked("join", joiner, name, value, store))
 
     def left_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
-        return _table_join(self, "left_join", other, joiner, name, value, store)
+        return _joined_table(self, other, Asked("left_join", joiner, name, value, store))
 
     def outer_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
-        return _table_join(self, "outer_join", other, joiner, name, value, store)
+        return _joined_table(self, other, Asked("outer_join", joiner, name, value, store))
 
 
-def _stream_join(
-    stream: Any,
-    operator: str,
-    other: Any,
-    joiner: Any,
-    within: Duration | None,
-    grace: Duration | None,
-    retention: Duration,
-    key: Any,
-    name: str | None,
-    value: Serde | None,
-    store: str | None,
-) -> KStream:
-    from headrace.dsl.joins import Asked, Near, joined_stream  # it builds streams and tables, which have these methods
+def _joined_stream(stream: Any, other: Any, asked: Asked, near: Near, key: Any) -> KStream:
+    from headrace.dsl.joins import joined_stream  # it builds streams and tables, which have these methods
 
-    asked = Asked(operator, joiner, name, value, store)
-    return joined_stream(stream, other, asked, Near(within, grace, retention), key)
+    return joined_stream(stream, other, asked, near, key)
 
 
-def _table_join(
-    table: Any, operator: str, other: Any, joiner: Any, name: str | None, value: Serde | None, store: str | None
-) -> KTable:
-    from headrace.dsl.joins import Asked, joined_table
+def _joined_table(table: Any, other: Any, asked: Asked) -> KTable:
+    from headrace.dsl.joins import joined_table
 
-    return joined_table(table, other, Asked(operator, joiner, name, value, store))
+    return joined_table(table, other, asked)

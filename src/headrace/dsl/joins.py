@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from headrace.dsl.functions import is_batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
 from headrace.dsl.join_sides import check_keys, check_partitioners
+from headrace.dsl.joinable import Asked, Near
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
@@ -31,38 +32,12 @@ from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
 from headrace.dsl.windows import LENGTH_MAX_US
 from headrace.errors import ConfigError, TopologyError
-from headrace.model.serde import Serde
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKind, StoreSpec, Table
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
 
-_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
 _LEFT, _RIGHT = 0, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the user said of a join. `operator`: the method's name."""
-
-    operator: str
-    joiner: Any
-    name: str | None
-    value: Serde | None
-    store: str | None
-
-    @property
-    def kind(self) -> JoinKind:
-        return _KINDS[self.operator]
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """How near in time two streams' records must be, as the user said it."""
-
-    within: str | timedelta | None
-    grace: str | timedelta | None
-    retention: str | timedelta
 
 
 def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any) -> KStream:

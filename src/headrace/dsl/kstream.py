@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.description import text_of
-from headrace.core.picture import picture_of
-from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.duplicates import without_duplicates
-from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, merged, result_side
+from headrace.dsl.flow import Side, checked_function, checked_serde, merged, result_side
 from headrace.dsl.for_each import handed_to
 from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.joinable import StreamJoins
+from headrace.dsl.looks import Looks
 from headrace.dsl.processor import declared_by
 from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, written_anew
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
-from headrace.dsl.schema_text import schema_text
 from headrace.dsl.serdes import serde_of_annotation
 from headrace.dsl.sinks import written_to
 from headrace.dsl.splitting import split_by_expressions, split_by_functions
@@ -43,19 +40,14 @@ from headrace.model.topology import (
 )
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
     from headrace.dsl.ktable import KTable
 
 
 _OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
 
 
-class KStream(StreamJoins):
+class KStream(StreamJoins, Looks):
     """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
-
-    def __init__(self, app: App, flow: Flow) -> None:
-        self.app = app
-        self.flow = flow
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_GROUPED:
@@ -312,24 +304,6 @@ class KStream(StreamJoins):
         expressions see: `key`, `value`, `timestamp`, `partition`, `offset`, `headers`.
         """
         handed_to(self.app.builder, self.flow, function, name)
-
-    def preview(self, n: int = 20) -> Any:
-        """What comes of the first `n` records of each input, as a small table; nothing is committed."""
-        return self.app.wiring().preview(self, n)
-
-    def print_schema(self) -> None:
-        """Print what is known of key and value, as `DataFrame.printSchema` would."""
-        print(schema_text(self.flow.key, self.flow.value))
-
-    def describe(self) -> str:
-        """How this stream comes about, as text."""
-        return text_of(ancestors_of(self.app.builder.topology(), self.flow.node))
-
-    def _repr_html_(self) -> str:
-        return picture_of(ancestors_of(self.app.builder.topology(), self.flow.node))
-
-    def __repr__(self) -> str:
-        return f"<KStream {self.flow.node!r} of {self.app.name!r}>"
 
     # --- in here ----------------------------------------------------------------------------------------------------
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.description import text_of
-from headrace.core.picture import picture_of
-from headrace.core.sub_topologies import ancestors_of
 from headrace.dsl import flow as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.flow import Flow, Side, checked_function, needed, result_side, with_sides
 from headrace.dsl.joinable import TableJoins
+from headrace.dsl.looks import Looks
 from headrace.dsl.returns import returned
-from headrace.dsl.schema_text import schema_text
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
@@ -33,12 +30,11 @@ if TYPE_CHECKING:
     from headrace.dsl.kstream import KStream
 
 
-class KTable(TableJoins):
+class KTable(TableJoins, Looks):
     """A table of keys and values, kept in a store. It is a value: a method leaves it as it is and gives a new one."""
 
     def __init__(self, app: App, flow: Flow, windows: AnyWindows | None = None) -> None:
-        self.app = app
-        self.flow = flow
+        super().__init__(app, flow)
         self.windows = windows  # that its keys belong to, where the results of these may change
 
     def filter(self, predicate: Any, *, name: str | None = None) -> KTable:
@@ -129,25 +125,7 @@ class KTable(TableJoins):
         with self.app.builder.all_or_nothing():
             self.to_stream().to(name, key=key, value=value, partitioner=partitioner, headers=headers)
 
-    def preview(self, n: int = 20) -> Any:
-        """The updates that come of the first `n` records of each input, as a small table; nothing is committed."""
-        return self.app.wiring().preview(self, n)
-
-    def print_schema(self) -> None:
-        """Print what is known of key and value, as `DataFrame.printSchema` would."""
-        print(schema_text(self.flow.key, self.flow.value))
-
-    def describe(self) -> str:
-        """How this table comes about, as text."""
-        return text_of(ancestors_of(self.app.builder.topology(), self.flow.node))
-
     def _added(self, kind: str, node: Node, given: str | None, value: Side | None) -> KTable:
         self.app.builder.add(kind, node)
         after = self.flow.after(node.name, operator_text(kind, node.name), given=given)
         return KTable(self.app, with_sides(after, None, value, None), self.windows)
-
-    def _repr_html_(self) -> str:
-        return picture_of(ancestors_of(self.app.builder.topology(), self.flow.node))
-
-    def __repr__(self) -> str:
-        return f"<KTable {self.flow.node!r} of {self.app.name!r}>"

@@ -78,7 +78,7 @@ def written_anew(
             f" is named {beside!r}",
             "give one of them another name",
         )
-    argument = None if generated else "hr.Repartitioned({}_serde"
+    argument = None if generated else "hr.Repartitioned({}_serde=...)"
     key = needed(flow.key, "key", text, options.key_serde, argument and argument.format("key"))
     value = needed(flow.value, "value", text, options.value_serde, argument and argument.format("value"))
     writes = Repartition(

@@ -23,8 +23,8 @@ def written_to(
     else:
         stream = checked_function("to", name, flows.RECORD_ONLY, None)
     text = operator_text("to", stream if isinstance(stream, str) else stream.label)
-    keys = needed(flow.key, "key", text, key, "key").serde
-    values = needed(flow.value, "value", text, value, "value").serde
+    keys = needed(flow.key, "key", text, key, "key=...").serde
+    values = needed(flow.value, "value", text, value, "value=...").serde
     sink = Sink(
         name=builder.name_of("to", flow.node, None),
         parents=(flow.node,),

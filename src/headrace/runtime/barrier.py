@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.expansion import Hold, allowed_ends, born_in, held, to_hold
+from headrace.core.expansion import Hold, Parents, allowed_ends, born_in, held, to_hold
+from headrace.model.expansion import Expansion
 from headrace.model.streams import SSP
 from headrace.ports import System
 from headrace.runtime.partition_records import PartitionRecords
@@ -16,6 +17,8 @@ class Barrier:
     def __init__(self, system: System, records: PartitionRecords) -> None:
         self._system, self._records = system, records
         self._holds: dict[SSP, Hold] = {}
+        self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
+        self._born: dict[SSP, Parents] = {}
 
     def allowed_ends(
         self, positions: Mapping[SSP, int], ends: Mapping[SSP, int], limit: Mapping[SSP, int] | None = None
@@ -25,7 +28,9 @@ class Barrier:
         expansions = self._records.expansions
         if not expansions:
             return ends
-        born = born_in(positions, expansions)
+        if expansions is not self._expansions:
+            self._expansions, self._born = expansions, born_in(positions, expansions)
+        born = self._born
         wanting = to_hold(born, self._holds, positions, ends)
         if wanting:
             highs = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 
 from headrace.core.expansion import settled, to_settle
@@ -14,16 +13,16 @@ PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
 
 
 class PartitionRecords:
-    """The records of the streams that a job reads, by stream. Threads may share it: a look-up sees one state of it."""
+    """The records of the streams that a job reads, by stream. One thread changes it, any may look."""
 
     def __init__(self, records: Mapping[str, PartitionRecord] | None = None) -> None:
         self._records = dict(records or {})
-        self._lock = threading.Lock()
+        self._expansions = _expansions(self._records)
 
     @property
     def expansions(self) -> Mapping[str, tuple[Expansion, ...]]:
-        """By stream, of those that ever grew while a job read them."""
-        return {stream: record.expansions for stream, record in self._records.items() if record.expansions}
+        """By stream, of those that ever grew while a job read them; the same object for as long as nothing changes."""
+        return self._expansions
 
     def settle(
         self, system: System, store: JobStore, epoch: int, streams: Collection[str], now_us: int, settle_us: int
@@ -33,6 +32,10 @@ class PartitionRecords:
         for stream in due:
             record = settled(self._records[stream], system.high_watermarks(stream), now_us, settle_us)
             store.write_metadata(epoch, PARTITION_COUNTS, {stream: encode_partition_record(record)})
-            with self._lock:
-                self._records = self._records | {stream: record}
+            self._records = self._records | {stream: record}
+            self._expansions = _expansions(self._records)
         return due
+
+
+def _expansions(records: Mapping[str, PartitionRecord]) -> dict[str, tuple[Expansion, ...]]:
+    return {stream: record.expansions for stream, record in records.items() if record.expansions}

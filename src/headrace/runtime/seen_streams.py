@@ -27,12 +27,14 @@ HEARD_S = 5.0  # for this long a broker may not have heard of a change
 class SeenStreams:
     """`found`: what there is. `existing`: what is gone by: those of `refused`, whose change their readers cannot follow, as
     they were. `counts`: the partitions of every stream that is read, those too that are to be made; `before`: how many
-    those had when they were last read. `grown`: what is followed."""
+    those had when they were last read. `anew`: streams on record that are others now, under the same names. `grown`: what
+    is followed."""
 
     found: Mapping[str, StreamDescription]
     existing: Mapping[str, StreamDescription]
     counts: Mapping[str, int]
     before: Mapping[str, int]
+    anew: frozenset[str]
     grown: tuple[Growth, ...]
     refused: Mapping[str, HeadraceError]
 
@@ -72,7 +74,8 @@ def seen_streams(
     check_same_streams(previous, {name: existing[name].id if name in existing else None for name in counts}, counts)
     for stream in changes.refused.keys() - refused.keys():
         raise changes.refused[stream]
-    return SeenStreams(found, existing, counts, before, changes.grown, refused)
+    anew = {name for name, record in on_record.items() if name in existing and existing[name].id != record.stream_id}
+    return SeenStreams(found, existing, counts, before, frozenset(anew), changes.grown, refused)
 
 
 def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:

@@ -89,6 +89,7 @@ def planned(
     manager = SystemStreamPartitionAssignmentManager(system.metadata_store(topology.application))
     on_record, assignment = manager.read_partition_records(), _previous_assignment(manager, previous)
     seen = seen_streams(topology, subs, previous, assignment, on_record, system, config.system, going_on)
+    assignment = {ssp: names for ssp, names in assignment.items() if ssp.stream not in seen.anew}
     existing, counts, before = dict(seen.existing), dict(seen.counts), seen.before
     for growth in seen.grown:
         log(growth.warning or f"stream {growth.stream!r} grew from {growth.before} to {growth.after} partitions")
@@ -129,8 +130,7 @@ def planned(
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
     reached("start", 8)
-    anew = {stream for stream, record in on_record.items() if ids.get(stream, record.stream_id) != record.stream_id}
-    metadata = manager.changes(merged(assignment, assignment_of(model), anew), records)
+    metadata = manager.changes(merged(assignment, assignment_of(model)), records)
     store.commit_job_model(epoch, model, tuple(checkpoints.values()), metadata)
     there = {**existing, **seen.found}
     watched = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}

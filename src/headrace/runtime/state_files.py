@@ -92,7 +92,8 @@ class StateFiles:
         location = uri if ":" in uri.partition("/")[0] else str(Path(uri).absolute())
         self._fs, self._root = fs.FileSystem.from_uri(location)
         self._local = isinstance(self._fs, fs.LocalFileSystem)
-        self._remembered: OrderedDict[str, list[pa.RecordBatch]] = OrderedDict()
+        self._remembered: OrderedDict[str, tuple[list[pa.RecordBatch], int]] = OrderedDict()  # with their bytes
+        self._remembered_bytes = 0
         self._lock = Lock()
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class StateFiles:
         if self._local:
             _fsync_folder(self._local_path(name).parent)
         if size <= _REMEMBERED_BYTES_MAX:
-            self._remember(name, kept)
+            self._remember(name, kept, size)
         return replace(file, bytes=writer.bytes, entries=entries, checksum=writer.checksum)
 
     def _create(self, name: str) -> IO[bytes]:
@@ -142,13 +143,13 @@ class StateFiles:
         _make_folder_durably(path.parent)
         return open(path, "xb")
 
-    def _remember(self, name: str, batches: list[pa.RecordBatch]) -> None:
+    def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
         with self._lock:
-            self._remembered[name] = batches
-            total = sum(batch.nbytes for kept in self._remembered.values() for batch in kept)
-            while total > _REMEMBERED_BYTES_MAX:
-                _, dropped = self._remembered.popitem(last=False)
-                total -= sum(batch.nbytes for batch in dropped)
+            self._remembered[name] = batches, size
+            self._remembered_bytes += size  # kept, not summed up: a round of a thousand tasks writes a thousand files
+            while self._remembered_bytes > _REMEMBERED_BYTES_MAX:
+                _, (_, dropped) = self._remembered.popitem(last=False)
+                self._remembered_bytes -= dropped
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class StateFiles:
         with self._lock:
             remembered = self._remembered.get(file.name)
         if remembered is not None:
-            yield from remembered
+            yield from remembered[0]
             return
         try:
             source = self._checked_source(file)
@@ -210,7 +211,8 @@ class StateFiles:
     def delete(self, name: str) -> None:
         """Delete the file; no error if it is gone already."""
         with self._lock:
-            self._remembered.pop(name, None)
+            _, size = self._remembered.pop(name, (None, 0))
+            self._remembered_bytes -= size
         try:
             self._fs.delete_file(self._path(name))
         except FileNotFoundError:

@@ -39,7 +39,8 @@ def checkpoint_of(
     `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
     stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended.
     """
-    names = [SSP(*parts) for parts in plan.ssps]
+    # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
+    names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
     kinds = {node.stream: node.kind for node in program.nodes if isinstance(node, Source)}
     marks = dict(task.watermarks)
     for number, position in positions.items():

@@ -195,18 +195,10 @@ class TaskRun:
     def limits_of(self, stream: str) -> StreamLimits:
         return self._program.limits.get(stream, ANY)
 
-    def emit(
-        self,
-        stream: str,
-        key: Any,
-        value: Any,
-        timestamp_us: Any,
-        headers: Any,
-        routing: Any,
-        offsets: Any,
-        partitions: Any = None,
-    ) -> None:
-        self._outputs.add(stream, output_table(key, value, timestamp_us, headers), routing, offsets, partitions)
+    def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
+        """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""
+        table = output_table(rows.key.bytes()[0], rows.value.bytes()[0], rows.timestamp_us, rows.headers)
+        self._outputs.add(stream, table, routing, rows.offset, partitions)
 
     def savepoint(self) -> dict[str, int | None]:
         """From here on `roll_back` takes back what a record did to state and timers."""

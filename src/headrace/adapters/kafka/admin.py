@@ -20,6 +20,7 @@ from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, St
 
 LOG = logging.getLogger("headrace.kafka")
 REQUEST_S = 5.0  # for this long one request is waited for
+LOOK_S = 1.0  # for this long a look waits that is made again anyway
 SAY_AGAIN_S = 60.0  # how often it says the same again
 ANSWERED_S_MAX = 30.0  # librdkafka gives up after the time of each request, which is less
 SETTLE_S = 5.0  # how long what may be so for a moment is asked again: a refused user, a topic that nobody knows
@@ -274,6 +275,8 @@ class Admin:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._NOENT and not self.topics([topic.name]):  # it has no leader to come
                     raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "it does not exist")) from None
+                if error.args[0].code() == KafkaError._NOENT:
+                    self._hear_leaders(topic.name)
                 raise
             if min(told.values(), default=0) <= OFFSET_INVALID:  # while a broker comes back this is no error to librdkafka
                 raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "a partition's offset was not told"))
@@ -281,6 +284,31 @@ class Admin:
 
         found: dict[int, int] = self.asked(f"ask for the offsets of topic {topic.name!r}", ask)
         return dict(sorted(found.items()))
+
+    def unmade(self, topic: Topic, partitions: Collection[int]) -> list[int]:
+        """Those of these partitions that do not tell their ends: brokers tell of new ones before they have made them."""
+        wanted = {TopicPartition(topic.name, partition): LATEST for partition in partitions}
+        if not wanted:
+            return []
+        try:
+            told = self._requested(lambda c: c.list_offsets(wanted, isolation_level=UNCOMMITTED, request_timeout=LOOK_S))
+        except KafkaException:
+            return sorted(partitions)
+        unmade = [
+            place.partition
+            for place, future in told.items()
+            if future.exception() is not None or future.result().offset <= OFFSET_INVALID
+        ]
+        if unmade:
+            self._hear_leaders(topic.name)
+        return sorted(unmade)
+
+    def _hear_leaders(self, topic: str) -> None:
+        """librdkafka keeps to what it has heard of leaders, for minutes also to that there are none yet."""
+        try:
+            self._client.list_topics(topic, timeout=LOOK_S)
+        except KafkaException:
+            pass  # what is asked next fails too, and says why
 
     def beginnings(self, topic: Topic) -> dict[int, int]:
         return self.offsets(topic, EARLIEST)

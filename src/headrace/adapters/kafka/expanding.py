@@ -7,7 +7,7 @@ by the old count, and a job might be told of the growth twice, forth and back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,7 +23,7 @@ _BOOTSTRAP = -1  # of an answer's broker, where the client has only its address 
 
 
 def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
-    """Give `topic` this many partitions. When this returns every broker tells of them, and each has a leader."""
+    """Give `topic` this many partitions. When this returns every broker tells of them, and each can be written and read."""
     admin.add_partitions(topic.name, partitions)
     asked = _Brokers(admin, topic.name, partitions)
     deadline_s = time.monotonic() + admin.connection.wait_s
@@ -36,7 +36,25 @@ def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
                 "is that broker up, and can it be reached from here? The partitions are there: nothing is to be done again",
             )
         time.sleep(_LOOK_S)
-    return Topic(topic.name, partitions, topic.id)
+    grown = Topic(topic.name, partitions, topic.id)
+    _await_made(admin, grown, range(topic.partitions, partitions))
+    return grown
+
+
+def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
+    """Until all of `new` can be written and read. Brokers may make some dozens in a second: waited is as long as they go on."""
+    left, moved_s = len(new), time.monotonic()
+    while new := admin.unmade(topic, new):
+        if len(new) < left:
+            left, moved_s = len(new), time.monotonic()
+        elif time.monotonic() - moved_s > admin.connection.wait_s:
+            raise StorageError(
+                f"topic {topic.name!r} was expanded to {topic.partitions} partitions, and its partition {new[0]}"
+                f"{f' (and {left - 1} more)' if left > 1 else ''} cannot be asked for its end after "
+                f"{admin.connection.wait_s:.0f} s",
+                "are all brokers up? The partitions are there, or will be: nothing is to be done again",
+            )
+        time.sleep(_LOOK_S)
 
 
 class _Brokers:

@@ -229,7 +229,7 @@ class KafkaSystem:
         applications = self.applications_in(names) if of is None else [of] if self.has_books(of) else []
         owners = self._owners(applications)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
-        self._known = self._admin.topics(names - hidden)
+        self._known = {name: self._as_pinned(topic) for name, topic in self._admin.topics(names - hidden).items()}
         return [
             StreamDescription(topic.name, topic.partitions, topic.id, owners.get(topic.name))
             for topic in sorted(self._known.values(), key=lambda topic: topic.name)
@@ -266,10 +266,20 @@ class KafkaSystem:
         self._known.pop(name, None)
 
     def pin(self, ids: Mapping[str, str]) -> None:
-        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them."""
+        """From now on `end_offsets` is of the streams with these ids only: positions and state are of them.
+
+        They grow here when `partition_counts` says so, which waits for nothing: a round that asked for the ends of partitions
+        that brokers still make would wait for those, with all others.
+        """
         self._pinned = dict(ids)
 
-    def _check_pinned(self, name: str) -> Topic:
+    def _as_pinned(self, found: Topic) -> Topic:
+        """The topic, without the partitions that have not been counted yet if it is pinned."""
+        known = self._known.get(found.name)
+        is_grown = known is not None and known.id == found.id and known.partitions < found.partitions
+        return known if known is not None and is_grown and found.name in self._pinned else found
+
+    def _check_pinned(self, name: str) -> None:
         deadline_s = time.monotonic() + GONE_S
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
@@ -280,14 +290,13 @@ class KafkaSystem:
                 "gone",
                 "run the application under another name, to begin with the streams as they are",
             )
-        return topic
 
     def _topic(self, name: str) -> Topic | None:
         if not isinstance(name, str) or not name:
             return None
         found = self._admin.topics([name]).get(name)
         if found is not None:
-            self._known[name] = found
+            found = self._known[name] = self._as_pinned(found)
         else:
             self._known.pop(name, None)
         return found
@@ -378,19 +387,24 @@ class KafkaSystem:
         `IncompatibleChangeError` for a stream that was pinned, and is gone or made anew.
         """
         pinned = stream in self._pinned
-        while True:
-            try:
-                ends = self._admin.ends(self._found(stream, known=pinned))
-            except StorageError:
-                if pinned:
-                    self._check_pinned(stream)
-                raise
-            # Behind the question: the answer was of a topic with this id, or an older one. One that has grown is asked again.
-            if not pinned or self._check_pinned(stream).partitions <= len(ends):
-                return ends
+        try:
+            ends = self._admin.ends(self._found(stream, known=pinned))
+        except StorageError:
+            if pinned:
+                self._check_pinned(stream)
+            raise
+        if pinned:
+            self._check_pinned(stream)  # behind the question: the answer was of a topic with this id, or an older one
+        return ends
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
+        """See `headrace.ports.System`. A pinned stream has new partitions when all of them can be written and read."""
         found = self._admin.topics(set(streams))
+        for name, topic in found.items():
+            known = self._as_pinned(topic)
+            if unmade := self._admin.unmade(topic, range(known.partitions, topic.partitions)):
+                LOG.info("stream %r: the brokers have yet to make %d of its new partitions", name, len(unmade))
+                found[name] = known
         self._known |= found
         return {name: found[name].partitions for name in sorted(found)}
 

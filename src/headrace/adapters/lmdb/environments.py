@@ -59,6 +59,10 @@ class Environment:
     pid: int
     handles: dict[str, Any] = field(default_factory=dict)
     busy: bool = False
+    place: Path = field(init=False)  # the store folder that it is of
+
+    def __post_init__(self) -> None:
+        self.place = self.folder.parent  # once: all that is open is looked through for each task of a round
 
     def refresh(self) -> None:
         """Take in what other processes did since: a larger map, new databases; and free the slots of dead readers."""
@@ -205,7 +209,7 @@ def give_back(environment: Environment) -> None:
 def close_others(place: Path, kept: Path | None) -> None:
     """Close what this process has open below the store folder `place`, which it owns, except `kept`."""
     with _lock:
-        for folder in [folder for folder in _open if folder.parent == place and folder != kept]:
+        for folder in [folder for folder, other in _open.items() if other.place == place and folder != kept]:
             _open.pop(folder).lmdb.close()
 
 

@@ -70,17 +70,7 @@ class Context(Protocol):
 
     def limits_of(self, stream: str) -> StreamLimits: ...
 
-    def emit(
-        self,
-        stream: str,
-        key: Any,
-        value: Any,
-        timestamp_us: Any,
-        headers: Any,
-        routing: Any,
-        offsets: Any,
-        partitions: Any = None,
-    ) -> None: ...
+    def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None: ...
 
     def due_changed(self, clock: str) -> None: ...
 

@@ -182,12 +182,12 @@ class TableTableJoin(JoinOperator):
         now, before = self._is_joined(updates.after), self._is_joined(updates.before)
         parts = []
         if now.any():
-            at = np.flatnonzero(now)
+            at = np.flatnonzero(now).tolist()
             sides = (
                 Field(self._tables[parent].serde, raw=pa.array([updates.after[i][side] for i in at], pa.binary()))
                 for side, parent in enumerate(self.node.parents)
             )
-            parts.append(self.results(rows.take(at), *sides))
+            parts.append(self.results(rows.where(now), *sides))
         if (before & ~now).any():
             gone = rows.where(before & ~now)
             parts.append(gone.replaced(value=Field(self.node.value, objects=[None] * len(gone))))

@@ -42,17 +42,13 @@ class _WritingOperator(Operator):
             return
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         if chosen is None:
-            routing = routing_keys(rows.key, key)
-            self.context.emit(stream, key, value, rows.timestamp_us, rows.headers, routing, rows.offset)
+            self.context.emit(stream, rows, routing=routing_keys(rows.key, key))
             return
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
-            some = rows.take(copies)
-            key, value = some.key.bytes()[0], some.value.bytes()[0]
-            own = partitions[start : start + len(copies)]
-            self.context.emit(stream, key, value, some.timestamp_us, some.headers, None, some.offset, own)
+            self.context.emit(stream, rows.take(copies), partitions=partitions[start : start + len(copies)])
 
     def _partitioned(self, partitioner: t.Function, rows: Rows, count: int) -> tuple[Rows, Any]:
         """The rows that are to be written, and the partitions of each, of `count`."""

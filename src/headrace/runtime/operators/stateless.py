@@ -113,8 +113,9 @@ class MapValuesOperator(Operator):
             self.forward(self._mapped(rows))
             return
         null = Field(self.node.value, objects=[None] * int(deleted.sum()))
-        mapped, gone = self._mapped(rows.where(~deleted)), rows.take(np.flatnonzero(deleted)).replaced(value=null)
-        self.forward(merged_by_rank([mapped, gone]))
+        numbered = rows.numbered()
+        mapped, gone = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
+        self.forward(merged_by_number([mapped, gone], rows))
 
     def _mapped(self, rows: Rows) -> Rows:
         rows, results = self.called(self.node.function, rows)
@@ -128,6 +129,13 @@ def merged_by_rank(parts: list[Rows]) -> Rows:
     """Rows of several branches in the order in which the task took them."""
     rows = Rows.concat(parts)
     return rows.take(np.argsort(rows.rank, kind="stable")) if len(parts) > 1 else rows
+
+
+def merged_by_number(parts: list[Rows], rows: Rows) -> Rows:
+    """Parts of `rows.numbered()` in the order that the rows had, with their ranks again: several may come of one record."""
+    merged = merged_by_rank(parts)
+    merged.rank = rows.rank[merged.rank]
+    return merged
 
 
 class SelectKeyOperator(Operator):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.runtime.operators.base import Context, Operator
-from headrace.runtime.operators.stateless import FilterOperator, merged_by_rank
+from headrace.runtime.operators.stateless import FilterOperator, merged_by_number
 from headrace.runtime.operators.updates import last_per_key
 from headrace.runtime.rows import Field, Rows
 from headrace.runtime.vectors import state_keys
@@ -114,16 +114,17 @@ class TableFilterOperator(FilterOperator):
 
     def push(self, rows: Rows) -> None:
         rows = self.decoded(rows, value=False)
+        numbered = rows.numbered()
         deleted = rows.value.is_null()
-        parts = [rows.take(np.flatnonzero(deleted))] if deleted.any() else []
+        parts = [numbered.where(deleted)] if deleted.any() else []
         if not deleted.all():
-            present, mask = self.truths_of(self.node.predicate, rows.where(~deleted))
+            present, mask = self.truths_of(self.node.predicate, numbered.where(~deleted))
             if self.node.negate:
                 mask = ~mask
             serde = present.value.serde
             if not mask.all():
-                refused = present.take(np.flatnonzero(~mask))
+                refused = present.where(~mask)
                 parts.append(refused.replaced(value=Field(serde, objects=[None] * len(refused))))
-            parts.append(present.take(np.flatnonzero(mask)))
+            parts.append(present.where(mask))
         if parts:
-            self.forward(merged_by_rank(parts))
+            self.forward(merged_by_number(parts, rows))

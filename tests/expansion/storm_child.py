@@ -1,0 +1,129 @@
+"""Two jobs on Spark whose input grows under them, one with state and one without, in a process that tests kill.
+
+`python storm_child.py serve` speaks as `chaos/child.py` does. What the jobs look like while they run (their job model, tasks,
+Spark application) is written to a file at each change: a killed process leaves no report.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import headrace.adapters.kafka.jobs
+import headrace.adapters.spark.engine
+import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
+from chaos.forking import serve, trap_steps
+from expansion.job import BUILDS
+from headrace import wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the applications `NAME-stateful` and `NAME-stateless`, which read `NAME-in`."""
+
+    name: str
+    servers: str
+    folder: str
+    report: str
+    steps_log: str
+    until: str | None = None
+    traps: str = ""
+    run_s: float = 300.0
+
+    @property
+    def seen(self) -> Path:
+        """The file of what was seen of the jobs, a line of JSON for each change."""
+        return Path(f"{self.report}.seen")
+
+    @property
+    def said(self) -> str:
+        """The file of what it printed."""
+        return f"{self.report}.said"
+
+
+def applications(run: Run) -> dict[str, hr.App]:
+    """By build; they share one Spark."""
+    made: dict[str, hr.App] = {}
+    for build in BUILDS:
+        name = f"{run.name}-{build}"
+        app = hr.App(
+            name,
+            f"kafka://{run.servers}",
+            config={"spark.master": "local[2,4]"},
+            local_store_dir=f"{run.folder}/stores",
+            state_uri=f"{run.folder}/state",
+            max_records_per_round=400,
+            trigger_interval_ms=20,
+            partition_check_interval_s=0.5,
+        )
+        made[build] = BUILDS[build](app, f"{run.name}-in")
+    return made
+
+
+def finish(run: Run) -> int:
+    """Run the jobs; 0 once they have caught up, 1 if one ended with an error, which is then in the report."""
+    try:
+        jobs = _started(run)
+        last: Any = None
+        deadline_s = time.monotonic() + run.run_s
+        while any(job.is_running for job, _ in jobs.values()):
+            assert time.monotonic() < deadline_s, {build: job.status() for build, (job, _) in jobs.items()}
+            now = {build: _looks(*started) for build, started in jobs.items()}
+            if now != last:
+                with run.seen.open("a") as file:
+                    file.write(json.dumps(now) + "\n")
+                last = now
+            time.sleep(0.05)
+        for job, _ in jobs.values():
+            job.wait(0)
+    except BaseException as error:
+        Path(run.report).write_text(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        return 1
+    Path(run.report).write_text(json.dumps({"error": None}))
+    return 0
+
+
+def _started(run: Run) -> dict[str, tuple[Any, str]]:
+    """By build the job and its Spark application's id."""
+    jobs: dict[str, tuple[Any, str]] = {}
+    session: Any = None
+    for build, app in applications(run).items():
+        if session is not None:
+            app._headrace_session = session
+        jobs[build] = (wiring.start(app, run.until), app.spark.sparkContext.applicationId)
+        session = app.spark
+    return jobs
+
+
+def _looks(job: Any, spark: str) -> dict[str, Any]:
+    source = job.status()["sub_topologies"]["source"]
+    return {
+        "model": job.status()["job_model"],
+        "tasks": source["tasks"],
+        "at_work": source["records"] > 0,
+        "spark": spark,
+        "partitions": max(job.plan.model.partition_counts.values()),
+    }
+
+
+def prepare(run: Run) -> None:
+    trap_steps(run)
+    said = os.open(run.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    log = logging.getLogger("headrace")  # of its own; what others log is printed, as in a program without settings
+    log.setLevel(logging.INFO)
+    handler = logging.FileHandler(f"{run.report}.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    log.addHandler(handler)
+    log.propagate = False
+
+
+if __name__ == "__main__":
+    serve(Run, prepare, finish, 30)

@@ -1,0 +1,39 @@
+"""A random topology at work in this process, and judged: for the tests, and for the soak."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+from headrace.errors import TopologyError
+from headrace.testing import Driver
+from headrace.wiring.worker import run_container
+from topologies.building import build
+from topologies.drawing import Drawn
+from topologies.judging import judge
+from topologies.recording import Told, recording
+
+
+def driven(drawn: Drawn) -> int | None:
+    """How many records were compared; None where the application cannot be started."""
+    spec = drawn.spec("random")
+    records, pauses = drawn.records(spec), dict(drawn.pauses)
+    told: list[Told] = []
+    driver = Driver(build(spec), partitions={spec.input_name(stream): spec.partitions[stream] for stream in spec.inputs})
+    run = recording(run_container, lambda: driver._system, told.append)
+    with mock.patch("headrace.testing.driver.run_container", run):
+        try:
+            driver.open()
+        except TopologyError:
+            return None
+    try:
+        for number, (stream, key, value, time_us) in enumerate(records):
+            driver.send(spec.input_name(stream), key, value, at=time_us)
+            if number in pauses:
+                driver.run()
+                if pauses[number]:
+                    driver.advance("1 hour")
+                    driver.run()
+        driver.run()
+        return judge(spec, records, told, driver._system)
+    finally:
+        driver.close()

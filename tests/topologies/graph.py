@@ -1,0 +1,258 @@
+"""What a task of the model is made of: operators read off a topology, wired, and cut where there are repartition streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from topologies import functions as f
+from topologies.model_joins import StreamStream, StreamTable, TableTable
+from topologies.model_tables import Aggregate, Last, Sessions, Suppress, Table, View
+from topologies.operators import DropDuplicates, Merge, Operator, Process, Row, Simple
+from topologies.spec import Node, Spec
+
+
+@dataclass(frozen=True)
+class Written:
+    """A record that a task wrote. `partition`: where a user's partitioner chose it."""
+
+    stream: str
+    key: Any
+    value: Any
+    time_us: int
+    partition: int | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Who takes the records of a stream. `rows`: a node whose rows they are; `is_table`: they come first at equal times."""
+
+    rows: Node
+    is_table: bool
+    operator: Operator
+
+
+class Graph:
+    """All operators of a topology: those that a task has not are never given anything.
+
+    `counts`: of all streams that there are, how many partitions they have. Whether a repartition stream was put in is not
+    decided here: it is where there is one.
+    """
+
+    def __init__(self, spec: Spec, counts: Mapping[str, int]) -> None:
+        self._spec, self._counts = spec, counts
+        self.operators: list[Operator] = []
+        self.entries: dict[str, Entry] = {}
+        self.written: list[Written] = []
+        self._made: list[Operator] = []
+        for number, node in enumerate(spec.nodes):
+            build = self._builders[node["op"]]
+            self._made.append(build(self, number, node, [self._made[parent] for parent in node["of"]]))
+        self.operators.sort(key=lambda operator: operator.number)
+
+    # --- inputs and what has no state --------------------------------------------------------------------------------
+
+    def _input(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        source = self._behind(Simple(number, _as_it_is))
+        is_table = node["op"] != "stream"
+        self.entries[self._spec.input_name(node["stream"])] = Entry(node, is_table, source)
+        return self._behind(Table(number + 0.1), source) if is_table else source
+
+    def _stateless(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        made = _STATELESS[node["op"]]
+        return self._behind(Simple(number, lambda row: made(row, node["by"])), *parents)
+
+    def _merge(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._behind(Merge(number), *parents)
+
+    def _process(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._behind(Process(number), *parents)
+
+    def _to(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._writing(number, self._spec.output_name(number), None, *parents)
+
+    # --- by key ------------------------------------------------------------------------------------------------------
+
+    def _repartition(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        above = self._rekeyed(number, node, parents[0]) if node["mapped"] else parents[0]
+        return self._through(self._spec.between(number), number, node, above, node["partitioner"])
+
+    def _drop_duplicates(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._behind(DropDuplicates(number, node), self._grouped(number, node, parents[0]))
+
+    def _to_table(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._behind(Table(number), self._grouped(number, node, parents[0]))
+
+    def _aggregate(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        is_session = node["windows"] is not None and node["windows"]["kind"] == "session"
+        made = Sessions(number, node) if is_session else Aggregate(number, node)
+        return self._behind(made, self._grouped(number, node, parents[0]))
+
+    def _rekeyed(self, number: int, node: Node, above: Operator) -> Operator:
+        return self._behind(Simple(number - 0.4, lambda row: [replace(row, key=f.new_key(row.value, node["by"]))]), above)
+
+    def _grouped(self, number: int, node: Node, above: Operator) -> Operator:
+        """The rows of a key together, by a repartition stream where the key was changed; without those that have none."""
+        stream, rows = self._spec.between(number), self._spec.nodes[node["of"][0]]
+        if node.get("selector"):
+            assert stream in self._counts, f"n{number}: the key was changed, and the records were not repartitioned"
+            above, rows = self._rekeyed(number, node, above), {**rows, "keys": "plain"}
+        if stream in self._counts:
+            above = self._through(stream, number, rows, above, node.get("partitioner"))
+        return self._behind(Simple(number - 0.1, lambda row: [] if row.key is None else [row]), above)
+
+    # --- tables ------------------------------------------------------------------------------------------------------
+
+    def _view(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        by = node["by"]
+        made: Callable[[Any], Any] = lambda value: f.doubled(value, by)  # noqa: E731
+        if node["op"] == "table_filter":
+            made = lambda value: value if f.kept(value, by) else None  # noqa: E731
+        return self._behind(View(number, made), *parents)
+
+    def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
+
+    def _to_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        table = self._maker_of(node["of"][0])
+        match node["emit"]:
+            case "closed":
+                return self._behind(Suppress(number, self._windows_of(table), ""), *parents)
+            case "each":
+                self._ask_for_each(table)
+                return self._behind(Simple(number, _as_it_is), *parents)
+        return self._behind(Last(number, self._made[table]), *parents)
+
+    def _maker_of(self, number: int) -> int:
+        """The table that another is a view of."""
+        while self._spec.nodes[number]["op"] in ("table_filter", "table_map"):
+            number = self._spec.nodes[number]["of"][0]
+        return number
+
+    def _windows_of(self, number: int) -> Node:
+        while self._spec.nodes[number]["op"] != "aggregate":
+            number = self._spec.nodes[number]["of"][0]
+        windows: Node = self._spec.nodes[number]["windows"]
+        return windows
+
+    def _ask_for_each(self, number: int) -> None:
+        """Every update of a table is asked for, and so of those whose updates make it."""
+        node, table = self._spec.nodes[number], self._made[number]
+        if isinstance(table, Aggregate | Sessions | Table | TableTable):
+            table.each = True
+        if isinstance(table, TableTable):
+            for parent, side in zip(node["of"], table.tables, strict=True):
+                side.each = True
+                if not isinstance(self._made[parent], Table):  # of that all updates are taken before it
+                    self._ask_for_each(self._maker_of(parent))
+
+    # --- joins -------------------------------------------------------------------------------------------------------
+
+    def _join_table(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        left = self._side(number, "left")
+        return self._behind(StreamTable(number, node["kind"], self._table_side(number, "right")), left)
+
+    def _join_global(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        left, table = parents
+        assert isinstance(table, Table)
+        of_key = None if node["own_key"] else lambda row: f.looked_up(row.key, row.value, node["by"])
+        return self._behind(StreamTable(number, node["kind"], table, of_key, is_global=True), left)
+
+    def _join_tables(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        left = self._table_side(number, "left")
+        right = left if parents[0] is parents[1] else self._table_side(number, "right")
+        return self._behind(TableTable(number, node["kind"], left, right))
+
+    def _join_stream(self, number: int, node: Node, parents: list[Operator]) -> Operator:
+        left = self._side(number, "left")
+        right = left if parents[0] is parents[1] else self._side(number, "right")
+        join: Operator = self._behind(StreamStream(number, node, f"n{number}"))
+        left.children.append((join, 0))
+        right.children.append((join, 1))
+        return join
+
+    def _side(self, number: int, side: str, is_table: bool = False) -> Operator:
+        above: int = self._spec.nodes[number]["of"][side == "right"]
+        rows, stream = self._made[above], self._spec.between(number, side)
+        if stream not in self._counts:
+            return rows
+        if isinstance(rows, Table):
+            rows = rows.taken  # all of its updates
+        place = number - (0.5 if side == "left" else 0.3)
+        return self._through(stream, place, self._spec.nodes[above], rows, None, is_table)
+
+    def _table_side(self, number: int, side: str) -> Table:
+        rows = self._side(number, side, is_table=True)
+        if isinstance(rows, Table):
+            return rows
+        table = Table(number - (0.2 if side == "left" else 0.1))
+        self._behind(table, rows)
+        return table
+
+    # --- in here -----------------------------------------------------------------------------------------------------
+
+    def _behind(self, operator: Operator, *parents: Operator) -> Operator:
+        for parent in parents:
+            parent.children.append((operator, 0))
+        self.operators.append(operator)
+        return operator
+
+    def _writing(self, number: float, stream: str, partitioner: str | None, *parents: Operator) -> Operator:
+        def write(row: Row) -> Iterable[Row]:
+            partitions: Any = [None]
+            if partitioner is not None:
+                given = f.chosen(partitioner, row.value, self._counts[stream])
+                partitions = [given] if isinstance(given, int) else dict.fromkeys(given or ())
+            self.written.extend(Written(stream, row.key, row.value, row.time_us, partition) for partition in partitions)
+            return ()
+
+        return self._behind(Simple(number, write), *parents)
+
+    def _through(
+        self, stream: str, number: float, rows: Node, above: Operator, partitioner: str | None, is_table: bool = False
+    ) -> Operator:
+        """What is behind a repartition stream, which the rows of `above` are written to. `rows`: a node that has these."""
+        self._writing(number - 0.3, stream, partitioner, above)
+        read = self._behind(Simple(number - 0.2, _as_it_is))
+        self.entries[stream] = Entry(rows, is_table, read)
+        return read
+
+    _builders: Mapping[str, Callable[[Graph, int, Node, list[Operator]], Operator]] = {
+        "stream": _input,
+        "table": _input,
+        "global": _input,
+        "filter": _stateless,
+        "branch": _stateless,
+        "map_values": _stateless,
+        "flat_map_values": _stateless,
+        "select_key": _stateless,
+        "merge": _merge,
+        "process": _process,
+        "repartition": _repartition,
+        "drop_duplicates": _drop_duplicates,
+        "to_table": _to_table,
+        "aggregate": _aggregate,
+        "table_filter": _view,
+        "table_map": _view,
+        "suppress": _suppress,
+        "to_stream": _to_stream,
+        "join_table": _join_table,
+        "join_tables": _join_tables,
+        "join_global": _join_global,
+        "join_stream": _join_stream,
+        "to": _to,
+    }
+
+
+def _as_it_is(row: Row) -> Iterable[Row]:
+    return [row]
+
+
+_STATELESS: Mapping[str, Callable[[Row, int], Iterable[Row]]] = {
+    "filter": lambda row, by: [row] if f.kept(row.value, by) else [],
+    "branch": lambda row, by: [row] if f.taken(row.value, by) else [],
+    "map_values": lambda row, by: [replace(row, value=f.doubled(row.value, by))],
+    "flat_map_values": lambda row, by: [replace(row, value=value) for value in f.several(row.value, by)],
+    "select_key": lambda row, by: [replace(row, key=f.new_key(row.value, by))],
+}
