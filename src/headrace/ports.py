@@ -215,7 +215,8 @@ class JobStore(Protocol):
 
     def acquire(self, holder: Holder, now_us: int) -> int:
         """Take the application and give the new epoch, which is in force, and was read back, when this returns: no
-        attempt of an older one can commit any more. `JobHeldError` while another holder lives. Whatever it raises, the
+        attempt of an older one can commit any more. `JobHeldError` while another holder lives; `FencedError` if this store
+        has it, and another driver has taken it since: who was replaced does not come back. Whatever it raises, the
         application is not held by this driver then."""
 
     def heartbeat(self, epoch: int, now_us: int) -> None: ...

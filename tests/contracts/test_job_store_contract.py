@@ -85,6 +85,21 @@ class TestHolding:
         with pytest.raises(FencedError):
             job_store.commit_job_model(first, model(), ())
 
+    def test_one_that_was_replaced_does_not_come_back(self, system: Any, job_store: Any) -> None:
+        first = job_store.acquire(ELSEWHERE, 0)
+        successor = system.job_store(job_store.application)
+        second = successor.acquire(SECOND, 10 * S + 1)
+        for now_us in (10 * S + 2, 60 * S):
+            with pytest.raises(FencedError):
+                job_store.acquire(ELSEWHERE, now_us)
+            assert job_store.holder() == replace(SECOND, heartbeat_us=10 * S + 1)
+        successor.check_epoch(second)
+        successor.release(second)
+        with pytest.raises(FencedError):
+            job_store.acquire(ELSEWHERE, 61 * S)
+        job_store.release(first)  # no error, and no effect
+        assert system.job_store(job_store.application).acquire(ELSEWHERE, 62 * S) > second
+
     def test_applications_are_apart(self, system: Any, job_store: Any) -> None:
         job_store.acquire(ELSEWHERE, 0)
         other = system.job_store("other")
@@ -108,6 +123,21 @@ class TestPlan:
         job_store.commit_job_model(epoch, model(2, version=2), new)
         assert job_store.job_model() == model(2, version=2)
         assert job_store.checkpoints() == {task(0): new[0], task(1): new[1]}
+
+    def test_what_is_on_record_of_the_streams_comes_with_the_model_or_not_at_all(
+        self, system: Any, job_store: Any, flights: None
+    ) -> None:
+        stored = system.metadata_store("delays")
+        old = job_store.acquire(ELSEWHERE, 0)
+        starts = [checkpoint(n, old, 0, 0) for n in range(2)]
+        job_store.commit_job_model(old, model(), starts, {"a": {"x": b"1", "y": b"2"}, "b": {"x": b"3"}})
+        assert (stored.all("a"), stored.all("b")) == ({"x": b"1", "y": b"2"}, {"x": b"3"})
+        job_store.commit_job_model(old, model(), starts, {"a": {"x": None, "z": b"4"}})
+        assert (stored.all("a"), stored.all("b")) == ({"y": b"2", "z": b"4"}, {"x": b"3"})
+        job_store.acquire(ELSEWHERE, 1)
+        with pytest.raises(FencedError):
+            job_store.commit_job_model(old, model(1, 2), [checkpoint(0, old, 0, 5)], {"a": {"y": None}})
+        assert stored.all("a") == {"y": b"2", "z": b"4"}
 
     def test_an_old_epoch_changes_nothing(self, job_store: Any, flights: None) -> None:
         old = job_store.acquire(ELSEWHERE, 0)

@@ -65,12 +65,8 @@ class World:
         return sorted((record.key, record.value) for record in found)
 
 
-@pytest.fixture(params=["kafka", "log"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == "kafka":
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    else:
-        url = f"log:{tmp_path / 'log'}"
+@pytest.fixture
+def world(url: str, tmp_path: Path) -> Iterator[World]:
     with hr.open_system(url) as system:
         yield World(url, system, tmp_path)
 

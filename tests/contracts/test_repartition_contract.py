@@ -63,12 +63,8 @@ class World:
         return mine
 
 
-@pytest.fixture(params=["kafka", "log"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param == "kafka":
-        url = f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
-    else:
-        url = f"log:{tmp_path / 'log'}"
+@pytest.fixture
+def world(url: str, tmp_path: Path) -> Iterator[World]:
     with hr.open_system(url) as system:
         made = World(url, system, tmp_path, f"r{uuid.uuid4().hex[:8]}")
         system.create_stream(made.input, 2)

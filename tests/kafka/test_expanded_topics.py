@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from headrace.adapters.kafka import expanding
 from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.system import KafkaSystem, open_system
 from headrace.errors import IncompatibleChangeError, StorageError
@@ -138,6 +140,41 @@ class TestRefusals:
         admin.add_partitions(name, 4)
         assert lost == [name]
         assert system.describe_stream(name).partitions == 4
+
+
+class Unaware:
+    """A client that has heard that partitions have no leaders, and goes by that until it is made to ask."""
+
+    def __init__(self) -> None:
+        self.has_asked = False
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.has_asked = True
+
+    def list_offsets(self, wanted: Any, **_: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {place: Future() for place in wanted}
+        for future in futures.values():
+            if self.has_asked:
+                future.set_result(SimpleNamespace(offset=7))
+            else:
+                future.set_exception(KafkaException(KafkaError(KafkaError._NOENT, "no leaders found")))
+        return futures
+
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        future: Future[Any] = Future()
+        future.set_result(SimpleNamespace(partitions=[0, 1], topic_id="id"))
+        return {"t": future}
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+
+def test_what_a_client_has_heard_of_leaders_is_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Admin(connection_of("kafka://127.0.0.1:1", {"wait.s": "2"}))
+    monkeypatch.setattr(admin, "_client", Unaware())
+    assert [admin.unmade(Topic("t", 2, "id"), [1]) for _ in range(2)] == [[1], []]
+    monkeypatch.setattr(admin, "_client", Unaware())
+    assert admin.ends(Topic("t", 2, "id")) == {0: 7, 1: 7}
 
 
 class World:

@@ -23,16 +23,22 @@ from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 
-CALLS = 60
-PRODUCER = f"""
-import sys
+BETWEEN = 10  # calls of each producer from one expansion to the next
+PRODUCER = """
+import sys, threading
 from headrace.adapters.log.system import open_system
 folder, producer = sys.argv[1:]
-keys = [f"{{producer}}-{{number}}".encode() for number in range(5)]
-with open_system(f"log:{{folder}}") as system:
-    for call in range({CALLS}):
+keys = [f"{producer}-{number}".encode() for number in range(5)]
+told = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+call, last = 0, None
+with open_system(f"log:{folder}") as system:
+    while last is None or call <= last:
         system.produce("s", [(key, b"%d" % call) for key in keys])
         print(call, flush=True)
+        if told.is_set() and last is None:
+            last = call + 3  # by the newest count in any case: it was told behind the last expansion
+        call += 1
 """
 
 
@@ -65,20 +71,22 @@ def test_processes_go_on_writing_while_a_stream_grows(system: LogSystem, folder:
     producers = [start(PRODUCER, folder, f"p{number}") for number in range(2)]
     for count in counts[1:]:
         for producer in producers:
-            for _ in range(CALLS // 4):
+            for _ in range(BETWEEN):
                 producer.stdout.readline()
         system.expand_stream("s", count)
-    assert [producer.wait() for producer in producers] == [0, 0]
+    calls = [1 + int(producer.communicate("end\n", timeout=60)[0].splitlines()[-1]) for producer in producers]
+    assert [producer.returncode for producer in producers] == [0, 0]
     values: dict[bytes, list[int]] = {}
     for record in system.consume("s"):
         key = record.key
         assert record.partition in {partition_of(key, count) for count in counts}
         values.setdefault(key, []).append(int(record.value))
     assert set(values) == {b"p%d-%d" % (producer, number) for producer in range(2) for number in range(5)}
-    assert all(found == list(range(CALLS)) for found in values.values())
-    assert {record.partition for record in system.consume("s") if int(record.value) == CALLS - 1} == {
-        partition_of(key, counts[-1]) for key in values
-    }
+    for producer, count in enumerate(calls):
+        assert count > 2 * BETWEEN
+        assert all(values[b"p%d-%d" % (producer, number)] == list(range(count)) for number in range(5))
+    lasts = {record.key: record.partition for record in system.consume("s") if int(record.value) == len(values[record.key]) - 1}
+    assert lasts == {key: partition_of(key, counts[-1]) for key in values}
 
 
 def test_no_stream_gets_more_partitions_than_one_may_have(system: LogSystem) -> None:

@@ -34,6 +34,6 @@ def driven(drawn: Drawn) -> int | None:
                     driver.advance("1 hour")
                     driver.run()
         driver.run()
-        return judge(spec, records, told, driver._system)
+        return judge(spec, records, told, driver._system, is_never_idle=not any(pauses.values()))
     finally:
         driver.close()

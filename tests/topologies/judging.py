@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from topologies.facts import judge_without_cuts
@@ -13,15 +13,18 @@ from topologies.graph import Written
 from topologies.model import Task, key_of, value_of
 from topologies.recording import Round, Told, rounds_of
 from topologies.spec import Node, Spec
+from topologies.watermarks import check_watermarks
 
+Sending = tuple[str, Any, Any, int]  # input, key, value, time
 Found = tuple[Any, str, int]  # key, value as text, time
 
 
-def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[Told], system: Any) -> int:
+def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any, is_never_idle: bool = False) -> int:
     """Compare all that was written with the models; the number of records that were compared."""
     counts = {stream.name: stream.partitions for stream in system.streams()}
     rounds = rounds_of(told)
-    _all_read(spec, rounds, system)
+    _all_read(spec, sent, rounds, system)
+    check_watermarks(spec, rounds, is_never_idle)
     written: dict[Any, list[Written]] = {}
     for task, mine in rounds.items():
         work = Task(spec, counts).work
@@ -38,15 +41,18 @@ def judge(spec: Spec, sent: Iterable[tuple[str, Any, Any, int]], told: Iterable[
             raise AssertionError(f"{stream}: {error}\n{json.dumps(spec.nodes)}") from None
     strays = {one.stream for every in written.values() for one in every} - found.keys()
     assert not strays, f"{strays} were written to by the model, and are not there"
-    return sum(map(len, found.values())) + judge_without_cuts(spec, list(sent), counts, found)
+    return sum(map(len, found.values())) + judge_without_cuts(spec, sent, counts, found)
 
 
-def _all_read(spec: Spec, rounds: Mapping[Any, list[Round]], system: Any) -> None:
-    """Every record of an input that is there was read, and every partition to its end."""
+def _all_read(spec: Spec, sent: Sequence[Sending], rounds: Mapping[Any, list[Round]], system: Any) -> None:
+    """Every record that was sent is in its input, and was read."""
     read = {(one.stream, one.partition, one.offset) for mine in rounds.values() for each in mine for one in each.read}
-    for name in map(spec.input_name, spec.inputs):
-        unread = [(r.partition, r.offset) for r in system.consume(name) if (name, r.partition, r.offset) not in read]
-        assert not unread, f"{name}: {unread} (partition, offset) were not read"
+    for stream in spec.inputs:
+        name = spec.input_name(stream)
+        places = [(name, record.partition, record.offset) for record in system.consume(name)]
+        expected = sum(1 for to, *_ in sent if to == stream)
+        assert len(places) == expected, f"{name}: it has {len(places)} records, expected {expected}"
+        assert read.issuperset(places), f"{name}: {sorted(set(places) - read)} were not read"
 
 
 def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:

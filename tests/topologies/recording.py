@@ -29,12 +29,13 @@ class Read:
 
 @dataclass(frozen=True)
 class Round:
-    """One task's part of a round. `streams`: what its sub-topology reads, in the order that breaks ties."""
+    """One task's part of a round. `streams`: the partitions that its sub-topology reads, `ssps`: those that it reads itself."""
 
     id: str
     task: str
     watermark_us: int | None
     streams: tuple[tuple[str, int], ...]
+    ssps: tuple[tuple[str, int], ...]
     read: tuple[Read, ...]
 
 
@@ -98,7 +99,8 @@ def _round(round_id: str, plan: Told, task: Told) -> Round:
             if offset >= position:
                 read.append(Read(stream, partition, offset, _bytes(key), _bytes(value), time_us))
     streams = tuple((stream, partition) for _, stream, partition in plan["ssps"])
-    return Round(round_id, task["name"], task["watermark_us"], streams, tuple(read))
+    own = tuple(streams[int(number)] for number in task["positions"])
+    return Round(round_id, task["name"], task["watermark_us"], streams, own, tuple(read))
 
 
 def _hex(data: bytes | None) -> str | None:

@@ -65,7 +65,7 @@ _OPS = {  # and how often they are drawn
     "filter": 1,
     "map_values": 1,
     "select_key": 1,
-    "merge": 1,
+    "merge": 2,
     "branch": 1,
     "flat_map_values": 1,
     "repartition": 2,

@@ -91,7 +91,7 @@ def _refuse_to_break(stream: StreamDescription, partitions: int, readers: Sequen
         return
     better = count_for_all(readers, max(partitions, stream.partitions + 1))
     ways = [] if better is None else [f"--partitions {better}, which all applications that read it can follow"]
-    ways.append("--force: what reads it there stops, its state and positions untouched, and is not started again under that name")
+    ways.append("--force: what reads it there stops, state and positions untouched, and is not started again under that name")
     reasons = "; ".join(f"application {reader.application!r}: {_reason(reader)}" for reader in broken)
     fail(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "

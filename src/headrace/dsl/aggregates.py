@@ -44,12 +44,18 @@ def mean(field: str) -> NamedAggregate:
 
 
 def min(field: str) -> NamedAggregate:  # noqa: A001 - the word that everyone knows it by
-    """The smallest value of `field`."""
+    """The smallest value of `field`.
+
+    Of values of several kinds, which a field without a schema may have, booleans are the least, then numbers, then texts.
+    """
     return NamedAggregate("min", _checked("min", field))
 
 
 def max(field: str) -> NamedAggregate:  # noqa: A001 - the word that everyone knows it by
-    """The largest value of `field`."""
+    """The largest value of `field`.
+
+    Of values of several kinds texts are the greatest, then numbers, then booleans.
+    """
     return NamedAggregate("max", _checked("max", field))
 
 

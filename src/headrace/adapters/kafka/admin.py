@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -305,10 +306,8 @@ class Admin:
 
     def _hear_leaders(self, topic: str) -> None:
         """librdkafka keeps to what it has heard of leaders, for minutes also to that there are none yet."""
-        try:
+        with suppress(KafkaException):  # what is asked next fails too, and says why
             self._client.list_topics(topic, timeout=LOOK_S)
-        except KafkaException:
-            pass  # what is asked next fails too, and says why
 
     def beginnings(self, topic: Topic) -> dict[int, int]:
         return self.offsets(topic, EARLIEST)

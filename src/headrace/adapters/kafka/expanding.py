@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.adapters.kafka.admin import Admin, Topic, quiet
+from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic, quiet
 from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.errors import StorageError
 
@@ -44,7 +44,11 @@ def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
 def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
     """Until all of `new` can be written and read. Brokers may make some dozens in a second: waited is as long as they go on."""
     left, moved_s = len(new), time.monotonic()
+    say_s = moved_s + SAY_S
     while new := admin.unmade(topic, new):
+        if time.monotonic() > say_s:
+            say_s = time.monotonic() + SAY_AGAIN_S
+            LOG.warning("waiting until the brokers have made all partitions of topic %r: %d are left", topic.name, len(new))
         if len(new) < left:
             left, moved_s = len(new), time.monotonic()
         elif time.monotonic() - moved_s > admin.connection.wait_s:

@@ -107,6 +107,7 @@ class KafkaJobStore:
         self._system.check_transaction_timeout(self._timeout_ms)
         self._system.ensure_job_topics(self.application)
         stands = entries_of(self._metadata.refresh(wait=False), JOB)  # a dead coordinator's transaction may be open
+        self._check_not_replaced(stands)
         since_us = self._checked_free(stands, holder, now_us)
         self._reached("start", 2)
         # Whoever came between that look and this has lost the coordinator's id to us, and ends: so we must go on.
@@ -127,6 +128,7 @@ class KafkaJobStore:
         found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
         self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
         self._held = _Held(_beaten(holder, now_us), since_us)
+        self._model = None  # of the epoch before: another driver may have come in between
         self._reached("start", 3)
         self._transact(
             [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))],
@@ -238,7 +240,9 @@ class KafkaJobStore:
 
     def _still_ours(self) -> None:
         """`FencedError` where the epoch in force is not ours: asked before the coordinator's id is taken once more."""
-        stands = entries_of(self._metadata.refresh(wait=False), JOB)
+        self._check_not_replaced(entries_of(self._metadata.refresh(wait=False), JOB))
+
+    def _check_not_replaced(self, stands: Mapping[str, bytes]) -> None:
         if self._held is not None and int(stands.get("epoch", b"0")) > self._epoch:
             raise FencedError(
                 f"another driver has taken over application {self.application!r}", "this one ends; it has changed nothing since"

@@ -47,6 +47,7 @@ class LogJobStore:
         self.application = application
         self._catalog = catalog
         self._reached = reached
+        self._epoch: int | None = None  # while this store has the application
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
@@ -56,7 +57,12 @@ class LogJobStore:
             self._checked_free(db, holder, now_us)
 
     def _checked_free(self, db: Any, holder: Holder, now_us: int) -> tuple[int, int]:
-        """The epoch that comes next, and since when this run has held the application (now, if it did not)."""
+        """The epoch that comes next, and since when this run has held the application (now, if it did not).
+
+        `FencedError` if this store had the application, and another driver has come since: it does not come back.
+        """
+        if self._epoch is not None:
+            self._check_epoch(db, self._epoch)
         row = db.execute(
             "SELECT epoch, holder, held_since_us, heartbeat_us FROM jobs WHERE application = ?", (self.application,)
         ).fetchone()
@@ -84,6 +90,7 @@ class LogJobStore:
                 "VALUES (?, ?, ?, ?, ?)",
                 (self.application, epoch, msgspec.json.encode(holder).decode(), since_us, now_us),
             )
+        self._epoch = int(epoch)
         try:
             self._reached("start", 4)  # nothing to read back: a transaction of SQLite that has ended is in force
             self._reached("start", 5)  # nothing to do: the epoch itself fences every lane
@@ -105,6 +112,8 @@ class LogJobStore:
         """Nothing is waited for here but a lock, and that not long."""
 
     def release(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            self._epoch = None
         with self._catalog.write() as db:
             db.execute("UPDATE jobs SET holder = NULL WHERE application = ? AND epoch = ?", (self.application, epoch))
 
