@@ -36,7 +36,7 @@ class Run:
     steps_log: str
     traps: str = ""
     kill_at: int = 0
-    run_s: float = 120.0
+    run_s: float = 250.0
 
 
 def application(run: Run) -> hr.App:

@@ -21,10 +21,10 @@ from chaos.children import Children, sprung
 from kafka_faults.family import ended, family_of
 from kafka_faults.for_each_child import Run
 
-pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(900)]
 SCRIPT = Path(__file__).with_name("for_each_child.py")
 RECORDS = 70
-WAIT_S = 90
+WAIT_S = 240
 
 
 class World:
@@ -50,11 +50,16 @@ class World:
 
 
 @contextmanager
-def no_family_left(driver: int) -> Iterator[None]:
-    """End what is left of a driver's processes once it is dead: a worker that is stopped does not end by itself."""
-    below = family_of(driver).below
-    yield
-    ended(below, 5)
+def killed(children: Children, driver: int) -> Iterator[None]:
+    """Kill a driver in the end, and what is left of its processes: a worker that is stopped does not end by itself."""
+    try:
+        yield
+    finally:
+        below = family_of(driver).below
+        os.kill(driver, signal.SIGKILL)
+        code = children.wait(driver)
+        ended(below, 5)
+    assert code == -signal.SIGKILL, f"the driver ended with {code} before it was killed"
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -74,11 +79,8 @@ def test_an_id_has_the_same_records_and_none_is_lost_whoever_is_killed(tmp_path:
         world = World(url, system, tmp_path, children)
         # one container of the first round has committed, the other has not: its worker stands still before it writes
         run = world.run_of(traps=f"stop:kafka:4:2@{tmp_path / 'stopped'}")
-        driver = children.start(run)
-        wait_until(lambda: sprung(run) and world.written())
-        with no_family_left(driver):
-            os.kill(driver, signal.SIGKILL)
-            assert children.wait(driver) == -signal.SIGKILL
+        with killed(children, children.start(run)):
+            wait_until(lambda: sprung(run) and world.written())
         halves = world.written()
         assert [call["round"] for call in world.calls()] == [0]
         assert 0 < len(halves) < len(world.calls()[0]["rows"])

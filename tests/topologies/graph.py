@@ -105,11 +105,8 @@ class Graph:
     # --- tables ------------------------------------------------------------------------------------------------------
 
     def _view(self, number: int, node: Node, parents: list[Operator]) -> Operator:
-        by = node["by"]
-        made: Callable[[Any], Any] = lambda value: f.doubled(value, by)  # noqa: E731
-        if node["op"] == "table_filter":
-            made = lambda value: value if f.kept(value, by) else None  # noqa: E731
-        return self._behind(View(number, made), *parents)
+        made = _VIEWS[node["op"]]
+        return self._behind(View(number, lambda value: made(value, node["by"])), *parents)
 
     def _suppress(self, number: int, node: Node, parents: list[Operator]) -> Operator:
         return self._behind(Suppress(number, self._windows_of(number), f"~n{number}"), *parents)
@@ -255,4 +252,8 @@ _STATELESS: Mapping[str, Callable[[Row, int], Iterable[Row]]] = {
     "map_values": lambda row, by: [replace(row, value=f.doubled(row.value, by))],
     "flat_map_values": lambda row, by: [replace(row, value=value) for value in f.several(row.value, by)],
     "select_key": lambda row, by: [replace(row, key=f.new_key(row.value, by))],
+}
+_VIEWS: Mapping[str, Callable[[Any, int], Any]] = {
+    "table_filter": lambda value, by: value if f.kept(value, by) else None,
+    "table_map": f.doubled,
 }

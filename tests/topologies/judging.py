@@ -10,8 +10,8 @@ from typing import Any
 
 from topologies.facts import judge_without_cuts
 from topologies.graph import Written
-from topologies.model import Task, key_of, value_of
-from topologies.recording import Round, Told, rounds_of
+from topologies.model import Task, decoded
+from topologies.recording import Read, Round, Told, rounds_of
 from topologies.spec import Node, Spec
 from topologies.watermarks import check_watermarks
 
@@ -25,6 +25,9 @@ def judge(spec: Spec, sent: Sequence[Sending], told: Iterable[Told], system: Any
     rounds = rounds_of(told)
     _all_read(spec, sent, rounds, system)
     check_watermarks(spec, rounds, is_never_idle)
+    for number, node in enumerate(spec.nodes):
+        if node["op"] == "repartition" and node["partitions"] is not None:
+            assert counts[spec.between(number)] == node["partitions"], f"n{number}: {counts[spec.between(number)]} partitions"
     written: dict[Any, list[Written]] = {}
     for task, mine in rounds.items():
         work = Task(spec, counts).work
@@ -70,21 +73,15 @@ def _rows_of_streams(spec: Spec, counts: Mapping[str, int]) -> dict[str, Node]:
 
 def _found(stream: str, rows: Node, rounds: Mapping[Any, list[Round]], system: Any) -> dict[int, list[Found]]:
     """What is in each partition. Repartition streams are purged: what was read of them is what was in them."""
-    places: dict[tuple[int, int], Any] = {}
     if stream.endswith("-repartition"):
-        for mine in rounds.values():
-            for each in mine:
-                places |= {(read.partition, read.offset): read for read in each.read if read.stream == stream}
-    records: Iterable[Any] = places.values()
-    if not stream.endswith("-repartition"):
-        records = system.consume(stream)
-    found: dict[int, list[tuple[int, Found]]] = defaultdict(list)
-    for record in records:
-        time_us = record.timestamp_us if hasattr(record, "timestamp_us") else record.time_us
-        key = key_of(record.key, rows["keys"] == "windowed")
-        value = value_of(record.value, rows["values"] == "long")
-        found[record.partition].append((record.offset, (key, text_of(value), time_us)))
-    return {partition: [one for _, one in sorted(mine, key=lambda each: each[0])] for partition, mine in found.items()}
+        read = {one for mine in rounds.values() for each in mine for one in each.read if one.stream == stream}
+    else:
+        read = {Read(stream, r.partition, r.offset, r.key, r.value, r.timestamp_us) for r in system.consume(stream)}
+    found: dict[int, list[Found]] = defaultdict(list)
+    for one in sorted(read, key=lambda one: (one.partition, one.offset)):
+        key, value = decoded(rows, one)
+        found[one.partition].append((key, text_of(value), one.time_us))
+    return found
 
 
 def text_of(value: Any) -> str:

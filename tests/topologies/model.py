@@ -22,20 +22,16 @@ TIMES = struct.Struct(">qq")
 
 
 def decoded(node: Node, read: Read) -> tuple[Any, Any]:
-    """Key and value as the rows behind `node` have them; a windowed key is (key, start, end)."""
-    return key_of(read.key, node["keys"] == "windowed"), value_of(read.value, node["values"] == "long")
-
-
-def key_of(data: bytes | None, windowed: bool) -> Any:
-    if data is None:
-        return None
-    return (data[:-16].decode(), *TIMES.unpack(data[-16:])) if windowed else data.decode()
-
-
-def value_of(data: bytes | None, long: bool) -> Any:
-    if data is None:
-        return None
-    return int.from_bytes(data, "big", signed=True) if long else json.loads(data)
+    """Key and value as the rows of `node` have them; a windowed key is (key, start, end)."""
+    key: Any = None
+    if read.key is not None:
+        is_windowed = node["keys"] == "windowed"
+        key = (read.key[:-16].decode(), *TIMES.unpack(read.key[-16:])) if is_windowed else read.key.decode()
+    value: Any = None
+    if read.value is not None:
+        is_long = node["values"] == "long"
+        value = int.from_bytes(read.value, "big", signed=True) if is_long else json.loads(read.value)
+    return key, value
 
 
 class Task:

@@ -106,6 +106,10 @@ class _Container:
         self.deadline = began + plan.deadline_s
         self.cut_short = False
         self.ends = {r.ssp: r.end for r in plan.ranges}
+        self.readers_of: dict[int, list[TaskRun]] = {}
+        for task_run in runs:
+            for ssp in task_run.plan.positions:
+                self.readers_of.setdefault(ssp, []).append(task_run)
         self.reached_offsets: dict[int, int] = {}
         self.sampled_at = program.sampled_at
         self.sampling = sampling_of(program, self.sampled_at)
@@ -132,9 +136,9 @@ class _Container:
         self.reached("work")
         for endpoint, ssp, rows, is_prepared in self._rows(prepared):
             self._poll()
-            for task_run in self.runs:
+            for task_run in self.readers_of.get(ssp, ()):
                 mine = self._rows_of(task_run, ssp, rows)
-                if mine is None or not len(mine):
+                if not len(mine):
                     continue
                 if task_run.task in merging:
                     gathered[task_run.task].append((endpoint, is_prepared, mine))
@@ -203,11 +207,9 @@ class _Container:
             None if headers.null_count == count else headers,
         )
 
-    def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows | None:
+    def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
         """The rows that the task owns and has not processed yet. (Key buckets come with elasticity.)"""
-        position = task_run.plan.positions.get(ssp)
-        if position is None:
-            return None
+        position = task_run.plan.positions[ssp]
         if len(rows) and int(rows.offset[0]) < position:
             rows = rows.where(rows.offset >= position)
         return Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, rows.headers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -62,7 +61,7 @@ class Environment:
     place: Path = field(init=False)  # the store folder that it is of
 
     def __post_init__(self) -> None:
-        self.place = self.folder.parent  # once: all that is open is looked through for each task of a round
+        self.place = self.folder.parent
 
     def refresh(self) -> None:
         """Take in what other processes did since: a larger map, new databases; and free the slots of dead readers."""
@@ -180,7 +179,10 @@ class Environment:
         return handle
 
 
-_open: OrderedDict[Path, Environment] = OrderedDict()  # by folder, the one used last at the end
+# A round may have a thousand tasks, and all of this is gone through for each: nothing here looks at all that is open.
+_open: dict[Path, Environment] = {}
+_of_place: dict[Path, set[Path]] = {}  # store folder to the folders in it that are open
+_idle: dict[Path, None] = {}  # those that no round uses, the one used last at the end
 _lock = Lock()
 
 
@@ -191,8 +193,9 @@ def take(folder: Path) -> Environment:
         environment = _open.get(folder)
         if environment is None:
             environment = _open[folder] = _opened(folder)
+            _of_place.setdefault(environment.place, set()).add(folder)
         environment.busy = True
-        _open.move_to_end(folder)
+        _idle.pop(folder, None)
     environment.refresh()
     return environment
 
@@ -201,32 +204,41 @@ def give_back(environment: Environment) -> None:
     """It stays open for the next round; beyond some number the one unused for longest is closed."""
     with _lock:
         environment.busy = False
-        idle = [folder for folder, other in _open.items() if not other.busy]
-        for folder in idle[: max(0, len(idle) - _IDLE_MAX)]:
-            _open.pop(folder).lmdb.close()
+        if _open.get(environment.folder) is environment:
+            _idle[environment.folder] = None
+        while len(_idle) > _IDLE_MAX:
+            _close(next(iter(_idle)))
 
 
 def close_others(place: Path, kept: Path | None) -> None:
     """Close what this process has open below the store folder `place`, which it owns, except `kept`."""
     with _lock:
-        for folder in [folder for folder, other in _open.items() if other.place == place and folder != kept]:
-            _open.pop(folder).lmdb.close()
+        for folder in sorted(_of_place.get(place, set()) - {kept}):
+            _close(folder)
 
 
 def close_idle() -> None:
     """Close all environments that no round uses."""
     with _lock:
-        for folder in [folder for folder, environment in _open.items() if not environment.busy]:
-            _open.pop(folder).lmdb.close()
+        for folder in list(_idle):
+            _close(folder)
 
 
 def remove(folder: Path) -> None:
     """Close and delete an environment."""
     with _lock:
-        environment = _open.pop(folder, None)
-        if environment is not None:
-            environment.lmdb.close()
+        if folder in _open:
+            _close(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close(folder: Path) -> None:
+    environment = _open.pop(folder)
+    _idle.pop(folder, None)
+    _of_place[environment.place].discard(folder)
+    if not _of_place[environment.place]:
+        del _of_place[environment.place]
+    environment.lmdb.close()
 
 
 def _opened(folder: Path) -> Environment:
@@ -253,7 +265,9 @@ def _map_bytes_of(folder: Path) -> int:
 
 def _forget_those_of_the_parent() -> None:
     """LMDB's environments do not survive a fork: the child closes its copies and opens its own."""
-    pid = os.getpid()
-    for folder in [folder for folder, environment in _open.items() if environment.pid != pid]:
+    first = next(iter(_open.values()), None)  # all are of one process, this one or its parent
+    if first is None or first.pid == os.getpid():
+        return
+    for folder in list(_open):
         with suppress(lmdb.Error):
-            _open.pop(folder).lmdb.close()
+            _close(folder)
