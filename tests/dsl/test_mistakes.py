@@ -82,7 +82,11 @@ def test_a_timestamp_function_has_one_argument() -> None:
         hr.App("mistakes").stream("in", timestamp=lambda: 0)
 
 
-@pytest.mark.parametrize("function", [str, int, max, lambda *a: a, lambda r, extra=1: r], ids=["str", "int", "max", "any number", "a default"])
+@pytest.mark.parametrize(
+    "function",
+    [str, int, max, lambda *a: a, lambda r, extra=1: r],
+    ids=["str", "int", "max", "any number", "a default"],
+)
 def test_functions_that_can_be_called_so_are_taken(function: Any) -> None:
     records = stream()
     records.map_values(function, value=hr.Json()).to("out")

@@ -168,6 +168,9 @@ def _reach(piece: OffsetRange, extents: Sequence[Extent], budget: int) -> int:
     return reached
 
 
+TASK_RECORDS = 1_000  # what a task costs beside its records, in records: to open its store and write its segment takes ms
+
+
 def is_small_round(records: Iterable[int], small_round_records: int = SMALL_ROUND_RECORDS) -> bool:
     """Whether containers with so many records are one Spark task."""
     return sum(records) <= small_round_records
@@ -180,6 +183,7 @@ def spark_tasks_of(
 
     A small round is one Spark task. A larger one has as many as there are slots, or as containers with records, and the
     heaviest is as light as a greedy choice makes it. A container without records (only its timers are due) comes along.
+    Whoever works off many tasks counts `TASK_RECORDS` for each: a few records for each of 500 are seconds of work.
 
     >>> spark_tasks_of([(0, 100_000), (1, 50_000), (2, 40_000), (3, 0)], slots=2)
     ((0,), (1, 2, 3))

@@ -10,7 +10,15 @@ import msgspec
 
 from headrace.core.handover import HandoverRound
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
-from headrace.core.planning import OffsetRange, is_small_round, lags_of, ranges_of, spark_tasks_of, within_bytes
+from headrace.core.planning import (
+    TASK_RECORDS,
+    OffsetRange,
+    is_small_round,
+    lags_of,
+    ranges_of,
+    spark_tasks_of,
+    within_bytes,
+)
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -165,7 +173,7 @@ class RoundPlans:
         given = ranges if by_engine else {}
         works = tuple(
             tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
-            for group in spark_tasks_of(list(records.items()), self._terms.slots)
+            for group in spark_tasks_of(self._weights(records, ranges), self._terms.slots)
         )
         bases = {
             task.name: self._standing.checkpoints[task.name].round_id
@@ -278,6 +286,13 @@ class RoundPlans:
                 lanes[container.lane] = wanted
         return lanes
 
+    def _weights(self, records: Mapping[int, int], ranges: Mapping[SSP, OffsetRange]) -> list[tuple[int, int]]:
+        """What the work of each lane amounts to, in records: those that it reads, and what its tasks cost themselves."""
+        return [
+            (lane, count + TASK_RECORDS * sum(_reads(task, ranges) for task in self._containers[lane].tasks))
+            for lane, count in records.items()
+        ]
+
     # --- payloads ---------------------------------------------------------------------------------------------------
 
     def _common(self, round_id: RoundId, outlook: Outlook, staging: Path) -> ContainerPlan:
@@ -353,6 +368,10 @@ class RoundPlans:
             for ssp in _ssps_of(container, ranges)
         )
         return ContainerWork(container.lane, payload, container.location_id, records, inputs)
+
+
+def _reads(task: TaskModel, ranges: Mapping[SSP, OffsetRange]) -> bool:
+    return any(ssp.whole in ranges for ssp in task.ssps)
 
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:

@@ -6,12 +6,13 @@ Rows come prepared from Spark's reader; where the engine does not read (tests in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.adapters.kafka.compacted import CompactedTopic
-from headrace.adapters.kafka.fetching import fetched, fetched_at
+from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_together
 from headrace.adapters.kafka.flushed import FlushedLane
 from headrace.adapters.kafka.jobs import task_positions
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
@@ -30,6 +31,8 @@ from headrace.runtime.task_run import Outputs
 from headrace.wire import decode_checkpoint, encode_checkpoint
 from headrace.wiring.worker_state import WorkerState
 
+_AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; what is read is held in memory
+
 
 class KafkaWorkerPorts(WorkerState):
     """`runtime.worker_ports.WorkerPorts` on Kafka, where the container commits its own round."""
@@ -41,6 +44,7 @@ class KafkaWorkerPorts(WorkerState):
             "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
         }
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
+        self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not asked for yet
         title = round_id_of(plan.round_id).sub_topology or "source"
         self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(
             Lane(
@@ -97,12 +101,33 @@ class KafkaWorkerPorts(WorkerState):
         return found
 
     def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        piece = self._plan.ranges[number]
-        _, stream, partition = self._plan.ssps[piece.ssp]
         try:
-            yield from fetched(self._client, stream, partition, piece.start, piece.end, keep=True)
+            if number not in self._ahead:
+                self._ahead = self._fetched_from(number)
+            if number in self._ahead:
+                yield from self._ahead.pop(number)
+            else:
+                yield from fetched(self._client, *self._pieces[number], keep=True)
         except OffsetOutOfRangeError as error:  # removed since the round was planned; the next plan says what of it
             raise RoundFailedError(error.message, error.hint) from None
+
+    def _fetched_from(self, number: int) -> dict[int, list[tuple[Any, pa.RecordBatch]]]:
+        """What a piece and those behind it hold, as far as they are few records; nothing where it is alone."""
+        numbers, records = [], 0
+        for at in range(number, len(self._plan.ranges)):
+            records += self._plan.ranges[at].end - self._plan.ranges[at].start
+            if records > _AHEAD_RECORDS:
+                break
+            numbers.append(at)
+        if len(numbers) < 2:
+            return {}
+        found = fetched_together(self._client, [self._pieces[at] for at in numbers])
+        return {at: found[self._pieces[at][:2]] for at in numbers}
+
+    @cached_property
+    def _pieces(self) -> list[tuple[str, int, int, int]]:
+        """Of every range of the plan its stream, partition, start and end."""
+        return [(*self._plan.ssps[piece.ssp][1:], piece.start, piece.end) for piece in self._plan.ranges]
 
     def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
         _, stream, partition = self._plan.ssps[ssp]

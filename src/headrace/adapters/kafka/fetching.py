@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,30 @@ def fetched(
             consumer.close()
 
 
+def fetched_together(
+    client: Mapping[str, Any], pieces: Sequence[tuple[str, int, int, int]]
+) -> dict[tuple[str, int], list[tuple[Any, pa.RecordBatch]]]:
+    """Of several pieces (topic, partition, start, end), of different partitions, what `fetched` gives of each.
+
+    All is held in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a
+    thousand. Errors as for `fetched`.
+    """
+    consumer = _taken(client)
+    ended = False
+    try:
+        rows = _messages(consumer, {(topic, partition): (start, end) for topic, partition, start, end in pieces})
+        ended = True
+    finally:
+        if ended:
+            _give_back(client, consumer)
+        else:
+            consumer.close()
+    return {
+        place: [(np.array([message.offset() for message in own], np.int64), batch_of(own))] if own else []
+        for place, own in rows.items()
+    }
+
+
 def _taken(client: Mapping[str, Any]) -> Consumer:
     with _lock:
         return _kept.pop(_kept_key(client), None) or _made(client)
@@ -82,41 +106,81 @@ def _made(client: Mapping[str, Any]) -> Consumer:
 def _batches(
     consumer: Consumer, topic: str, partition: int, start: int, end: int
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    try:
-        consumer.assign([TopicPartition(topic, partition, start)])
-        done, heard_s = start, time.monotonic()
-        while done < end:
-            rows = []
-            # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
-            first = consumer.consume(1, timeout=0.2)
-            for message in first + (consumer.consume(_BATCH, timeout=0) if first else []):
-                error = message.error()
-                if error is None:
-                    done = int(message.offset() or 0) + 1
-                    if done <= end:
-                        rows.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    done = max(done, int(message.offset() or 0))
-                elif error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
-                    raise OffsetOutOfRangeError(
-                        f"topic {topic!r} partition {partition}: offset {done} is not there any more",
-                        "retention has removed it; set on_lost_offsets, or a startpoint",
-                    )
-                elif error.code() in GONE_FOR_NOW:
-                    continue
-                else:
-                    raise KafkaException(error)
-                heard_s = time.monotonic()
-            if rows:
-                yield np.array([message.offset() for message in rows], np.int64), batch_of(rows)
-            if time.monotonic() - heard_s > FETCH_S:
-                raise RoundFailedError(
-                    f"topic {topic!r} partition {partition}: nothing came from offset {done} on for {FETCH_S:.0f} s, "
-                    f"expected records up to {end}",
-                    "is the broker up?",
-                )
-    except KafkaException as error:
-        raise RoundFailedError(f"topic {topic!r} partition {partition}: {error.args[0].str()}", "is the broker up?") from None
+    reading = _Reading(consumer, {(topic, partition): (start, end)})
+    while reading.left:
+        rows = [message for _, message in reading.heard()]
+        if rows:
+            yield np.array([message.offset() for message in rows], np.int64), batch_of(rows)
+
+
+def _messages(consumer: Consumer, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Any]]:
+    rows: dict[tuple[str, int], list[Any]] = {place: [] for place in ranges}
+    reading = _Reading(consumer, ranges)
+    while reading.left:
+        for place, message in reading.heard():
+            rows[place].append(message)
+    return rows
+
+
+class _Reading:
+    """What a consumer has still to read of some partitions. `left`: up to where each was read, and its end."""
+
+    def __init__(self, consumer: Consumer, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        self._consumer = consumer
+        self.left = {place: [start, end] for place, (start, end) in ranges.items() if start < end}
+        self._heard_s = time.monotonic()
+        self._asked(lambda: consumer.assign([TopicPartition(*place, start) for place, (start, _) in self.left.items()]))
+
+    def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
+        """What has come of committed records, waiting a little for the first."""
+        # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
+        messages = self._asked(lambda: self._consumer.consume(1, timeout=0.2))
+        if messages:
+            messages = messages + self._asked(lambda: self._consumer.consume(_BATCH, timeout=0))
+        for message in messages:
+            if self._took(message):
+                yield (message.topic(), message.partition()), message
+        if self.left and time.monotonic() - self._heard_s > FETCH_S:
+            (topic, partition), (done, end) = min(self.left.items())
+            raise RoundFailedError(
+                f"topic {topic!r} partition {partition}: nothing came from offset {done} on for {FETCH_S:.0f} s, "
+                f"expected records up to {end}",
+                "is the broker up?",
+            )
+
+    def _took(self, message: Any) -> bool:
+        """Note how far it brings us; whether it is a record that is wanted."""
+        error = message.error()
+        place = (message.topic(), message.partition()) if message.topic() else min(self.left)
+        if error is not None and error.code() in GONE_FOR_NOW:
+            return False
+        if error is not None and error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            done = self.left.get(place, [message.offset()])[0]
+            raise OffsetOutOfRangeError(
+                f"topic {place[0]!r} partition {place[1]}: offset {done} is not there any more",
+                "retention has removed it; set on_lost_offsets, or a startpoint",
+            )
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise RoundFailedError(f"topic {place[0]!r} partition {place[1]}: {error.str()}", "is the broker up?")
+        self._heard_s = time.monotonic()
+        if place not in self.left:  # beyond its end, while others are read
+            return False
+        done, end = self.left[place]
+        offset = int(message.offset() or 0)
+        self.left[place][0] = max(done, offset if error is not None else offset + 1)
+        if self.left[place][0] >= end:
+            del self.left[place]
+            if self.left:  # what lies behind the end must not crowd out the others
+                self._asked(lambda: self._consumer.incremental_unassign([TopicPartition(*place)]))
+        return error is None and offset < end
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except KafkaException as error:
+            (topic, partition), _ = min(self.left.items())
+            text = f"topic {topic!r} partition {partition}: {error.args[0].str()}"
+            raise RoundFailedError(text, "is the broker up?") from None
 
 
 def fetched_at(
