@@ -72,7 +72,7 @@ def test_a_keys_records_come_in_order_whatever_producers_know(seed: int, growth:
     positions = {ssp(p): 0 for p in range(count)}
     holds: dict = {}
     seen: dict[int, int] = {}
-    left = list(growth)
+    left, noticed = list(growth), count
     for step in range(150):
         for _ in range(draw.randint(0, 6)):
             draw.choice(producers).write(log, draw)
@@ -81,18 +81,21 @@ def test_a_keys_records_come_in_order_whatever_producers_know(seed: int, growth:
         if draw.random() < 0.2:
             log.let_go()
         if left and draw.random() < 0.05:
-            before = len(log.partitions)
-            log.partitions += [[] for _ in range(before * (left.pop() - 1))]
-            unnoticed = before
-            expansions = (*expansions, Expansion(unnoticed, len(log.partitions), step))
-            positions |= {ssp(p): 0 for p in range(before, len(log.partitions))}
+            log.partitions += [[] for _ in range(len(log.partitions) * (left.pop() - 1))]
+        if noticed < len(log.partitions) and draw.random() < 0.3:  # perhaps only after it has grown once more
+            expansions = (*expansions, Expansion(noticed, len(log.partitions), step))
+            positions |= {ssp(p): 0 for p in range(noticed, len(log.partitions))}
+            noticed = len(log.partitions)
         if draw.random() < 0.15:
             draw.choice(producers).knows = len(log.partitions)
-        if settles and all(p.knows == len(log.partitions) for p in producers):
+        if settles and noticed == len(log.partitions) and all(p.knows == len(log.partitions) for p in producers):
             record = settled(PartitionRecord("id", len(log.partitions), expansions), _by_partition(log.highs()), 10**9, 0)
             expansions = record.expansions
         read_some(log, producers, draw, expansions, positions, holds, seen)
     log.let_go()
+    if noticed < len(log.partitions):
+        expansions = (*expansions, Expansion(noticed, len(log.partitions), 150))
+        positions |= {ssp(p): 0 for p in range(noticed, len(log.partitions))}
     for _ in range(20):
         read_some(log, [], random.Random(0), expansions, positions, holds, seen, greedy=True)
     assert positions == log.highs(), "something was never read"
@@ -148,6 +151,9 @@ def test_parents_are_of_every_age_that_is_on_record() -> None:
     grown = [Expansion(2, 4, 0), Expansion(4, 12, 1), Expansion(12, 24, 2)]
     assert [parent.partition for _, parent in parents_of(ssp(23), grown)] == [11, 3, 1]
     assert [parent.partition for _, parent in parents_of(ssp(11), grown)] == [3, 1]
+    twice = [Expansion(2, 12, 0)]  # perhaps by way of 4, or of 6
+    assert [parent.partition for _, parent in parents_of(ssp(11), twice)] == [5, 3, 1]
+    assert [parent.partition for _, parent in parents_of(ssp(5), twice)] == [1, 1]
     assert [parent.partition for _, parent in parents_of(ssp(2), grown)] == [0]
     assert parents_of(ssp(1), grown) == ()
 

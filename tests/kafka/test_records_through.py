@@ -73,3 +73,20 @@ def test_a_kept_consumer_reads_on_and_one_that_was_left_is_not_kept(
     left.close()
     assert values(1, 0, 2) == [b"1-0", b"1-1"]
     assert len(made) == 2
+
+
+def test_few_records_of_many_partitions_come_together_again_and_again(kafka_server: KafkaServer) -> None:
+    settings = {**kafka_server.client_settings(), **QUIET}
+    topic = make_topic(settings, partitions=20)
+    producer = new_producer(settings, None, 60_000)
+    for partition in range(20):
+        rows = [(b"%d-%d" % (partition, n), None, partition, TIME_MS, None) for n in range(12)]
+        produce_all(producer, topic, rows, [], WAIT_S)
+    producer.flush(WAIT_S)
+    for start, end in ((0, 5), (5, 6), (6, 12)):  # the same consumer goes on where it stopped short
+        found = fetching.fetched_together(settings, [(topic, partition, start, end) for partition in range(20)])
+        values = {
+            partition: [row["value"] for offsets, batch in batches for row in batch.to_pylist()]
+            for (_, partition), batches in found.items()
+        }
+        assert values == {partition: [b"%d-%d" % (partition, n) for n in range(start, end)] for partition in range(20)}

@@ -95,7 +95,7 @@ def filled(world: World) -> None:
 @pytest.fixture
 def spark_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rounds too: else their workers read, where no operator needs Spark."""
-    monkeypatch.setattr(round_plans, "is_small_round", lambda records: False)
+    monkeypatch.setattr(round_plans, "is_small_round", lambda records, few: False)
 
 
 @pytest.fixture(params=["spark", "worker"])

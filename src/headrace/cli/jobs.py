@@ -153,7 +153,7 @@ def _print_status(found: dict[str, Any]) -> None:
             sub.get("round"),
             sub["tasks"],
             sub["containers"],
-            sub.get("waiting_for", "") if found["running"] else "",
+            "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else "",
         )
         for name, sub in found["sub_topologies"].items()
     ]
@@ -163,5 +163,7 @@ def _print_status(found: dict[str, Any]) -> None:
         counters = ", ".join(f"{counter} {count:,}" for counter, count in others.items())
         if counters:
             print(f"{name}: {counters}")
+        if sub.get("stopped_by"):
+            print(f"{name}: stopped: {sub['stopped_by']}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")

@@ -109,6 +109,15 @@ def bases_of(previous: Assignment, recorded: Mapping[str, tuple[int, ...]]) -> d
     return bases
 
 
+def as_first_shared_out(previous: Assignment, first: Mapping[str, int]) -> dict[SSP, tuple[TaskName, ...]]:
+    """`previous` without the partitions that streams have grown by since they had the numbers in `first`.
+
+    For what keeps state: its tasks are of the first number on record. Of a stream that grew while nobody kept state, the new
+    partitions had tasks of their own; but records of their keys may still lie in the old ones, unread or read again.
+    """
+    return {ssp: names for ssp, names in previous.items() if ssp.partition < first.get(ssp.stream, ssp.partition + 1)}
+
+
 def _owners(previous: Assignment, sub_topology: str | None) -> dict[SSP, TaskName]:
     """The one whole task of a sub-topology that read each whole partition; without prefix, as groupers know them.
 

@@ -6,6 +6,9 @@ parents have reached the high watermarks that were taken AFTER: that pair is a `
 writes a key's records one after the other, whether it has learned of the new partitions yet or not. Once all have
 (`settle_time_s`), the parents' ends are stored, and a born partition is read only where its parents are past those: that
 costs nothing unless somebody rewinds.
+
+A stream may have grown several times between two looks: 4 to 16 may have been 4 to 8 to 16, and then the keys of 13 were in 5
+before they came there. So a parent is what any number of partitions in between makes one (`steps_of`).
 """
 
 from __future__ import annotations
@@ -31,21 +34,31 @@ class Hold:
         return all(positions.get(ssp, offset) >= offset for ssp, offset in self.parents.items())
 
 
-def parents_of(ssp: SSP, expansions: Iterable[Expansion]) -> Parents:
-    """The partitions that held the keys of `ssp` before, with the expansion that took them away, youngest first.
+def steps_of(expansion: Expansion) -> tuple[int, ...]:
+    """The numbers of partitions that a stream may have had on the way, the last one left out, highest first.
 
-    4 partitions grew to 8, and these to 32: the keys of partition 13 were in 5 before, and in 1 before that.
+    >>> steps_of(Expansion(4, 16, 0)), steps_of(Expansion(4, 20, 0))
+    ((8, 4), (4,))
+    """
+    times = expansion.after // expansion.before
+    return tuple(expansion.before * step for step in range(times - 1, 0, -1) if times % step == 0)
+
+
+def parents_of(ssp: SSP, expansions: Iterable[Expansion]) -> Parents:
+    """The partitions that may have held the keys of `ssp` before, with the expansion that took them away, youngest first.
+
+    4 partitions grew to 8, and these to 32: the keys of partition 29 were in 13 before (had there been 16 for a while), in
+    5 before that, and in 1 at first.
 
     >>> grown = [Expansion(4, 8, 0), Expansion(8, 32, 0)]
-    >>> [parent.partition for _, parent in parents_of(SSP("k", "s", 13), grown)]
-    [5, 1]
+    >>> [parent.partition for _, parent in parents_of(SSP("k", "s", 29), grown)]
+    [13, 5, 1]
     >>> parents_of(SSP("k", "s", 3), grown)
     ()
     """
+    counts = sorted(((count, expansion) for expansion in expansions for count in steps_of(expansion)), key=lambda one: -one[0])
     return tuple(
-        (expansion, replace(ssp, partition=ssp.partition % expansion.before))
-        for expansion in sorted(expansions, key=lambda expansion: -expansion.before)
-        if ssp.partition >= expansion.before
+        (expansion, replace(ssp, partition=ssp.partition % count)) for count, expansion in counts if ssp.partition >= count
     )
 
 
@@ -197,7 +210,7 @@ def settled(
     return replace(
         record,
         expansions=tuple(
-            replace(e, settled={p: high_watermarks[p] for p in range(e.before)})
+            replace(e, settled={p: high_watermarks[p] for p in range(steps_of(e)[0])})
             if e.settled is None and now_us - e.noticed_us >= settle_us
             else e
             for e in record.expansions

@@ -169,6 +169,7 @@ def _reach(piece: OffsetRange, extents: Sequence[Extent], budget: int) -> int:
 
 
 TASK_RECORDS = 1_000  # what a task costs beside its records, in records: to open its store and write its segment takes ms
+READER_RECORDS = 1_000  # likewise what it costs that the engine reads a partition, which is a Spark task of its own
 
 
 def is_small_round(records: Iterable[int], small_round_records: int = SMALL_ROUND_RECORDS) -> bool:

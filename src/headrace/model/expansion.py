@@ -13,8 +13,8 @@ from headrace.model.tasks import TaskName
 class Expansion:
     """A stream grew from `before` to `after` partitions; it was noticed at `noticed_us` (µs since the epoch).
 
-    `settled`: partition to the offset at which each of the old ones ended once every producer had learned of the new ones
-    (protocol.md 24, the lasting barrier); None until then.
+    `settled`: partition to the offset at which each of those that lost keys ended once every producer had learned of the new
+    ones (protocol.md 24, the lasting barrier); None until then.
     """
 
     before: int

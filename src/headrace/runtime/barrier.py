@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.expansion import Hold, Parents, allowed_ends, born_in, held, to_hold
+from headrace.core.expansion import Hold, Parents, allowed_ends, born_in, held, steps_of, to_hold
 from headrace.model.expansion import Expansion
 from headrace.model.streams import SSP
 from headrace.ports import System
@@ -47,7 +47,7 @@ class Barrier:
         found: dict[SSP, int] = {}
         for stream in streams:
             grown = self._records.expansions.get(stream, ())
-            ages = sorted({expansion.before for expansion in grown if expansion.settled is None}, reverse=True)
+            ages = sorted({count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}, reverse=True)
             for lowest in (*ages, 0):
                 for partition, high in self._system.high_watermarks(stream).items():
                     if partition >= lowest:

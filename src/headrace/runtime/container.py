@@ -164,8 +164,11 @@ class _Container:
             endpoints = [i for i in self.endpoints_of[stream] if i in self.direct]
             if not endpoints or piece.terms is None:
                 continue
+            # Where the engine gives rows of this stream too, these are of the whole range: several readers would stop at
+            # different offsets, and what one of them has written would be written again.
+            may_stop = len(endpoints) == len(self.endpoints_of[stream])
             for offsets, batch in self.ports.read(number):
-                if self._is_time():
+                if may_stop and self._is_time():
                     self.cut_short = True
                     self.reached_offsets[piece.ssp] = int(offsets[0])
                     break

@@ -118,6 +118,7 @@ class Generation:
         self._waiting_for[name] = f"stopped: {error.message}"
         LOG.error("sub-topology %s has stopped, others go on: %s", self.rounds[name].sub.title, error)
         self._done[name].set()
+        self.publish(self.rounds[name], force=True)
 
     def join(self) -> None:
         for thread in self._threads:
@@ -337,6 +338,7 @@ class Generation:
             "counters": dict(sorted(progress.counters.items())),
             "timings_ms": progress.timings_ms,
             "waiting_for": self._waiting_for.get(rounds.sub.name, ""),
+            "stopped_by": str(self.stopped_by.get(rounds.sub.name, "")),
             "notes": progress.notes[-3:],
             "known_failures": len(rounds.known_failures),
         }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from headrace.core.compatibility import check_same_streams
 from headrace.core.growth import changes_of
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.ports import JobStore, System
 from headrace.runtime.startup import JobPlan
 
@@ -61,7 +62,13 @@ class PartitionWatch:
         model = self._plan.model
         changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
         before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
-        return changes_of(before, found, model.partitioned_otherwise).refused
+        refused: dict[str, HeadraceError] = dict(changes_of(before, found, model.partitioned_otherwise).refused)
+        for stream in refused:
+            try:
+                check_same_streams(model, {stream: self._system.describe_stream(stream).id}, found)
+            except IncompatibleChangeError as error:  # of another stream the number does not matter
+                refused[stream] = error
+        return refused
 
     def settle(self, now_us: int) -> None:
         """Store the lasting barrier of expansions that every producer knows of by now (protocol.md 24)."""

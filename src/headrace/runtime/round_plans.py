@@ -11,6 +11,8 @@ import msgspec
 from headrace.core.handover import HandoverRound
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import (
+    READER_RECORDS,
+    SMALL_ROUND_RECORDS,
     TASK_RECORDS,
     OffsetRange,
     is_small_round,
@@ -165,7 +167,8 @@ class RoundPlans:
             return None
         self._number += 1
         common = self._common(round_id, outlook, self.staging_of(round_id))
-        by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values()))
+        few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
+        by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         payloads = {
             lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures, by_engine))
             for lane in records

@@ -51,8 +51,9 @@ def resolved_starts(
                 source, position = sources[ssp.stream], carried.position(task.name, ssp)
                 if source.broadcast:  # a task that is new has to read what the others have read
                     position = carried.by_task.get((task.name, ssp))
-                if position is None or (source.reset_offset and is_start):
-                    position = starts.of(source, ssp)
+                is_reset = source.reset_offset and is_start
+                if position is None or is_reset:
+                    position = starts.of(source, ssp, as_a_new_job=is_reset)
                 positions[ssp] = position
             watermarks = carried.watermarks_of(task, found)
             watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
@@ -129,8 +130,8 @@ class _Starts:
         self._system, self._before = system, before
         self._known: dict[tuple[str, Any], Mapping[int, int]] = {}
 
-    def of(self, source: Source, ssp: SSP) -> int:
-        is_born = ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
+    def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
+        is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
         start: Any = "earliest" if is_born or source.kind is SourceKind.REPARTITION else source.start
         if (ssp.stream, start) not in self._known:
             self._known[ssp.stream, start] = self._asked(ssp.stream, start)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace.config import Config
-from headrace.core.assignments import Assignment, assignment_of, merged, tasks_of
+from headrace.core.assignments import Assignment, as_first_shared_out, assignment_of, merged, tasks_of
 from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.co_partitioning import check_co_partitioned
 from headrace.core.compatibility import (
@@ -88,6 +88,10 @@ def planned(
     check_compatible(previous, forms)
     manager = SystemStreamPartitionAssignmentManager(system.metadata_store(topology.application))
     on_record, assignment = manager.read_partition_records(), _previous_assignment(manager, previous)
+    kept = {stream for sub in subs if has_state(sub) for stream in sub.reads}
+    assignment = as_first_shared_out(
+        assignment, {stream: record.counts[0] for stream, record in on_record.items() if stream in kept and record.expansions}
+    )
     seen = seen_streams(topology, subs, previous, assignment, on_record, system, config.system, going_on)
     assignment = {ssp: names for ssp, names in assignment.items() if ssp.stream not in seen.anew}
     existing, counts, before = dict(seen.existing), dict(seen.counts), seen.before
@@ -95,7 +99,7 @@ def planned(
         log(growth.warning or f"stream {growth.stream!r} grew from {growth.before} to {growth.after} partitions")
     known = {name: existing[name].id if name in existing else None for name in counts}
     by_users, otherwise = partitioners_of(topology), partitioned_otherwise(topology)
-    check_same_partitioning(previous, by_users, {stream for sub in subs if has_state(sub) for stream in sub.reads})
+    check_same_partitioning(previous, by_users, kept)
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
     as_planned = {name: count for name, count in counts.items() if name in existing and name not in seen.refused}

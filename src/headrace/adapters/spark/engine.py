@@ -187,7 +187,7 @@ class SparkEngine:
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
         if not chained:
-            if self._kafka is not None:
+            if self._kafka is not None and any(work.inputs for group in works for work in group):
                 # What is not chosen Spark does not make: it leaves out the columns that nobody looks at.
                 looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
                 rows = self._kafka_rows(program, works, plain).select("ssp", "offset", "timestamp_us", *sorted(looked_at))
