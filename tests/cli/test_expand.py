@@ -140,8 +140,28 @@ def test_with_force_it_is_done_and_said(ran: Run) -> None:
     assert done.stderr.startswith("warning: what reads 'sales' in application 'shop' stops: stream 'sales' had 4 partitions")
     assert "  application shop cannot follow" in done.stdout
     assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6}])
-    again = ran("stream", "expand", "sales", "--partitions", "8", "--json")  # of what the application knows, twice as many
+    again = ran("stream", "expand", "sales", "--partitions", "8")  # of what the application knows, twice as many
+    assert again.exit_code == 1
+    again = ran("stream", "expand", "sales", "--partitions", "8", "--force", "--json")
     assert json.loads(again.stdout)["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+
+
+def test_what_a_stopped_job_has_not_seen_counts_too(ran: Run) -> None:
+    """Its model says 4, of which 12 is a multiple; but what was written while there were 8 would be read out of order."""
+    assert ran("stream", "expand", "sales", "--partitions", "8").exit_code == 0
+    done = ran("stream", "expand", "sales", "--partitions", "12")
+    assert (done.exit_code, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: expanding stream 'sales' from 8 to 12 partitions breaks what reads it; nothing was changed")
+    assert "application 'shop': stream 'sales' has 8 partitions by now, and 12 is no multiple of 8" in error
+    assert hint.startswith("hint: --partitions 16, which all applications that read it can follow; or --force: ")
+    assert "stops" not in hint
+    assert partitions_of("sales") == 8
+    done = ran("stream", "expand", "sales", "--partitions", "12", "--force")
+    assert done.exit_code == 0
+    assert "warning: application 'shop': stream 'sales' has 8 partitions by now, and 12 is no multiple of 8" in done.stderr
+    assert "application shop takes them up" in done.stdout
+    assert partitions_of("sales") == 12
 
 
 def test_a_multiple_that_is_no_power_of_two_is_done_with_a_warning(ran: Run) -> None:
@@ -166,6 +186,22 @@ def test_repartition_streams_have_a_short_name_too(ran: Run, arguments: tuple[st
         (("sales", "--partitions", "4"), "stream 'sales' has 4 partitions, and cannot be expanded to 4"),
         (("sales", "--partitions", "2", "--force"), "stream 'sales' has 4 partitions, and cannot be expanded to 2"),
         (("sale", "--partitions", "8"), "stream 'sale' does not exist\nhint: did you mean 'sales'?"),
+        (("sales", "--partitions", "99999999999"), "stream 'sales' with 99999999999 partitions: expected a whole number"),
+        (("sales", "--partitions", "100003", "--force"), "stream 'sales' with 100003 partitions: expected a whole number"),
+        (("", "--partitions", "8"), "NAME is empty: expected the name of a stream\nhint: headrace stream list"),
+        ((" ", "--partitions", "8", "--application", "shop"), "NAME is empty: expected the name of a repartition"),
+        (("sales", "--partitions", "8", "--application", ""), "--application is empty: expected"),
+        (
+            ("sales", "--partitions", "8", "--application", "shop"),
+            (
+                "stream 'sales' is an input of application 'shop', and no repartition of it\n"
+                "hint: leave --application out: headrace stream expand sales --partitions 8"
+            ),
+        ),
+        (
+            ("per-shop-out", "--partitions", "8", "--application", "shop"),
+            "stream 'per-shop-out' is no repartition of application 'shop'\nhint: leave --application out",
+        ),
         (("per-itme", "--application", "shop", "--partitions", "8"), "stream 'shop-per-itme-repartition' does not exist"),
     ],
 )
@@ -199,16 +235,16 @@ class TestReaders:
         fields = {"partition_counts": {"s": 4}, "stream_ids": {"s": "id"}, "stores": {"n": "source|form"}} | changes
         return JobModel(application, 1, subs, **fields)
 
-    def only(self, partitions: int, **changes: Any) -> Reader:
-        (reader,) = readers_of("s", "id", partitions, [self.model(**changes)])
+    def only(self, partitions: int, present: int = 4, **changes: Any) -> Reader:
+        (reader,) = readers_of("s", "id", present, partitions, [self.model(**changes)])
         return reader
 
     def test_they_come_by_name_with_the_count_that_they_know(self) -> None:
         models = [self.model("b"), self.model("a", partition_counts={"s": 2}), self.model("c", partition_counts={"t": 4})]
-        assert [(reader.application, reader.before) for reader in readers_of("s", "id", 8, models)] == [("a", 2), ("b", 4)]
+        assert [(reader.application, reader.before) for reader in readers_of("s", "id", 4, 8, models)] == [("a", 2), ("b", 4)]
 
     def test_one_that_has_read_another_stream_of_the_name_is_none(self) -> None:
-        assert readers_of("s", "another", 6, [self.model()]) == ()
+        assert readers_of("s", "another", 4, 6, [self.model()]) == ()
 
     @pytest.mark.parametrize(
         ("partitions", "is_refused", "is_warned"), [(4, False, False), (6, True, False), (12, False, True)]
@@ -223,12 +259,28 @@ class TestReaders:
     def test_a_partitioner_of_the_users_own_minds_under_state_only(self) -> None:
         reader = self.only(8, partitioned_by_users=("s",))
         assert reader.refusal is not None
-        assert count_for_all([reader], 8) is None
+        assert count_for_all([reader], 4, 8) is None
         for stores in ({}, {"n": "gone:source|form"}, {"n": "by-x|form"}):
             assert self.only(8, partitioned_by_users=("s",), stores=stores).refusal is None
 
     def test_the_count_for_all_is_one_that_none_refuses(self) -> None:
         models = [self.model("a", partition_counts={"s": 4}), self.model("b", partition_counts={"s": 6})]
-        better = count_for_all(readers_of("s", "id", 13, models), 13)
+        better = count_for_all(readers_of("s", "id", 8, 13, models), 8, 13)
         assert better == 24
-        assert [reader.refusal for reader in readers_of("s", "id", better, models)] == [None, None]
+        for reader in readers_of("s", "id", 8, better, models):
+            assert (reader.refusal, reader.disorder) == (None, None)
+
+    @pytest.mark.parametrize(("at_least", "better"), [(99_999, None), (65_536, 65_536), (65_537, None)])
+    def test_the_count_for_all_is_one_that_a_stream_may_have(self, at_least: int, better: int | None) -> None:
+        assert count_for_all([Reader("a", 4)], 8, at_least) == better
+
+    @pytest.mark.parametrize(
+        ("present", "partitions", "is_refused", "is_in_disorder"),
+        [(8, 12, False, True), (8, 24, False, False), (6, 8, False, True), (6, 12, False, False), (8, 10, True, False)],
+    )
+    def test_what_it_has_not_seen_yet_counts_too(
+        self, present: int, partitions: int, is_refused: bool, is_in_disorder: bool
+    ) -> None:
+        reader = self.only(partitions, present)
+        assert (reader.refusal is not None, reader.disorder is not None) == (is_refused, is_in_disorder)
+        assert self.only(partitions, present, partitioned_otherwise=("s",)).disorder is None

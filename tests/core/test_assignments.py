@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from headrace.core.groupers import (
 )
 from headrace.core.sub_topologies import SubTopology, sub_topologies_of
 from headrace.core.virtual_tasks import virtual_tasks_of
-from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError
+from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StateError
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import TaskName
@@ -237,11 +240,83 @@ def test_a_task_that_is_left_empty_is_dropped() -> None:
         ),
         (lambda ssps: {name("Partition_0"): [*ssps, SSP("k", "z", 0)]}, r"task Partition_0 has k\.z\.0, which is none of"),
         (lambda ssps: {name("Partition_0"): [*ssps, "z"]}, r"task Partition_0 has z, which is none of"),
+        (lambda ssps: {name("Partition_0"): [*ssps, [1]]}, r"task Partition_0 has \[1\], which is none of"),
+        (lambda ssps: {name("Partition_0"): [ssps]}, r"task Partition_0 has \[SystemStream.*, which is none of"),
+        (lambda ssps: {name("Partition_0"): [*ssps, ssps[1]]}, r"partition k\.a\.1 is twice in task Partition_0"),
+        (lambda ssps: {name("Partition_0"): cycle(ssps)}, r"partition k\.a\.0 is twice in task Partition_0"),
+        (lambda ssps: {name("Partition_0"): (1 // 0 for _ in ssps)}, r"group\(\) raised ZeroDivisionError: integer div"),
+        (lambda ssps: sys.exit(), r"group\(\) raised SystemExit$"),
+        (lambda ssps: sys.exit("enough"), r"group\(\) raised SystemExit: enough$"),
+        (lambda ssps: [].pop(), r"group\(\) raised IndexError: pop from empty list$"),
     ],
 )
 def test_what_are_no_tasks_of_these_partitions_is_refused(groups: Callable[[list[SSP]], Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"ssp_grouper Mine, sub-topology 'source': {words}"):
+    with pytest.raises(ConfigError) as raised:
         tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(lambda _, ssps: groups(ssps)))
+    assert re.search(rf"^ssp_grouper Mine, sub-topology 'source': {words}", raised.value.message)
+    assert raised.value.hint is not None
+
+
+def test_what_a_grouper_raises_is_the_cause_of_its_error() -> None:
+    with pytest.raises(ConfigError, match="ValueError: no") as raised:
+        tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(raising(ValueError("no"))))
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert raised.value.hint is not None and raised.value.hint.startswith("mend it at test_assignments.py:")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StateError("of ours", "do this")])
+def test_signals_and_errors_of_ours_go_through_a_grouper(error: BaseException) -> None:
+    with pytest.raises(type(error)) as raised:
+        tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(raising(error)))
+    assert raised.value is error
+
+
+def raising(error: BaseException) -> Callable[[object, list[SSP]], Any]:
+    def group(_: object, ssps: list[SSP]) -> Any:
+        raise error
+
+    return group
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("kind", [iter, reversed, dict.fromkeys, lambda ssps: (ssp for ssp in ssps)])
+def test_the_partitions_of_a_task_may_be_any_iterable(kind: Callable[[list[SSP]], Any], state: bool) -> None:
+    grouper = Mine(lambda _, ssps: {name("Partition_0"): kind(ssps)})
+    tasks = tasks_of(sub_of("a", state=state), ssps_of(a=2), {}, grouper)
+    assert by_text(tasks) == {"Partition_0": ["a.0", "a.1"]}
+
+
+def test_a_mapping_that_gives_its_partitions_once_is_looked_at_once() -> None:
+    class Once(Mapping[TaskName, Any]):
+        def __init__(self, ssps: list[SSP]) -> None:
+            self.rest = {name("Partition_0"): ssps}
+
+        def __getitem__(self, key: TaskName) -> Any:
+            return self.rest.pop(key)
+
+        def __iter__(self) -> Iterator[TaskName]:
+            return iter(list(self.rest))
+
+        def __len__(self) -> int:
+            return len(self.rest)
+
+    assert len(tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(lambda _, ssps: Once(ssps)))) == 1
+
+
+def test_a_grouper_that_changes_what_it_is_given_changes_nothing_but_its_own() -> None:
+    sub = sub_of("a")
+    before = stored_of(tasks_of(sub, ssps_of(a=2), {}, PLAIN), sub)
+
+    class Clearing(SystemStreamPartitionGrouper):
+        def group(self, previous_assignment: Any, ssps: Any) -> Any:
+            previous_assignment.clear()
+            groups = {name("Partition_0"): list(ssps)}
+            ssps.clear()
+            return groups
+
+    with pytest.raises(IncompatibleChangeError, match="task Partition_1 has state, and partition 1 of stream 'a' was read"):
+        tasks_of(sub, ssps_of(a=2), before, Clearing())
+    assert len(tasks_of(sub_of("a", state=False), ssps_of(a=2), before, Clearing())) == 1
 
 
 def moving(first: str, *later: str) -> Mine:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.growth import Growth, check_expansion, growth_of, next_doubling, next_multiple
+from headrace.core.growth import PARTITIONS_MAX, Growth, check_expansion, growth_of, next_doubling, next_multiple
 from headrace.errors import ConfigError, IncompatibleChangeError
 
 counts = st.integers(1, 24)
@@ -49,9 +49,9 @@ def test_another_multiple_is_accepted_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "text", "ways"),
     [
-        (4, 6, "stream 'flights' had 4 partitions and now has 6, which is no multiple", "expand 'flights' to 8 partitions"),
-        (8, 4, "stream 'flights' had 8 partitions and now has 4, which is no multiple", "expand 'flights' to 8 partitions"),
-        (4, 9, "stream 'flights' had 4 partitions and now has 9", "expand 'flights' to 12 or 16 partitions"),
+        (4, 6, "stream 'flights' had 4 partitions and now has 6, which is no multiple", "to 8 partitions with --force ("),
+        (8, 4, "stream 'flights' had 8 partitions and now has 4, which is no multiple", "expand 'flights' to 8 partitions ("),
+        (4, 9, "stream 'flights' had 4 partitions and now has 9", "expand 'flights' to 12 or 16 partitions with --force ("),
     ],
 )
 def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, text: str, ways: str) -> None:
@@ -67,6 +67,27 @@ def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, tex
 def test_what_is_no_count_is_no_expansion(after: object) -> None:
     with pytest.raises(ConfigError, match="expected a whole number, at least 1"):
         check_expansion("s", 4, after)
+
+
+@pytest.mark.parametrize("after", [PARTITIONS_MAX + 1, 99_999_999_999])
+def test_a_count_that_is_a_typing_error_is_no_expansion(after: int) -> None:
+    with pytest.raises(ConfigError, match=f"'s' with {after} partitions: expected a whole number, at least 1, at most 100,000"):
+        check_expansion("s", 4, after)
+    check_expansion("s", 4, PARTITIONS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("before", "hint"),
+    [
+        (50_000, "name more than 50000: 100000 keeps keys in the tasks of the applications that read it"),
+        (60_000, "name more than 60000"),
+        (100_000, "a stream has at most 100,000"),
+    ],
+)
+def test_what_a_refusal_says_to_name_can_be_named(before: int, hint: str) -> None:
+    with pytest.raises(IncompatibleChangeError) as raised:
+        check_expansion("s", before, before)
+    assert raised.value.hint == hint
 
 
 @pytest.mark.parametrize("after", [1, 3, 4])

@@ -1,5 +1,7 @@
 """Task names and SSPs as text: a value has one text, a text one value, and everything else is refused."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,25 @@ def test_values_without_a_text_of_their_own_cannot_be_made() -> None:
     ):
         with pytest.raises(ValueError, match=r"below 0|empty|expected"):
             make()
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ((None,), r"group None of a task: expected a PartitionGroup, .* TaskName\.parse\('Partition_3'\)"),
+        (("a/../..:b c",), r"group 'a/\.\./\.\.:b c' of a task: expected"),
+        (("Partition_3",), r"group 'Partition_3' of a task: expected .* TaskName\.parse"),
+        ((3,), "group 3 of a task: expected"),
+        ((PartitionGroup,), "group <class .* of a task: expected"),
+        ((PartitionGroup(0), None, 1), "key bucket 1 of a task: expected a KeyBucket, or None"),
+        ((PartitionGroup(0), None, (0, 2)), r"key bucket \(0, 2\) of a task: expected a KeyBucket"),
+        ((PartitionGroup(0), 5), "sub-topology 5 of a task: expected a text, or None"),
+        ((PartitionGroup(0), b"a"), "sub-topology b'a' of a task: expected a text, or None"),
+    ],
+)
+def test_a_name_of_other_parts_cannot_be_made(fields: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        TaskName(*fields)
 
 
 def test_the_order_is_that_of_numbers_with_the_source_sub_topology_first() -> None:

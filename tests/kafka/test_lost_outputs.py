@@ -82,6 +82,6 @@ def test_a_record_that_a_topic_does_not_take_fails_its_round_with_the_topic_name
     transaction._producer = new_producer(client, id_, 10_000)
     take_id(transaction._producer, 30.0)
     transaction.begin()
-    transaction.produce(f"{id_}-gone", [(b"v", b"k", 0, 1)])
+    transaction.produce(f"{id_}-gone", [(b"v", b"k", 0, 1, None)])
     with pytest.raises(RoundFailedError, match=rf"topic '{id_}-gone' does not take a record: _?UNKNOWN_TOPIC"):
         transaction.commit([], [], "not-written")

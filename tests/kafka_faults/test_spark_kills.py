@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     tests = Path(__file__).parents[1]
     started = session.started(settings, "tests", tmp_path_factory.mktemp("spark"), [str(SOURCE), str(tests)])
     yield started
-    started.stop()
+    session.released(started)
 
 
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(

@@ -33,6 +33,11 @@ class Alike:
         pass
 
 
+class Lazy:
+    def group(self, previous_assignment: Any, ssps: Any) -> Any:
+        return {ONE: (ssp for ssp in ssps)}
+
+
 class Older:
     def group(self, ssps: Any) -> Any:
         return {ONE: frozenset(ssps)}
@@ -147,12 +152,38 @@ def test_what_is_no_grouper_is_refused_and_says_what_is_expected(value: object, 
         grouper_of(value, 1)
 
 
-def test_what_fails_in_a_users_module_or_class_is_the_users_own_error(module: Callable[[str], None]) -> None:
+def test_what_a_users_module_lacks_is_the_users_own_error(module: Callable[[str], None]) -> None:
     module("import not_there_at_all\n")
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
         grouper_of("grouping_of_mine:Mine", 1)
-    module("class Mine:\n    def __init__(self):\n        1 / 0\n    def group(self, before, ssps):\n        pass\n")
-    with pytest.raises(ZeroDivisionError):
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1 / 0", r"making a Mine raised ZeroDivisionError: division by zero\n  hint: mend it at grouping_of_mine\.py:3; "),
+        ("import sys; sys.exit(3)", r"making a Mine raised SystemExit: 3\n"),
+    ],
+)
+def test_a_class_that_cannot_be_made_says_what_it_raised(module: Callable[[str], None], line: str, words: str) -> None:
+    module(f"class Mine:\n    def __init__(self):\n        {line}\n    def group(self, before, ssps):\n        pass\n")
+    with pytest.raises(hr.ConfigError, match=rf"^ssp_grouper 'grouping_of_mine:Mine': {words}") as raised:
+        grouper_of("grouping_of_mine:Mine", 1)
+    assert raised.value.__cause__ is not None
+
+
+def test_an_interrupt_goes_through_the_making_of_a_grouper() -> None:
+    class Interrupted(Derived):
+        def __init__(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grouper_of(Interrupted, 1)
+
+
+def test_a_module_that_ends_the_process_when_it_is_imported_does_not(module: Callable[[str], None]) -> None:
+    module("import sys\nsys.exit()\n")
+    with pytest.raises(hr.ConfigError, match=r"importing module 'grouping_of_mine' raised SystemExit\n"):
         grouper_of("grouping_of_mine:Mine", 1)
 
 
@@ -165,7 +196,7 @@ def counted(**config: Any) -> hr.App:
     return app
 
 
-@pytest.mark.parametrize("grouper", [Derived, Derived(), Alike, Older])
+@pytest.mark.parametrize("grouper", [Derived, Derived(), Alike, Older, Lazy])
 @pytest.mark.filterwarnings("ignore:.*Older.group:DeprecationWarning")
 def test_a_grouper_of_ones_own_runs(grouper: object) -> None:
     with Driver(counted(ssp_grouper=grouper), partitions=2) as d:

@@ -21,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("spark")
     started = session.started({"spark.master": "local[2,4]"}, "tests", folder, [str(SOURCE)])
     yield started
-    started.stop()
+    session.released(started)
 
 
 class World:

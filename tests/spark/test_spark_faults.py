@@ -99,7 +99,7 @@ def test_a_cancelled_round_whose_worker_lives_on_spoils_nothing(world: Any, tmp_
     stream.group_by_key().count(store="counts").to_stream().to("counts")
     job = app.start(until="caught-up")
     wait_for(asleep.exists, job)
-    for planned in list(job._current.values()):
+    for planned in list(job._generation._current.values()):
         job._engine.cancel(str(planned.id))
     job.wait(100)
     wait_for(awake.exists)

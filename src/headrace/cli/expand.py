@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -38,16 +38,54 @@ def expand(
     from headrace.core.growth import check_expansion
     from headrace.core.readers import readers_of
 
+    _check_named(name, application)
     full = name if application is None else _repartition_stream(application, name)
     with wiring.open_system(system_url(system), create=False) as opened:
-        stream = opened.describe_stream(full)
+        stream = _described(opened, name, full, application, partitions)
         check_expansion(full, stream.partitions, partitions)
-        readers = readers_of(full, stream.id, partitions, _job_models(opened, force))
+        readers = readers_of(full, stream.id, stream.partitions, partitions, _job_models(opened, force))
         _refuse_to_break(stream, partitions, readers, force)
         expanded = opened.expand_stream(full, partitions)
         for reader in readers:
             _tell(opened, reader.application, expanded)
     _report(stream, expanded, readers, json)
+
+
+def _check_named(name: str, application: str | None) -> None:
+    if not name.strip():
+        kind = "a stream" if application is None else "a repartition"
+        fail(f"NAME is empty: expected the name of {kind}", "headrace stream list shows them")
+    if application is not None and not application.strip():
+        fail("--application is empty: expected the id of an application", "leave it out, and give the stream's whole name")
+
+
+def _described(system: Any, name: str, full: str, application: str | None, partitions: int) -> StreamDescription:
+    """The stream to expand. What is no repartition of `application` may be a stream by itself: then this is said."""
+    from headrace.errors import StreamNotFoundError
+
+    found: StreamDescription
+    try:
+        found = system.describe_stream(full)
+    except StreamNotFoundError as missing:
+        if application is None:
+            raise
+        try:
+            system.describe_stream(name)
+        except StreamNotFoundError:
+            raise missing from None
+        _refuse_as_no_repartition(system, name, application, partitions)
+    return found
+
+
+def _refuse_as_no_repartition(system: Any, name: str, application: str, partitions: int) -> NoReturn:
+    models = _job_models(system, force=True)
+    is_input = any(model.application == application and name in model.partition_counts for model in models)
+    fail(
+        f"stream {name!r} is an input of application {application!r}, and no repartition of it"
+        if is_input
+        else f"stream {name!r} is no repartition of application {application!r}",
+        f"leave --application out: headrace stream expand {name} --partitions {partitions}",
+    )
 
 
 def _repartition_stream(application: str, name: str) -> str:
@@ -82,27 +120,29 @@ def _job_models(system: Any, force: bool) -> list[JobModel]:
 def _refuse_to_break(stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool) -> None:
     from headrace.core.readers import count_for_all
 
-    broken = [reader for reader in readers if reader.refusal is not None]
+    stopped = [(reader.application, reader.refusal.message) for reader in readers if reader.refusal is not None]
+    disordered = [(reader.application, reader.disorder) for reader in readers if reader.disorder is not None]
     if force:
-        for reader in broken:
-            say(f"warning: what reads {stream.name!r} in application {reader.application!r} stops: {_reason(reader)}")
+        for application, reason in stopped:
+            say(f"warning: what reads {stream.name!r} in application {application!r} stops: {reason}")
+        for application, reason in disordered:
+            say(f"warning: application {application!r}: {reason}")
         return
-    if not broken:
+    if not stopped and not disordered:
         return
-    better = count_for_all(readers, max(partitions, stream.partitions + 1))
+    better = count_for_all(readers, stream.partitions, max(partitions, stream.partitions + 1))
     ways = [] if better is None else [f"--partitions {better}, which all applications that read it can follow"]
-    ways.append("--force: what reads it there stops, state and positions untouched, and is not started again under that name")
-    reasons = "; ".join(f"application {reader.application!r}: {_reason(reader)}" for reader in broken)
+    if stopped:
+        stops = "what reads it there stops, state and positions untouched, and is not started again under that name"
+        ways.append(f"--force: {stops}")
+    else:
+        ways.append("--force: what is not read yet of a key may be read out of order there")
+    reasons = "; ".join(f"application {application!r}: {reason}" for application, reason in [*stopped, *disordered])
     fail(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "
         f"nothing was changed. {reasons}",
         "; or ".join(ways),
     )
-
-
-def _reason(reader: Reader) -> str:
-    assert reader.refusal is not None
-    return reader.refusal.message
 
 
 def _tell(system: Any, application: str, stream: StreamDescription) -> None:

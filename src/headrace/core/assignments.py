@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from headrace.core.called_groupers import groups_of
 from headrace.core.groupers import AllSspsToEveryTask, Groups, SystemStreamPartitionGrouper, under_state
 from headrace.core.sub_topologies import SubTopology, has_state
 from headrace.core.virtual_tasks import virtual_tasks_of
-from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError
+from headrace.errors import IncompatibleChangeError, NotSupportedError
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -37,7 +38,7 @@ def tasks_of(
     streams, under any factor. `factor`: its elasticity factor. `stateful`: the whole tasks that have stored state; None
     if any may. Where the sub-topology has state, the plain groupers of ours mean their FixedTaskNum forms.
 
-    Raises `ConfigError` where a grouper of a user gives what are no tasks of these partitions, each in exactly one;
+    Raises `ConfigError` where a grouper of a user raises, or gives what are no tasks of these partitions, each in one;
     `IncompatibleChangeError` where under state it takes a partition from its task, or does not give one that a stream has
     grown by to the task that has its keys; `NotSupportedError` where every task would read everything under state.
     """
@@ -59,8 +60,7 @@ def tasks_of(
         to_all = [ssp for ssp in everything if ssp.stream in streams]
         shared = [ssp for ssp in everything if ssp.stream not in streams]
         before = _owners(previous, sub.name)
-        groups = grouper.group(before, shared)
-        _check_groups(groups, shared, grouper, sub)
+        groups = groups_of(grouper, before, shared, sub.title)
         if keeps:
             _check_keys_stay(groups, before, grouper, sub, stateful)
     owned = {replace(name, sub_topology=sub.name): ssps for name, ssps in groups.items() if ssps}
@@ -128,35 +128,6 @@ def _owners(previous: Assignment, sub_topology: str | None) -> dict[SSP, TaskNam
         own = {TaskName(name.group) for name in names if name.sub_topology == sub_topology}
         readers.setdefault(ssp.whole, set()).update(own)
     return {ssp: min(readers[ssp]) for ssp in sorted(readers) if len(readers[ssp]) == 1}
-
-
-def _check_groups(
-    groups: Groups, ssps: Collection[SSP], grouper: SystemStreamPartitionGrouper, sub: SubTopology
-) -> None:
-    """`ConfigError` unless each of `ssps` is in exactly one group, and nothing else is in any."""
-    title = f"ssp_grouper {grouper}, sub-topology {sub.title!r}"
-    wanted = "return a mapping of hr.TaskName to the partitions of that task, with each of the given ones in exactly one"
-    if not isinstance(groups, Mapping):
-        raise ConfigError(f"{title}: group() returned {groups!r}", wanted)
-    owners: dict[SSP, TaskName] = {}
-    for name, members in groups.items():
-        if not isinstance(name, TaskName) or name.sub_topology is not None or name.bucket is not None:
-            raise ConfigError(
-                f"{title}: {name if isinstance(name, TaskName) else repr(name)} is no name of a whole task",
-                'make names as hr.TaskName.parse("Partition_3"), without a sub-topology or a key bucket',
-            )
-        if not isinstance(members, Iterable):
-            raise ConfigError(f"{title}: the partitions of task {name} are {members!r}", wanted)
-        for ssp in members:
-            if ssp in owners:
-                raise ConfigError(f"{title}: partition {ssp} is in two tasks, {owners[ssp]} and {name}", wanted)
-            owners[ssp] = name
-    known = set(ssps)
-    unknown = [f"task {name} has {ssp}" for ssp, name in owners.items() if ssp not in known]
-    if unknown:
-        raise ConfigError(f"{title}: {min(unknown)}, which is none of the partitions that it was given", wanted)
-    if missing := known - owners.keys():
-        raise ConfigError(f"{title}: partition {min(missing)} is in no task", wanted)
 
 
 def _check_keys_stay(

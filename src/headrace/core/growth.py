@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from headrace.errors import ConfigError, IncompatibleChangeError
 
+PARTITIONS_MAX = 100_000  # of one stream, on any system: more is a typing error, not a need
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -97,15 +99,23 @@ def changes_of(
 def check_expansion(stream: str, before: int, after: object) -> None:
     """Refuse what is no expansion of a stream of `before` partitions, on any system.
 
-    `ConfigError` for what is no number, `IncompatibleChangeError` for one that is not larger: partitions never go away.
+    `ConfigError` for what is no number that a stream may have, `IncompatibleChangeError` for one that is not larger:
+    partitions never go away.
     """
-    if not isinstance(after, int) or isinstance(after, bool) or after < 1:
-        raise ConfigError(f"stream {stream!r} with {after!r} partitions: expected a whole number, at least 1")
+    if not isinstance(after, int) or isinstance(after, bool) or not 1 <= after <= PARTITIONS_MAX:
+        raise bad_count(stream, after)
     if after <= before:
         raise IncompatibleChangeError(
             f"stream {stream!r} has {_partitions(before)}, and cannot be expanded to {after}: partitions are only ever added",
-            f"name more than {before}: {2 * before} or {4 * before} keep keys in the tasks of the applications that read it",
+            _larger_counts(before),
         )
+
+
+def bad_count(stream: str, partitions: object) -> ConfigError:
+    """The error for a number of partitions that no stream has."""
+    return ConfigError(
+        f"stream {stream!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"
+    )
 
 
 def next_multiple(before: int, at_least: int) -> int:
@@ -129,9 +139,19 @@ def next_doubling(before: int, at_least: int) -> int:
     return count
 
 
+def _larger_counts(before: int) -> str:
+    if before >= PARTITIONS_MAX:
+        return f"a stream has at most {PARTITIONS_MAX:,}"
+    better = [str(count) for count in (2 * before, 4 * before) if count <= PARTITIONS_MAX]
+    keep = f": {' or '.join(better)} keep{'s' if len(better) == 1 else ''} keys in the tasks of the applications that read it"
+    return f"name more than {before}{keep if better else ''}"
+
+
 def _ways_out(stream: str, before: int, after: int) -> str:
     counts = sorted({next_multiple(before, after), next_doubling(before, after)})
     expand = f"expand {stream!r} to {' or '.join(map(str, counts))} partitions"
+    if any(count % after for count in counts):  # `headrace stream expand` asks for it, seeing what it has grown to by now
+        expand += " with --force"
     ways = (
         f"{expand} (what was written by hash(key) mod {after} until then stays where it is, in other tasks than its keys')",
         'declare the stream with partitioning="other" if its producer does not take hash(key) mod n',

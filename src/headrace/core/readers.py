@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import lcm
 
 from headrace.core.compatibility import in_use
-from headrace.core.growth import changes_of, next_doubling
+from headrace.core.growth import PARTITIONS_MAX, changes_of, next_doubling
 from headrace.errors import IncompatibleChangeError
 from headrace.model.job_model import JobModel
 
@@ -16,28 +16,35 @@ _SOURCE = "source"  # what the sub-topology without a name is called where its s
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An application that reads a stream and knows it with `before` partitions; `refusal` is why it could not follow."""
+    """An application that reads a stream and knows it with `before` partitions; `refusal` is why it could not follow.
+
+    `disorder` is why a key's records would not be read in order, where it could: what it has not seen of the growth yet.
+    """
 
     application: str
     before: int
     warning: str | None = None
     refusal: IncompatibleChangeError | None = None
+    disorder: str | None = None
     multiples_help: bool = True  # of what it knows; nothing does where a partitioner of its own writes the stream
 
 
-def readers_of(stream: str, stream_id: str, partitions: int, models: Iterable[JobModel]) -> tuple[Reader, ...]:
+def readers_of(
+    stream: str, stream_id: str, present: int, partitions: int, models: Iterable[JobModel]
+) -> tuple[Reader, ...]:
     """The applications with these job models that read `stream`, by name, and what its growth to `partitions` does to each.
 
+    `present`: how many it has now. A job that does not run may know it with fewer.
     One that read a stream of that name which is gone since (by its id) is none of them: it is refused for that.
     """
     return tuple(
-        _reader(stream, model.partition_counts[stream], partitions, model)
+        _reader(stream, model.partition_counts[stream], present, partitions, model)
         for model in sorted(models, key=lambda model: model.application)
         if stream in model.partition_counts and model.stream_ids.get(stream, stream_id) == stream_id
     )
 
 
-def _reader(stream: str, before: int, partitions: int, model: JobModel) -> Reader:
+def _reader(stream: str, before: int, present: int, partitions: int, model: JobModel) -> Reader:
     by_users = set(model.partitioned_by_users) if _is_under_state(stream, model) else set()
     changes = changes_of({stream: before}, {stream: partitions}, model.partitioned_otherwise, by_users)
     return Reader(
@@ -45,7 +52,21 @@ def _reader(stream: str, before: int, partitions: int, model: JobModel) -> Reade
         before,
         next((growth.warning for growth in changes.grown), None),
         changes.refused.get(stream),
+        None if changes.refused or stream in model.partitioned_otherwise else _disorder(stream, present, partitions),
         stream not in by_users,
+    )
+
+
+def _disorder(stream: str, present: int, partitions: int) -> str | None:
+    """Why a growth from `present` would put a key's records out of order, with a job that knows fewer; None if it would not.
+
+    It knows 4, and there are 8: a key in partition 5 comes to partition 9 of 12, and from 4 to 12 it is waited for in 1 only.
+    """
+    if partitions % present == 0:
+        return None
+    return (
+        f"stream {stream!r} has {present} partitions by now, and {partitions} is no multiple of {present}: what the "
+        "application has not read of a key yet would not be read in the order in which it was written"
     )
 
 
@@ -58,13 +79,16 @@ def _is_under_state(stream: str, model: JobModel) -> bool:
     )
 
 
-def count_for_all(readers: Iterable[Reader], at_least: int) -> int | None:
-    """The smallest count, not below `at_least`, that every reader can follow without a warning; None if there is none.
+def count_for_all(readers: Iterable[Reader], present: int, at_least: int) -> int | None:
+    """A count, not below `at_least`, that a stream of `present` partitions may grow to with every reader following.
 
-    >>> count_for_all([Reader("a", 4), Reader("b", 4)], 6), count_for_all([Reader("a", 4), Reader("b", 6)], 7)
+    Doubled from what all their counts and `present` divide. None where a stream may not have so many, or nothing helps.
+
+    >>> count_for_all([Reader("a", 4), Reader("b", 4)], 4, 6), count_for_all([Reader("a", 4), Reader("b", 6)], 6, 7)
     (8, 12)
     """
     known = list(readers)
     if not all(reader.multiples_help for reader in known):
         return None
-    return next_doubling(lcm(*(reader.before for reader in known)), at_least)
+    count = next_doubling(lcm(present, *(reader.before for reader in known)), at_least)
+    return count if count <= PARTITIONS_MAX else None

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self, overload
 
+from headrace.core.growth import PARTITIONS_MAX
 from headrace.core.partitioning import PARTITIONER_ARGUMENTS
 from headrace.dsl.flow import WORKER, checked_function, checked_serde
 from headrace.errors import TopologyError
 from headrace.model.names import checked_own_name
 from headrace.model.serde import Serde
 from headrace.model.topology import Function
-
-PARTITIONS_MAX = 100_000  # a typing error, not a need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +78,20 @@ class Repartitioned:
     def with_(cls, name: str, number_of_partitions: int, /) -> Self: ...
 
     @classmethod
-    def with_(cls, one: Any, other: Any, /) -> Self:
+    def with_(cls, *given: Any, **named: Any) -> Self:
         """With a key serde and a value serde, or with a name and a number of partitions.
 
         >>> Repartitioned.with_("by-carrier", 4)
         Repartitioned(name='by-carrier', key_serde=None, value_serde=None, number_of_partitions=4, partitioner=None)
         """
+        if len(given) != 2 or named:
+            shown = ", ".join([*(f"{value!r:.60}" for value in given), *(f"{name}={named[name]!r:.60}" for name in named)])
+            raise TopologyError(
+                f"Repartitioned.with_({shown}): expected two arguments, by position",
+                "write Repartitioned.with_(key_serde, value_serde) or Repartitioned.with_(name, number_of_partitions); for a "
+                "name alone Repartitioned.as_(name), and for anything else Repartitioned(...) with keywords",
+            )
+        one, other = given
         if isinstance(one, str):
             if other is None or isinstance(other, Serde):
                 raise TopologyError(

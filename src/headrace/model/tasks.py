@@ -98,6 +98,15 @@ class TaskName:
     bucket: KeyBucket | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.group, Group):
+            raise ValueError(
+                f"group {self.group!r:.80} of a task: expected a PartitionGroup, SspGroup or EverySspGroup; "
+                "a name is made of its text by TaskName.parse('Partition_3')"
+            )
+        if self.sub_topology is not None and not isinstance(self.sub_topology, str):
+            raise ValueError(f"sub-topology {self.sub_topology!r:.80} of a task: expected a text, or None")
+        if self.bucket is not None and not isinstance(self.bucket, KeyBucket):
+            raise ValueError(f"key bucket {self.bucket!r:.80} of a task: expected a KeyBucket, or None")
         if self.sub_topology is not None and (not self.sub_topology or "/" in self.sub_topology):
             raise ValueError(f"task of sub-topology {self.sub_topology!r}: empty, or with a '/'; absent is None")
 

@@ -47,8 +47,8 @@ class Barrier:
         found: dict[SSP, int] = {}
         for stream in streams:
             grown = self._records.expansions.get(stream, ())
-            ages = sorted({count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}, reverse=True)
-            for lowest in (*ages, 0):
+            ages = {count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}
+            for lowest in (*sorted(ages, reverse=True), 0):
                 for partition, high in self._system.high_watermarks(stream).items():
                     if partition >= lowest:
                         found.setdefault(SSP(self._system.name, stream, partition), high)

@@ -18,15 +18,23 @@ class CaughtUp:
     def __init__(self, sources: Iterable[Rounds]) -> None:
         self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.targets() for r in sources}
         self._held_since_s: dict[str | None, float] = {}
+        self._open_since_s: dict[str | None, float] = {}
 
     def limit_of(self, rounds: Rounds) -> Mapping[SSP, int] | None:
         """Where the rounds of a sub-topology end, None where that is not known yet."""
         return self._targets.get(rounds.sub.name)
 
-    def writers_done(self, rounds: Rounds) -> None:
-        """All that write what `rounds` reads are done."""
-        if rounds.sub.name not in self._targets:
-            self._targets[rounds.sub.name] = rounds.targets()
+    def writers_done(self, rounds: Rounds, now_s: float) -> None:
+        """All that write what `rounds` reads are done. What they wrote last may not be readable yet, and the marker that
+        ends its transaction not be there: it is waited for, so that nothing is left that would look like a lag."""
+        name = rounds.sub.name
+        if name in self._targets:
+            return
+        ends = rounds.standing.ends()  # before the targets: where both are alike nothing was open
+        targets = rounds.targets()
+        since_s = self._open_since_s.setdefault(name, now_s)
+        if all(ends.get(ssp) == target for ssp, target in targets.items()) or now_s - since_s > HELD_BACK_S:
+            self._targets[name] = targets
 
     def went_on(self, rounds: Rounds) -> None:
         """A round was planned, or could have been: nothing is held back any more."""

@@ -221,7 +221,7 @@ class Generation:
 
     def _planned(self, rounds: Rounds) -> PlannedRound | None:
         if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
-            self._caught_up.writers_done(rounds)
+            self._caught_up.writers_done(rounds, time.monotonic())
         limit = self._caught_up.limit_of(rounds) if self._caught_up else None
         self._slowed_by[rounds.sub.name] = self._next_round.held_back(rounds)
         if self._slowed_by[rounds.sub.name]:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headrace.core.called_groupers import raised_at, raised_text
 from headrace.core.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
@@ -20,7 +21,7 @@ from headrace.core.groupers import (
     SystemStreamPartitionGrouper,
 )
 from headrace.core.near_names import hint_of_missing
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, HeadraceError
 from headrace.model.streams import SSP
 
 _ALL_TO_EVERY = ("AllSspsToEveryTask", "all_ssps_to_every_task")
@@ -69,6 +70,11 @@ def _loaded(place: str) -> object:
             f"ssp_grouper {place!r}: there is no module {error.name!r}",
             "name it as an import statement would; the folder of the application's file is looked through too",
         ) from None
+    except SystemExit as error:
+        raise ConfigError(
+            f"ssp_grouper {place!r}: importing module {module_name!r} raised {raised_text(error)}",
+            "a module with a grouper must not end the process: put what it does as a program under __name__ == '__main__'",
+        ) from error
     for name in path.split("."):
         if not hasattr(found, name):
             raise ConfigError(f"ssp_grouper {place!r}: module {module_name!r} has no {path!r}", f"expected {_EXPECTED}")
@@ -88,7 +94,7 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
                 f"{title}: class {found.__qualname__} is not made without arguments",
                 "give the object instead of its class, or the arguments defaults",
             ) from None
-        found = found()
+        found = _instance_of(found, title)
     takes = _arguments_of(getattr(found, "group", None))
     if takes is None:
         raise _no_grouper(found, title)
@@ -101,6 +107,19 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
         )
         return _Older(found)
     return found if isinstance(found, SystemStreamPartitionGrouper) else _Foreign(found)
+
+
+def _instance_of(kind: type, title: str) -> object:
+    """What a user's class makes; errors of ours and signals go through as they are."""
+    try:
+        return kind()
+    except (HeadraceError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{title}: making a {kind.__qualname__} raised {raised_text(error)}",
+            f"mend it at {raised_at(error)}; a grouper's class is made without arguments, for every sub-topology anew",
+        ) from error
 
 
 def _arguments_of(method: object) -> int | None:

@@ -335,6 +335,7 @@ _shared_sessions: list[Any] = []
 def shared_spark(app: Any, config: Config) -> Any:
     """The engine on a session that all test drivers of this process share, or on the application's own; never closed."""
     if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
+        _shared_sessions[:] = [one for one in _shared_sessions if one.sparkContext._jsc is not None]  # not one that ended
         if _shared_sessions:
             app._headrace_session = _shared_sessions[0]
         else:

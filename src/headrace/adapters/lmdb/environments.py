@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ DATA_FILE = "data.mdb"
 MAP_BYTES = 256 * 1024 * 1024  # address space, not disk; doubled when full
 _DATABASES_MAX = 64
 _READERS_MAX = 1024
-_IDLE_MAX = 128
+_IDLE_MAX = max(128, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))  # each holds two open files
 _DOUBLINGS_MAX = 30
 
 _NOT_DAMAGE = (lmdb.MapFullError, lmdb.MapResizedError, lmdb.DiskError, lmdb.MemoryError, lmdb.ReadersFullError)

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.adapters.log.chunks import Chunk
-from headrace.core.growth import check_expansion
-from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
+from headrace.core.growth import PARTITIONS_MAX, bad_count, check_expansion
+from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name
 from headrace.ports import StreamDescription
 
-PARTITIONS_MAX = 100_000  # of one stream: each is a row in the catalog, and in every answer about its ends
 _NAMES_SHOWN_MAX = 8
 
 
@@ -32,7 +31,7 @@ def create_stream(db: sqlite3.Connection, name: str, partitions: int, internal_o
     """`StreamExistsError` if there is one of that name, in whatever shape."""
     checked_name("stream", name)
     if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MAX:
-        raise _bad_count(name, partitions)
+        raise bad_count(name, partitions)
     found = db.execute("SELECT partitions FROM streams WHERE name = ?", (name,)).fetchone()
     if found is not None:
         raise StreamExistsError(
@@ -58,8 +57,6 @@ def expand_stream(db: sqlite3.Connection, name: str, partitions: int) -> StreamD
     stream = stream_row(db, name)
     before = stream.description.partitions
     check_expansion(name, before, partitions)
-    if partitions > PARTITIONS_MAX:
-        raise _bad_count(name, partitions)
     db.execute("UPDATE streams SET partitions = ? WHERE number = ?", (partitions, stream.number))
     _add_partitions(db, stream.number, range(before, partitions))
     return replace(stream.description, partitions=partitions)
@@ -67,12 +64,6 @@ def expand_stream(db: sqlite3.Connection, name: str, partitions: int) -> StreamD
 
 def _add_partitions(db: sqlite3.Connection, number: int, partitions: range) -> None:
     db.executemany("INSERT INTO partitions VALUES (?, ?, 0, 0)", [(number, partition) for partition in partitions])
-
-
-def _bad_count(name: str, partitions: object) -> ConfigError:
-    return ConfigError(
-        f"stream {name!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"
-    )
 
 
 def all_streams(db: sqlite3.Connection) -> list[StreamDescription]:

@@ -23,7 +23,7 @@ from headrace.adapters.spark.handed import handed_rows, in_one_line, is_of_spark
 from headrace.adapters.spark.lost import forget, lost_engine
 from headrace.adapters.spark.pickled import program_bytes
 from headrace.adapters.spark.placement import collected
-from headrace.adapters.spark.session import see_added_jars, slots_of
+from headrace.adapters.spark.session import released, see_added_jars, slots_of
 from headrace.core.prefix import passes_all
 from headrace.model.topology import Node, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
@@ -163,7 +163,7 @@ class SparkEngine:
         if self._stop_session and self._is_lost:
             forget(self._session)
         elif self._stop_session:
-            self._session.stop()
+            released(self._session)
         self._closed()
 
     # --- types ------------------------------------------------------------------------------------------------------

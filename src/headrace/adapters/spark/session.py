@@ -40,9 +40,17 @@ def slots_of(session: Any) -> int:
 
 
 def started(settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str]) -> Any:
-    """A local session with our settings. `SetupError` without Java. Logs of the JVM go to `log_dir`/spark.log."""
+    """A local session with our settings. `SetupError` without Java. Logs of the JVM go to `log_dir`/spark.log.
+
+    A process has one Spark: where one runs already this is a session within it. Given back by `released`, not by its `stop`.
+    """
     checked_java(os.environ)
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    running = SparkContext._active_spark_context
+    if running is not None and running._jsc is not None:
+        return _used(taken(SparkSession(running)))
 
     sockets = tempfile.mkdtemp(prefix="hr-")  # short: the path of a Unix socket has 108 bytes
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -78,7 +86,30 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
         start_gateway(chosen)
         return builder.getOrCreate()
 
-    return _configured(interruptible(start))
+    made = _configured(interruptible(start))
+    _users[made.sparkContext.applicationId] = 0
+    return _used(made)
+
+
+_users: dict[str, int] = {}  # Spark applications that were started here: how many sessions of ours are in use
+
+
+def _used(session: Any) -> Any:
+    application = session.sparkContext.applicationId
+    if application in _users:
+        _users[application] += 1
+    return session
+
+
+def released(session: Any) -> None:
+    """Give back a session that `started` gave; the last one of a Spark that was started there stops it."""
+    application = session.sparkContext.applicationId
+    if application not in _users:
+        return
+    _users[application] -= 1
+    if _users[application] <= 0:
+        del _users[application]
+        session.stop()
 
 
 def taken(given: Any) -> Any:

@@ -1,0 +1,91 @@
+"""Owns calling a grouper, and that what it gives are tasks of the partitions that it was given. Seed: SEP-5 (`group`).
+
+Whoever wrote it, what it does to its arguments, and how often its answer can be walked, must not matter behind this point.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import PurePath
+from typing import Any
+
+from headrace.core.groupers import Groups, PreviousAssignment, SystemStreamPartitionGrouper
+from headrace.errors import ConfigError, HeadraceError
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+_WANTED = "return a mapping of hr.TaskName to the partitions of that task, with each of the given ones in exactly one"
+
+
+def groups_of(
+    grouper: SystemStreamPartitionGrouper, previous: PreviousAssignment, ssps: Sequence[SSP], sub_topology: str
+) -> Groups:
+    """What `grouper` makes of `ssps`, each in exactly one group, as sets that can be walked again and again.
+
+    `sub_topology`: the title of the one whose partitions they are. It is given copies. `ConfigError` for what are no tasks of
+    these partitions, and for what it raises; errors of ours and what Python raises at a signal go through as they are.
+    """
+    title = f"ssp_grouper {grouper}, sub-topology {sub_topology!r}"
+    try:
+        return _checked(grouper.group(dict(previous), list(ssps)), ssps, title)
+    except (HeadraceError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:  # SystemExit too: a job must not end as if that had been asked for
+        raise ConfigError(
+            f"{title}: group() raised {raised_text(error)}",
+            f"mend it at {raised_at(error)}: it has to give tasks for any partitions and any previous assignment",
+        ) from error
+
+
+def raised_text(error: BaseException) -> str:
+    """What was raised, in one line where its message is one.
+
+    >>> raised_text(ValueError("no")), raised_text(SystemExit())
+    ('ValueError: no', 'SystemExit')
+    """
+    message = str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def raised_at(error: BaseException) -> str:
+    """The innermost line of Python that raised it: file and line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "a place unknown"
+
+
+def _checked(groups: Any, ssps: Sequence[SSP], title: str) -> Groups:
+    """`groups` made whole; `ConfigError` unless each of `ssps` is in exactly one, and nothing else is in any."""
+    if not isinstance(groups, Mapping):
+        raise ConfigError(f"{title}: group() returned {groups!r:.200}", _WANTED)
+    known = set(ssps)
+    owners: dict[SSP, TaskName] = {}
+    whole: dict[TaskName, frozenset[SSP]] = {}
+    for name, members in groups.items():
+        if not isinstance(name, TaskName) or name.sub_topology is not None or name.bucket is not None:
+            raise ConfigError(
+                f"{title}: {name if isinstance(name, TaskName) else repr(name)} is no name of a whole task",
+                'make names as hr.TaskName.parse("Partition_3"), without a sub-topology or a key bucket',
+            )
+        if not isinstance(members, Iterable):
+            raise ConfigError(f"{title}: the partitions of task {name} are {members!r:.200}", _WANTED)
+        # One more than there are: an endless iterable has one twice by then, or one that is not known.
+        owned = list(islice(members, len(ssps) + 1))
+        unknown = [f"{ssp!s:.200}" for ssp in owned if not isinstance(ssp, SSP) or ssp not in known]
+        if unknown:
+            raise ConfigError(
+                f"{title}: task {name} has {min(unknown)}, which is none of the partitions that it was given", _WANTED
+            )
+        for ssp in owned:
+            if ssp in owners:
+                raise ConfigError(f"{title}: partition {ssp} is {_twice(owners[ssp], name)}", _WANTED)
+            owners[ssp] = name
+        whole[name] = frozenset(owned)
+    if missing := known - owners.keys():
+        raise ConfigError(f"{title}: partition {min(missing)} is in no task", _WANTED)
+    return whole
+
+
+def _twice(one: TaskName, other: TaskName) -> str:
+    return f"twice in task {one}" if one == other else f"in two tasks, {one} and {other}"
