@@ -15,18 +15,21 @@ import pytest
 @pytest.fixture(scope="package")
 def session() -> Iterator[Any]:
     """A session as a user's own application has it, with two slots."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        others = SparkContext._active_spark_context  # a process has one Spark: what another test began stays
         builder = SparkSession.builder.master("local[2]")
         for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
             builder = builder.config(name, "false")
         made = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
         yield made
-        made.stop()
+        if others is None:
+            made.stop()
 
 
 @pytest.fixture(scope="package")

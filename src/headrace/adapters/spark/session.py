@@ -102,7 +102,12 @@ def _used(session: Any) -> Any:
 
 
 def released(session: Any) -> None:
-    """Give back a session that `started` gave; the last one of a Spark that was started there stops it."""
+    """Give back a session that `started` gave; the last one of a Spark that was started there stops it.
+
+    Nothing where somebody has stopped that Spark already.
+    """
+    if session.sparkContext._jsc is None:
+        return
     application = session.sparkContext.applicationId
     if application not in _users:
         return
