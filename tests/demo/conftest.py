@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def session() -> Iterator[Any]:
     """A session as a user's own application has it, with two slots."""
     from pyspark import SparkContext

@@ -27,8 +27,13 @@ STEPS = (1, 4, 7, 8, 9, 10, 11)
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark import SparkContext
+
     from headrace.adapters.spark import session
 
+    running = SparkContext._active_spark_context
+    if running is not None:  # another test's, which may not try a task again whose worker was killed
+        running.stop()
     settings = with_connector({"spark.master": "local[2,4]"}, Config().artifact_dir, print)
     tests = Path(__file__).parents[1]
     started = session.started(settings, "tests", tmp_path_factory.mktemp("spark"), [str(SOURCE), str(tests)])
