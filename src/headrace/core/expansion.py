@@ -56,15 +56,24 @@ def parents_of(ssp: SSP, expansions: Iterable[Expansion]) -> Parents:
     >>> parents_of(SSP("k", "s", 3), grown)
     ()
     """
-    counts = sorted(((count, expansion) for expansion in expansions for count in steps_of(expansion)), key=lambda one: -one[0])
+    return _parents(ssp, _steps(expansions))
+
+
+def _steps(expansions: Iterable[Expansion]) -> list[tuple[int, Expansion]]:
+    """All numbers of partitions on the way, highest first, each with its expansion."""
+    return sorted(((count, expansion) for expansion in expansions for count in steps_of(expansion)), key=lambda one: -one[0])
+
+
+def _parents(ssp: SSP, steps: Iterable[tuple[int, Expansion]]) -> Parents:
     return tuple(
-        (expansion, replace(ssp, partition=ssp.partition % count)) for count, expansion in counts if ssp.partition >= count
+        (expansion, replace(ssp, partition=ssp.partition % count)) for count, expansion in steps if ssp.partition >= count
     )
 
 
 def born_in(ssps: Iterable[SSP], expansions: Mapping[str, Collection[Expansion]]) -> dict[SSP, Parents]:
     """Of these partitions those that were born in an expansion on record, sorted, with their parents."""
-    found = ((ssp, parents_of(ssp, expansions.get(ssp.stream, ()))) for ssp in sorted(ssps))
+    steps = {stream: _steps(grown) for stream, grown in expansions.items()}  # once: a stream may have thousands of partitions
+    found = ((ssp, _parents(ssp, steps.get(ssp.stream, ()))) for ssp in sorted(ssps))
     return {ssp: parents for ssp, parents in found if parents}
 
 

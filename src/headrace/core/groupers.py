@@ -58,9 +58,9 @@ class _BuiltIn(SystemStreamPartitionGrouper):
     def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
         return _by_task((self._name_of(ssp), ssp) for ssp in ssps)
 
+    @abstractmethod
     def _name_of(self, ssp: SSP) -> TaskName:
         """The task of a partition when nothing is known of before."""
-        raise NotImplementedError
 
 
 class GroupByPartition(_BuiltIn):
@@ -103,9 +103,9 @@ class _FixedTaskNum(_BuiltIn):
 
         return _by_task((task_of(ssp), ssp) for ssp in ssps)
 
+    @abstractmethod
     def _is_own(self, group: Group, ssp: SSP) -> bool:
         """Whether this grouper may have put `ssp` into a task of that kind."""
-        raise NotImplementedError
 
 
 class GroupByPartitionFixedTaskNum(_FixedTaskNum, GroupByPartition):
