@@ -21,6 +21,7 @@ from headrace.runtime.round_plans import PlannedRound
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
+from headrace.runtime.whole_rounds import WholeRounds
 
 LOG = logging.getLogger("headrace.job")
 Answer = TypeVar("Answer")
@@ -73,6 +74,7 @@ class Generation:
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(made.plan.subs)
         self._next_round = NextRound(self.rounds, self._upstream, pace.idle_timeout_s, pace.max_lag)
+        self._whole_rounds = WholeRounds(self._upstream)
         self._stopping = threading.Event()  # what runs is thrown away
         self._ending = threading.Event()  # nothing new is begun
         self._wakes = {name: threading.Event() for name in self.rounds}  # one per thread: none takes another's away
@@ -172,6 +174,12 @@ class Generation:
         failures, held_back = 0, ""
         try:
             while not self._ending.is_set():
+                gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
+                if gathering_s:
+                    self._waiting_for[name] = "the end of the round that writes what it reads"
+                    self._wakes[name].wait(gathering_s)
+                    self._wakes[name].clear()
+                    continue
                 planned = self._answered(rounds, "to look for records", lambda: self._planned(rounds))
                 published = self.publish(rounds)
                 if planned is None and self._slowed_by.get(name):
@@ -247,6 +255,7 @@ class Generation:
             self._again_or_raise(rounds, planned, failures, failure)
             return False
         finally:
+            self._whole_rounds.ended(name)
             self._current.pop(name, None)
             self.wake()  # whoever reads what was just written may look
 

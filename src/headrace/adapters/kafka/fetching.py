@@ -17,12 +17,35 @@ from headrace.adapters.kafka.messages import batch_of
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError, StorageError
 
 FETCH_S = 60.0
+_TOPIC_S = 5.0
 _BATCH = 10_000
 # What a consumer tells and gets over by itself, as soon as the broker is there again.
 GONE_FOR_NOW = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
 
 
-_kept: dict[tuple[int, str], Consumer] = {}  # by process and client, those that wait for their next use
+class _Reader:
+    """A consumer, and the partitions that it knows the brokers of."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self.consumer = _made(client)
+        self._known: set[tuple[str, int]] = set()
+
+    def assign(self, starts: Mapping[tuple[str, int], int]) -> None:
+        """Read from there on, and nothing else.
+
+        librdkafka waits up to 500 ms before it reads what it does not know the broker of; asked for its topic before, it
+        knows, in some milliseconds. Brokers that cannot be asked now: what is wrong is said by what follows.
+        """
+        for topic in sorted({place[0] for place in starts.keys() - self._known}):
+            try:
+                found = self.consumer.list_topics(topic, timeout=_TOPIC_S).topics
+            except KafkaException:
+                continue
+            self._known.update((name, number) for name, topic_ in found.items() for number in topic_.partitions)
+        self.consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
+
+
+_kept: dict[tuple[int, str], _Reader] = {}  # by process and client, those that wait for their next use
 _lock = threading.Lock()
 
 
@@ -34,16 +57,16 @@ def fetched(
     With `keep` the process keeps its consumer for the next call: to make one takes longer than to read some records.
     `OffsetOutOfRangeError` if the partition does not hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`.
     """
-    consumer = _taken(client) if keep else _made(client)
+    reader = _taken(client) if keep else _Reader(client)
     ended = False
     try:
-        yield from _batches(consumer, topic, partition, start, end)
+        yield from _batches(reader, topic, partition, start, end)
         ended = True
     finally:
         if keep and ended:
-            _give_back(client, consumer)
+            _give_back(client, reader)
         else:
-            consumer.close()
+            reader.consumer.close()
 
 
 def fetched_together(
@@ -54,34 +77,34 @@ def fetched_together(
     All is held in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a
     thousand. Errors as for `fetched`.
     """
-    consumer = _taken(client)
+    reader = _taken(client)
     ended = False
     try:
-        rows = _messages(consumer, {(topic, partition): (start, end) for topic, partition, start, end in pieces})
+        rows = _messages(reader, {(topic, partition): (start, end) for topic, partition, start, end in pieces})
         ended = True
     finally:
         if ended:
-            _give_back(client, consumer)
+            _give_back(client, reader)
         else:
-            consumer.close()
+            reader.consumer.close()
     return {
         place: [(np.array([message.offset() for message in own], np.int64), batch_of(own))] if own else []
         for place, own in rows.items()
     }
 
 
-def _taken(client: Mapping[str, Any]) -> Consumer:
+def _taken(client: Mapping[str, Any]) -> _Reader:
     with _lock:
-        return _kept.pop(_kept_key(client), None) or _made(client)
+        return _kept.pop(_kept_key(client), None) or _Reader(client)
 
 
-def _give_back(client: Mapping[str, Any], consumer: Consumer) -> None:
-    consumer.unassign()
+def _give_back(client: Mapping[str, Any], reader: _Reader) -> None:
+    reader.consumer.unassign()
     with _lock:
         other = _kept.pop(_kept_key(client), None)
-        _kept[_kept_key(client)] = consumer
+        _kept[_kept_key(client)] = reader
     if other is not None:
-        other.close()
+        other.consumer.close()
 
 
 def _kept_key(client: Mapping[str, Any]) -> tuple[int, str]:
@@ -104,18 +127,18 @@ def _made(client: Mapping[str, Any]) -> Consumer:
 
 
 def _batches(
-    consumer: Consumer, topic: str, partition: int, start: int, end: int
+    reader: _Reader, topic: str, partition: int, start: int, end: int
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    reading = _Reading(consumer, {(topic, partition): (start, end)})
+    reading = _Reading(reader, {(topic, partition): (start, end)})
     while reading.left:
         rows = [message for _, message in reading.heard()]
         if rows:
             yield np.array([message.offset() for message in rows], np.int64), batch_of(rows)
 
 
-def _messages(consumer: Consumer, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Any]]:
+def _messages(reader: _Reader, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Any]]:
     rows: dict[tuple[str, int], list[Any]] = {place: [] for place in ranges}
-    reading = _Reading(consumer, ranges)
+    reading = _Reading(reader, ranges)
     while reading.left:
         for place, message in reading.heard():
             rows[place].append(message)
@@ -125,11 +148,11 @@ def _messages(consumer: Consumer, ranges: Mapping[tuple[str, int], tuple[int, in
 class _Reading:
     """What a consumer has still to read of some partitions. `left`: up to where each was read, and its end."""
 
-    def __init__(self, consumer: Consumer, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        self._consumer = consumer
+    def __init__(self, reader: _Reader, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        self._consumer = reader.consumer
         self.left = {place: [start, end] for place, (start, end) in ranges.items() if start < end}
         self._heard_s = time.monotonic()
-        self._asked(lambda: consumer.assign([TopicPartition(*place, start) for place, (start, _) in self.left.items()]))
+        self._asked(lambda: reader.assign({place: start for place, (start, _) in self.left.items()}))
 
     def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What has come of committed records, waiting a little for the first."""

@@ -8,6 +8,7 @@ container.
 from __future__ import annotations
 
 import base64
+import gc
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -287,6 +288,9 @@ def _program(pickled: bytes, program_id: str) -> Any:
         if len(_programs) >= _PROGRAMS_MAX:
             _programs.clear()
         held = _programs[program_id] = (pickled, cloudpickle.loads(pickled))
+        # Spark's worker collects garbage after every Spark task, and looks at all there is: not at what was loaded for good.
+        gc.collect()
+        gc.freeze()
     return held[1]
 
 
