@@ -10,14 +10,17 @@ Arrow tables are pyarrow's; this module only names them. The row shape of record
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace.core.planning import Extent, OffsetRange
 from headrace.core.stream_limits import StreamLimits
+from headrace.errors import NotSupportedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
+from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.record import Record
@@ -143,6 +146,9 @@ class System(Streams, Protocol):
 
     def metadata_store(self, application: str) -> MetadataStore: ...
 
+    def consumer(self) -> SystemConsumer:
+        """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
+
     def applications(self) -> list[str]:
         """The applications that have run here, by name: whoever has a job model, and maybe one that has not come as far."""
 
@@ -165,6 +171,28 @@ class System(Streams, Protocol):
         does that by itself."""
 
     def close(self) -> None: ...
+
+
+class SystemConsumer:
+    """Where reading begins, as the driver asks a system. Seed: SEP-18 "SystemConsumer Registering Startpoint".
+
+    This is the default form: a system that knows no better takes SPECIFIC_OFFSET only.
+    """
+
+    def register(self, ssp: SSP, startpoint: Startpoint | int) -> int:
+        """The offset that `startpoint` means in `ssp` now: where the next record is read.
+
+        `NotSupportedError` for a type that the system does not know, `OffsetOutOfRangeError` for what is not there. An offset
+        in place of a startpoint is deprecated.
+        """
+        if isinstance(startpoint, int):
+            warnings.warn("register(ssp, offset) is deprecated: give a Startpoint", DeprecationWarning, stacklevel=2)
+            startpoint = Startpoint(PositionType.SPECIFIC_OFFSET, startpoint)
+        if startpoint.position_type is not PositionType.SPECIFIC_OFFSET or startpoint.position is None:
+            raise NotSupportedError(
+                f"this system takes no startpoint of type {startpoint.position_type}, for {ssp}", "give an offset"
+            )
+        return startpoint.position
 
 
 class MetadataStore(Protocol):

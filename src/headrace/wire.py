@@ -1,4 +1,4 @@
-"""Owns the JSON forms of what is stored: checkpoints, job models, startpoints, heads, round ids, handovers, and what is on
+"""Owns the JSON forms of what is stored: checkpoints, job models, heads, round ids, handovers, and what is on
 record of streams: which tasks read an SSP, how many partitions there were.
 
 Both the runtime and the adapters use them, so they stand at the level of the ports. Every document carries `wire`, the
@@ -19,14 +19,13 @@ from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 
 WIRE = 1  # raised whenever a form below changes; a reader refuses what is newer than itself
 
 _T = TypeVar("_T")
-_JSON_ERRORS = (msgspec.DecodeError, msgspec.ValidationError, ValueError, UnicodeError)
+JSON_ERRORS = (msgspec.DecodeError, msgspec.ValidationError, ValueError, UnicodeError)
 
 
 class _Form(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ class _CheckpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watermarks: dict[str, int]
     event_timer_us: int | None
     wall_timer_us: int | None
-    spent_startpoints: tuple[str, ...]
+    spent_startpoints: dict[str, str] | tuple[str, ...]  # a list, always empty, in those of an older version
 
 
 class _TaskForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,17 +93,6 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitioned_otherwise: tuple[str, ...] = ()
 
 
-class _StartpointForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    wire: int
-    id: str
-    ssp: str
-    task: str | None
-    position_type: PositionType
-    position: int | None
-    written_by: str
-    written_at_us: int
-
-
 class _HandoverForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire: int
     id: int
@@ -139,7 +127,7 @@ def encode_round_id(round_id: RoundId) -> bytes:
 
 def decode_round_id(data: bytes | str, what: str = "round id") -> RoundId:
     """The value that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
-    return _decoded(data, _RoundIdForm, what).round_id
+    return decoded(data, _RoundIdForm, what).round_id
 
 
 def encode_head(head: Head) -> bytes:
@@ -148,7 +136,7 @@ def encode_head(head: Head) -> bytes:
 
 def decode_head(data: bytes | str, what: str = "head") -> Head:
     """See `decode_round_id`."""
-    return _decoded(data, _HeadForm, what).head
+    return decoded(data, _HeadForm, what).head
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -163,14 +151,14 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             watermarks=_by_text(checkpoint.watermarks),
             event_timer_us=checkpoint.event_timer_us,
             wall_timer_us=checkpoint.wall_timer_us,
-            spent_startpoints=checkpoint.spent_startpoints,
+            spent_startpoints={str(ssp): id_ for ssp, id_ in sorted(checkpoint.spent_startpoints.items())},
         )
     )
 
 
 def decode_checkpoint(data: bytes | str, what: str = "checkpoint") -> Checkpoint:
     """See `decode_round_id`."""
-    form = _decoded(data, _CheckpointForm, what)
+    form = decoded(data, _CheckpointForm, what)
     try:
         return Checkpoint(
             task=TaskName.parse(form.task),
@@ -181,10 +169,10 @@ def decode_checkpoint(data: bytes | str, what: str = "checkpoint") -> Checkpoint
             watermarks=_by_ssp(form.watermarks),
             event_timer_us=form.event_timer_us,
             wall_timer_us=form.wall_timer_us,
-            spent_startpoints=form.spent_startpoints,
+            spent_startpoints=_ids_by_ssp(form.spent_startpoints),
         )
     except ValueError as error:
-        raise _malformed(what, error) from error
+        raise malformed(what, error) from error
 
 
 def encode_job_model(model: JobModel) -> bytes:
@@ -207,7 +195,7 @@ def encode_job_model(model: JobModel) -> bytes:
 
 def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
     """See `decode_round_id`."""
-    form = _decoded(data, _JobModelForm, what)
+    form = decoded(data, _JobModelForm, what)
     try:
         return JobModel(
             application=form.application,
@@ -222,34 +210,7 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             partitioned_otherwise=form.partitioned_otherwise,
         )
     except ValueError as error:
-        raise _malformed(what, error) from error
-
-
-def encode_startpoint(entry: StartpointEntry) -> bytes:
-    return msgspec.json.encode(
-        _StartpointForm(
-            wire=WIRE,
-            id=entry.id,
-            ssp=str(entry.key.ssp),
-            task=None if entry.key.task is None else str(entry.key.task),
-            position_type=entry.startpoint.position_type,
-            position=entry.startpoint.position,
-            written_by=entry.written_by,
-            written_at_us=entry.written_at_us,
-        )
-    )
-
-
-def decode_startpoint(data: bytes | str, what: str = "startpoint") -> StartpointEntry:
-    """See `decode_round_id`."""
-    form = _decoded(data, _StartpointForm, what)
-    try:
-        task = None if form.task is None else TaskName.parse(form.task)
-        key = StartpointKey(SystemStreamPartition.parse(form.ssp), task)
-        startpoint = Startpoint(form.position_type, form.position)
-    except ValueError as error:
-        raise _malformed(what, error) from error
-    return StartpointEntry(form.id, key, startpoint, form.written_by, form.written_at_us)
+        raise malformed(what, error) from error
 
 
 def encode_handover(handover: Handover) -> bytes:
@@ -259,11 +220,11 @@ def encode_handover(handover: Handover) -> bytes:
 
 def decode_handover(data: bytes | str, what: str = "handover") -> Handover:
     """See `decode_round_id`."""
-    form = _decoded(data, _HandoverForm, what)
+    form = decoded(data, _HandoverForm, what)
     try:
         ranges = tuple(OffsetRange(SystemStreamPartition.parse(ssp), start, end) for ssp, start, end in form.ranges)
     except ValueError as error:
-        raise _malformed(what, error) from error
+        raise malformed(what, error) from error
     return Handover(form.id, form.round_id, ranges, form.is_done)
 
 
@@ -273,11 +234,11 @@ def encode_ssp_task_mapping(mapping: SetSSPTaskMapping) -> bytes:
 
 def decode_ssp_task_mapping(data: bytes | str, what: str = "assignment of an SSP") -> SetSSPTaskMapping:
     """See `decode_round_id`."""
-    form = _decoded(data, _SspTaskMappingForm, what)
+    form = decoded(data, _SspTaskMappingForm, what)
     try:
         return SetSSPTaskMapping(SystemStreamPartition.parse(form.ssp), tuple(map(TaskName.parse, form.tasks)))
     except ValueError as error:
-        raise _malformed(what, error) from error
+        raise malformed(what, error) from error
 
 
 def encode_partition_record(record: PartitionRecord) -> bytes:
@@ -295,7 +256,7 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
 
 def decode_partition_record(data: bytes | str, what: str = "number of partitions") -> PartitionRecord:
     """See `decode_round_id`."""
-    form = _decoded(data, _PartitionRecordForm, what)
+    form = decoded(data, _PartitionRecordForm, what)
     try:
         expansions = tuple(
             Expansion(
@@ -307,24 +268,24 @@ def decode_partition_record(data: bytes | str, what: str = "number of partitions
             for one in form.expansions
         )
     except ValueError as error:
-        raise _malformed(what, error) from error
+        raise malformed(what, error) from error
     return PartitionRecord(form.stream_id, form.partitions, expansions)
 
 
-def _decoded(data: bytes | str, form: type[_T], what: str) -> _T:
+def decoded(data: bytes | str, form: type[_T], what: str) -> _T:
     try:
         wire = msgspec.json.decode(data, type=_Form).wire
         if wire == WIRE:
             return msgspec.json.decode(data, type=form)
-    except _JSON_ERRORS as error:
-        raise _malformed(what, error) from error
+    except JSON_ERRORS as error:
+        raise malformed(what, error) from error
     raise StorageError(
         f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
         "run it with the version of Headrace that wrote it, or a newer one",
     )
 
 
-def _malformed(what: str, error: Exception) -> StorageError:
+def malformed(what: str, error: Exception) -> StorageError:
     return StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace")
 
 
@@ -334,6 +295,10 @@ def _by_text(values: Mapping[SystemStreamPartition, int]) -> dict[str, int]:
 
 def _by_ssp(values: Mapping[str, int]) -> dict[SystemStreamPartition, int]:
     return {SystemStreamPartition.parse(text): value for text, value in values.items()}
+
+
+def _ids_by_ssp(values: Mapping[str, str] | tuple[str, ...]) -> dict[SystemStreamPartition, str]:
+    return {SystemStreamPartition.parse(text): id_ for text, id_ in dict(values).items()}
 
 
 def _sub_topology_form(sub: SubTopologyModel) -> _SubTopologyForm:

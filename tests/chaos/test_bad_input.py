@@ -24,7 +24,7 @@ from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
 pytestmark = pytest.mark.chaos
-TABLES = ("streams", "partitions", "chunks", "job_models", "checkpoints", "spent_startpoints", "metadata")
+TABLES = ("streams", "partitions", "chunks", "job_models", "checkpoints", "metadata")
 
 
 class Place:

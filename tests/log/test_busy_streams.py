@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,19 @@ from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring.worker import run_container
 
 PRODUCER = """
-import sys
+import pathlib, sys
 import headrace as hr
-folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, name, enough = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+written = 0
 with hr.open_system(f"log:{folder}") as log:
     print("ready", flush=True)
     sys.stdin.readline()
-    for start in range(0, count, 25):
-        records = [(f"{name}-{n % 7}", n) for n in range(start, start + 25)]
-        log.produce("in", records, key=hr.String(), value=hr.Long())
+    while written < 500 or (written < 50_000 and not enough.exists()):
+        records = [(f"{name}-{n % 7}", n) for n in range(written, written + 25)]
+        written += log.produce("in", records, key=hr.String(), value=hr.Long())
+print(written, flush=True)
 """
-PRODUCERS, RECORDS = 3, 500
+PRODUCERS, ROUNDS = 3, 3
 
 
 def application(place: Path) -> hr.App:
@@ -42,19 +45,25 @@ def application(place: Path) -> hr.App:
 def test_producers_in_processes_of_their_own_beside_a_job(tmp_path: Path, start: Callable[..., Any]) -> None:
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 4)
-        producers = [start(PRODUCER, tmp_path / "log", f"p{number}", RECORDS) for number in range(PRODUCERS)]
+        enough = tmp_path / "enough"
+        producers = [start(PRODUCER, tmp_path / "log", f"p{number}", enough) for number in range(PRODUCERS)]
         assert all(producer.stdout.readline() == "ready\n" for producer in producers)
         job = wiring.start(application(tmp_path), engine=InlineEngine(run_container))
         try:
             for producer in producers:
                 producer.stdin.write("go\n")
                 producer.stdin.flush()
+            deadline_s = time.monotonic() + 60
+            while (rounds_beside := job.status()["sub_topologies"]["source"]["round"]) < ROUNDS:
+                assert time.monotonic() < deadline_s, f"{rounds_beside} rounds beside the producers within 60 s"
+                time.sleep(0.01)
+            assert all(producer.poll() is None for producer in producers), "they wrote until now"
+            enough.touch()
+            counts = [int(producer.stdout.readline()) for producer in producers]
             assert [producer.wait(60) for producer in producers] == [0] * PRODUCERS
         finally:
             job.stop()
-        rounds_beside = job.status()["sub_topologies"]["source"]["round"]
         wiring.start(application(tmp_path), "caught-up", engine=InlineEngine(run_container)).wait(60)
-        assert rounds_beside > 1
         for partition in range(4):
             read = list(log.consume("in", hr.String(), hr.Long(), [partition]))
             copied = list(log.consume("copy", hr.String(), hr.Long(), [partition]))
@@ -62,7 +71,7 @@ def test_producers_in_processes_of_their_own_beside_a_job(tmp_path: Path, start:
         by_key: dict[str, list[int]] = {}
         for record in log.consume("copy", hr.String(), hr.Long()):
             by_key.setdefault(record.key, []).append(record.value)
-        written = {f"p{n}-{k}": [v for v in range(RECORDS) if v % 7 == k] for n in range(PRODUCERS) for k in range(7)}
+        written = {f"p{n}-{k}": [v for v in range(counts[n]) if v % 7 == k] for n in range(PRODUCERS) for k in range(7)}
         assert by_key == written
         last = {record.key: record.value for record in log.consume("counts-out", hr.String(), hr.Long())}
         assert last == {key: len(values) for key, values in written.items()}

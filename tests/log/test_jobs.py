@@ -178,11 +178,9 @@ class TestRounds:
         second = round_commit(system.root, epoch, 2, [b"b"], first.round_id)
         damage(system, system.root / chunks_of(second)[0].file)
         before = store.checkpoints()
-        spending = replace(second.checkpoints[0], spent_startpoints=("s-1",))
         with pytest.raises(error, match=r"nothing was committed|does not exist"):
-            store.commit_round(changed(second, checkpoints=(spending,)))
+            store.commit_round(second)
         assert store.checkpoints() == before
-        assert store.spent_startpoints() == frozenset()
         if error is StorageError:
             assert outputs(system) == [(0, b"a")]
 
@@ -228,12 +226,6 @@ class TestRounds:
         with pytest.raises(FencedError, match="job model 1, the current one is 2"):
             store.commit_round(round_commit(system.root, epoch, 1, [b"a"], None))
         assert outputs(system) == []
-
-    def test_spent_startpoints_are_remembered(self, system: LogSystem, store: LogJobStore, epoch: int) -> None:
-        commit = round_commit(system.root, epoch, 1, [], None)
-        checkpoint = replace(commit.checkpoints[0], spent_startpoints=("s-1", "s-2"))
-        store.commit_round(changed(commit, checkpoints=(checkpoint,)))
-        assert store.spent_startpoints() == {"s-1", "s-2"}
 
     @pytest.mark.parametrize("step", [9, 10, 11, 12])
     def test_an_error_at_any_step_changes_nothing(

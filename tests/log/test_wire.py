@@ -11,12 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import wire
+from headrace import wire, wire_startpoints
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
+from headrace.model.startpoint import (
+    Became,
+    PositionType,
+    Resolution,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRecord,
+    StatePolicy,
+)
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
 
@@ -46,7 +55,7 @@ CHECKPOINTS = st.builds(
     st.dictionaries(SSPS, TIMES, max_size=4),
     st.none() | TIMES,
     st.none() | TIMES,
-    st.lists(TEXTS, max_size=3).map(tuple),
+    st.dictionaries(SSPS, TEXTS, max_size=3),
 )
 TASK_MODELS = st.builds(TaskModel, TASKS, st.sets(SSPS, max_size=3).map(sorted).map(tuple))
 CONTAINERS = st.builds(
@@ -76,7 +85,25 @@ STARTPOINTS = st.one_of(
     st.sampled_from([Startpoint(PositionType.EARLIEST), Startpoint(PositionType.LATEST)]),
 )
 ENTRIES = st.builds(
-    StartpointEntry, TEXTS, st.builds(StartpointKey, SSPS, st.none() | TASKS), STARTPOINTS, TEXTS, TIMES
+    StartpointEntry,
+    TEXTS,
+    st.builds(StartpointKey, SSPS, st.none() | TASKS),
+    STARTPOINTS,
+    TEXTS,
+    TIMES,
+    st.sampled_from(StatePolicy),
+)
+REQUESTS = st.builds(
+    wire_startpoints.StartpointRequest, st.lists(ENTRIES, max_size=3).map(tuple), st.lists(TEXTS, max_size=3).map(tuple)
+)
+STARTPOINT_RECORDS = st.builds(
+    StartpointRecord,
+    ENTRIES,
+    st.lists(st.builds(Resolution, TASKS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS), max_size=3).map(tuple),
+    TIMES,
+    st.sampled_from(Became),
+    TIMES,
+    st.none() | NUMBERS,
 )
 MAPPINGS = st.builds(SetSSPTaskMapping, SSPS, st.lists(TASKS, max_size=3).map(tuple))
 SETTLED = st.none() | st.dictionaries(st.integers(0, 9), NUMBERS, max_size=4)
@@ -88,7 +115,16 @@ KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "head": (HEADS, wire.encode_head, wire.decode_head),
     "checkpoint": (CHECKPOINTS, wire.encode_checkpoint, wire.decode_checkpoint),
     "job model": (JOB_MODELS, wire.encode_job_model, wire.decode_job_model),
-    "startpoint": (ENTRIES, wire.encode_startpoint, wire.decode_startpoint),
+    "request for startpoints": (
+        REQUESTS,
+        lambda request: wire_startpoints.encode_startpoint_request(request.entries, request.deleted),
+        wire_startpoints.decode_startpoint_request,
+    ),
+    "startpoint": (
+        STARTPOINT_RECORDS,
+        wire_startpoints.encode_startpoint_record,
+        wire_startpoints.decode_startpoint_record,
+    ),
     "assignment of an SSP": (MAPPINGS, wire.encode_ssp_task_mapping, wire.decode_ssp_task_mapping),
     "number of partitions": (RECORDS, wire.encode_partition_record, wire.decode_partition_record),
 }
@@ -167,8 +203,13 @@ def test_the_form_is_readable_and_sorted() -> None:
     assert wire.encode_checkpoint(_checkpoint()).decode() == (
         '{"wire":1,"task":"by-carrier/Partition_3-1-4","round_id":{"epoch":2,"sub_topology":"by-carrier","number":8},'
         '"job_model_version":1,"positions":{"log.views.3":4,"log.views.3/1":17},"head":null,"watermarks":{},'
-        '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":["s-1"]}'
+        '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":{"log.views.3":"s-1"}}'
     )
+
+
+def test_a_checkpoint_from_before_startpoints_is_read() -> None:
+    text = wire.encode_checkpoint(_checkpoint()).decode().replace('{"log.views.3":"s-1"}', "[]")
+    assert wire.decode_checkpoint(text) == replace(_checkpoint(), spent_startpoints={})
 
 
 def _checkpoint() -> Checkpoint:
@@ -178,5 +219,5 @@ def _checkpoint() -> Checkpoint:
         RoundId(2, "by-carrier", 8),
         1,
         {ssp.bucket(1): 17, ssp: 4},
-        spent_startpoints=("s-1",),
+        spent_startpoints={ssp: "s-1"},
     )

@@ -25,7 +25,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"model"}),
     frozenset({"core", "record"}),
     frozenset({"ports", "wire", "config", "setup_check", "record_coding", "extras"}),
-    frozenset({"holders", "registry"}),
+    frozenset({"holders", "registry", "stream_consumer"}),
     frozenset({"runtime", "adapters", "dsl"}),
     frozenset({"wiring"}),
     frozenset({"demo"}),  # an application of ours; the command line runs it
@@ -34,7 +34,7 @@ LEVELS: tuple[frozenset[str], ...] = (
 )
 USERS_OF_THE_PUBLIC_NAMES = frozenset({"cli", "web", "testing", "demo"})
 LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
-SAME_GROUP = {"config_keys": "config"}
+SAME_GROUP = {"config_keys": "config", "wire_startpoints": "wire", "wire_versions": "wire"}
 
 # One outside technology, one package.
 ONLY_IN = {

@@ -83,6 +83,7 @@ class Checkpoint:
 
     `watermarks`: per SSP the task's own report in µs since the epoch (protocol.md 23); an SSP without any is absent.
     `event_timer_us`, `wall_timer_us`: when the earliest timer of each clock is due, None without one.
+    `spent_startpoints`: per SSP the id of the startpoint that its position began at, since it has moved from there.
     """
 
     task: TaskName
@@ -93,4 +94,4 @@ class Checkpoint:
     watermarks: Mapping[SystemStreamPartition, int] = field(default_factory=dict)
     event_timer_us: int | None = None
     wall_timer_us: int | None = None
-    spent_startpoints: tuple[str, ...] = ()
+    spent_startpoints: Mapping[SystemStreamPartition, str] = field(default_factory=dict)

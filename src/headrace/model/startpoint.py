@@ -42,6 +42,13 @@ class StartpointKey:
     task: TaskName | None = None
 
 
+class StatePolicy(StrEnum):
+    """What happens to the state of a task whose position a startpoint sets: it stays, or goes back with the position."""
+
+    KEEP = "keep"
+    REWIND = "rewind"
+
+
 @dataclass(frozen=True, slots=True)
 class StartpointEntry:
     """A stored startpoint: its own id (a deletion names it), and who wrote it when (µs since the epoch)."""
@@ -51,3 +58,42 @@ class StartpointEntry:
     startpoint: Startpoint
     written_by: str
     written_at_us: int
+    state: StatePolicy = StatePolicy.KEEP
+
+
+class Became(StrEnum):
+    """What became of a startpoint that a driver took up."""
+
+    PENDING = "pending"  # no commit has moved the position yet
+    APPLIED = "applied"
+    SUPERSEDED = "superseded"  # by a later one, before it was spent
+    DELETED = "deleted"  # before it was spent
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a startpoint came to for one task: `offset`, and the position and watermark (µs, None without one) before.
+
+    `until`: of BOOTSTRAP the end as it was, before which the task reads no other stream.
+    """
+
+    task: TaskName
+    offset: int
+    before: int
+    watermark_us: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartpointRecord:
+    """A startpoint that was taken up: resolved once, and stored. Times in µs since the epoch.
+
+    `replay`: the number of the replay that it began, where a position went back; None where none did.
+    """
+
+    entry: StartpointEntry
+    resolutions: tuple[Resolution, ...]
+    taken_up_at_us: int
+    became: Became
+    changed_at_us: int
+    replay: int | None = None

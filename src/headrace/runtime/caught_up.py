@@ -20,6 +20,13 @@ class CaughtUp:
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
 
+    def begin_anew(self, sources: Iterable[Rounds]) -> None:
+        """Positions were set anew: the sources end where they ended before, and what comes of it is waited for again."""
+        names = {rounds.sub.name for rounds in sources}
+        self._targets = {name: targets for name, targets in self._targets.items() if name in names}
+        self._held_since_s.clear()
+        self._open_since_s.clear()
+
     def limit_of(self, rounds: Rounds) -> Mapping[SSP, int] | None:
         """Where the rounds of a sub-topology end, None where that is not known yet."""
         return self._targets.get(rounds.sub.name)

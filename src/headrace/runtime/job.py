@@ -13,6 +13,7 @@ from headrace.ports import Engine, Holder, JobStore, System
 from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
 from headrace.runtime.partition_watch import PartitionWatch
+from headrace.runtime.startpoint_watch import StartpointWatch
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
 
@@ -49,6 +50,8 @@ class Job:
         self._holder, self._plan_anew, self._close = holder, plan_anew, close
         self._watch = PartitionWatch(system, store, partition_check_s, settle_s)
         self._watch.begin(made.plan, time.monotonic())
+        self._startpoints = StartpointWatch(system, store)
+        self._startpoints.begin(made.plan)
         self._caught_up: CaughtUp | None = None
         self._epoch = made.plan.epoch
         self._generation = self._generation_of(made)
@@ -176,6 +179,9 @@ class Job:
                     self._epoch = self._store.acquire(self._holder(), self._pace.clock_us())
                     made = self._plan_anew(self._epoch)
                     self._watch.begin(made.plan, time.monotonic())
+                    self._startpoints.begin(made.plan)
+                    if self._caught_up is not None:
+                        self._caught_up.begin_anew(self._generation.sources)
                     after = self._generation_of(made)
                     after.goes_on_from(self._generation)
                     self._generation = after
@@ -197,14 +203,16 @@ class Job:
             try:
                 with self._holding:
                     self._watch.settle(self._pace.clock_us())
-                    if self._until is None and self._watch.is_changed(time.monotonic()):
+                    self._startpoints.settle(self._pace.clock_us())
+                    changed = self._until is None and self._watch.is_changed(time.monotonic())
+                    if self._startpoints.is_asked() or changed:
                         self._changing.set()
                         self._generation.yield_soon()
             except FencedError as error:
                 self._fail(error)
                 return
             except Exception as error:  # a thread that ends in silence would never look again
-                LOG.warning("could not look for new partitions, it is tried again: %s", getattr(error, "message", error))
+                LOG.warning("could not look for what is asked for, it is tried again: %s", getattr(error, "message", error))
 
     # --- beside the rounds ------------------------------------------------------------------------------------------
 

@@ -120,7 +120,8 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it stood before the round."""
+    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it stood before the round.
+    `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent."""
 
     name: str
     positions: dict[int, int]
@@ -130,6 +131,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     wall_timer_us: int | None = None
     round_id: str = ""
     watermarks: dict[int, int] = {}
+    startpoints: dict[int, tuple[str, int]] = {}
 
 
 class KnownFailure(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from headrace.core.planning import (
     spark_tasks_of,
     within_bytes,
 )
+from headrace.core.startpoints import held_for_bootstrap
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -33,6 +34,7 @@ from headrace.runtime.for_each import Handovers, handed_works
 from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.runtime.standing import Standing
+from headrace.runtime.startpoint_records import StartpointRecords
 
 STOP_FLAG, CUT_FLAG = "stopped", "cut"  # files in the folder of a round
 HANDED = "handed"  # the folder, in that of a round, of those who read what it hands over
@@ -119,8 +121,10 @@ class RoundPlans:
         is_plain: bool,
         handovers: Handovers | None = None,
         barrier: Barrier | None = None,
+        startpoints: StartpointRecords | None = None,
     ) -> None:
         self._barrier = barrier or Barrier(system, PartitionRecords())
+        self._startpoints = startpoints or StartpointRecords()
         self._engine_reads, self._is_plain, self._handovers = engine_reads, is_plain, handovers
         self._sub, self._model, self._standing = sub, model, standing
         self._terms, self._system, self._store = terms, system, store
@@ -266,6 +270,7 @@ class RoundPlans:
         positions |= passed
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
+        ends = held_for_bootstrap(ends, self._standing.checkpoints.values(), self._startpoints.bootstraps)
         ends = self._barrier.allowed_ends(positions, ends, limit)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind what is lost, an empty range still moves the position past it.
@@ -361,6 +366,7 @@ class RoundPlans:
             base.wall_timer_us,
             str(base.round_id),
             {self._numbers[ssp.whole]: time_us for ssp, time_us in base.watermarks.items() if ssp.whole in self._numbers},
+            {self._numbers[ssp.whole]: pending for ssp, pending in self._startpoints.pending_of(task.name).items()},
         )
 
     def _work(

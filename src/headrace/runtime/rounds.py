@@ -32,6 +32,7 @@ from headrace.runtime.plan import Program, Summary, decoded_summary
 from headrace.runtime.reported_errors import error_of, record_error
 from headrace.runtime.round_plans import CUT_FLAG, HANDED, STOP_FLAG, Outlook, PlannedRound, RoundPlans, RoundTerms
 from headrace.runtime.standing import Standing
+from headrace.runtime.startpoint_records import StartpointRecords
 from headrace.runtime.steps import reached
 from headrace.wire import decode_checkpoint
 
@@ -84,6 +85,7 @@ class Rounds:
         store: JobStore,
         engine: Engine,
         records: PartitionRecords | None = None,
+        startpoints: StartpointRecords | None = None,
     ) -> None:
         self.sub, self.model, self.program = sub, model, program
         self.standing = Standing(sub, model, checkpoints, system)
@@ -93,6 +95,7 @@ class Rounds:
         self._key_checks = KeyChecks(program.sampled)
         self._terms, self._system, self._store, self._engine = terms, system, store, engine
         self._barrier = Barrier(system, records or PartitionRecords())
+        self._startpoints = startpoints or StartpointRecords()
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
@@ -107,6 +110,7 @@ class Rounds:
             program.is_plain,
             self._handovers,
             self._barrier,
+            self._startpoints,
         )
 
     def goes_on_from(self, before: Rounds) -> None:
@@ -177,6 +181,7 @@ class Rounds:
         commit = RoundCommit(planned.id, tuple(_container_commit(summary) for summary in summaries), planned.bases)
         self._store.commit_round(commit)
         self._move_to(commit.checkpoints)
+        self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
         self._key_checks.look_at(summaries, self.progress)
         for piece in planned.lost:
@@ -191,7 +196,9 @@ class Rounds:
         self._plans.look_again()
         if self._handovers is not None:
             self._handovers.look_again()
-        self._move_to(tuple(self._store.recover(self._terms.epoch, self.sub.name).values()))
+        recovered = tuple(self._store.recover(self._terms.epoch, self.sub.name).values())
+        self._move_to(recovered)
+        self._startpoints.committed(recovered)
 
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         self.progress.records += self.standing.move_to(checkpoints)

@@ -5,7 +5,7 @@ A start is resolved once and stored with the plan; from then on only the stored 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -71,17 +71,19 @@ def check_stored(
     counts: Mapping[str, int],
     system: System,
     on_lost: OnLostOffsets,
+    set_anew: Collection[SSP] = (),
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
 
     The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
-    that exist. Streams that are to be read from another place anyway are left out.
+    that exist. Streams that are to be read from another place anyway are left out, and so are
+    partitions that startpoints are about to set anew.
     """
     sources = {source.stream: source for sub in subs for source in sub.sources}
     positions = [
         (ssp, position)
         for ssp, position in carried.positions()
-        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset
+        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in set_anew
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}

@@ -40,6 +40,8 @@ from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import Program
 from headrace.runtime.programs import is_repartition, program_of, with_limits
 from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
+from headrace.runtime.startpoint_plans import asked_of, taken_up
+from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
 from headrace.runtime.steps import reached
 
@@ -50,6 +52,7 @@ class JobPlan:
 
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and stand in
     the model as they stood. `found_counts`: what numbers of partitions were seen, of all streams that are read or written.
+    `startpoint_requests`: those that were seen, and wait for something that the job does not read.
     """
 
     topology: Topology
@@ -62,6 +65,8 @@ class JobPlan:
     records: PartitionRecords
     refused: Mapping[str, HeadraceError]
     found_counts: Mapping[str, int]
+    startpoints: StartpointRecords
+    startpoint_requests: frozenset[str]
 
 
 def planned(
@@ -86,7 +91,8 @@ def planned(
     stored = store.checkpoints()
     forms = store_forms(topology)
     check_compatible(previous, forms)
-    manager = SystemStreamPartitionAssignmentManager(system.metadata_store(topology.application))
+    stored_metadata = system.metadata_store(topology.application)
+    manager, asked = SystemStreamPartitionAssignmentManager(stored_metadata), asked_of(stored_metadata)
     on_record, assignment = manager.read_partition_records(), _previous_assignment(manager, previous)
     kept = {stream for sub in subs if has_state(sub) for stream in sub.reads}
     assignment = as_first_shared_out(
@@ -103,7 +109,7 @@ def planned(
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
     as_planned = {name: count for name, count in counts.items() if name in existing and name not in seen.refused}
-    check_stored(subs, carried, as_planned, system, config.on_lost_offsets)
+    check_stored(subs, carried, as_planned, system, config.on_lost_offsets, asked.ssps)
     models = [_sub_model(sub, config, system.name, counts, slots, assignment) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks, by_users)
@@ -133,13 +139,32 @@ def planned(
     programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
+    anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
+    taken = taken_up(asked, stored, checkpoints, system.consumer(), anew, now_us)
     reached("start", 8)
-    metadata = manager.changes(merged(assignment, assignment_of(model)), records)
-    store.commit_job_model(epoch, model, tuple(checkpoints.values()), metadata)
+    metadata = {**manager.changes(merged(assignment, assignment_of(model)), records), STARTPOINTS: taken.written}
+    store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), metadata)
+    if taken.done:
+        store.write_metadata(epoch, STARTPOINTS, {}, done=taken.done)
+    for note in taken.notes:
+        log(note)
     there = {**existing, **seen.found}
     watched = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}
     said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
-    return JobPlan(topology, model, subs, programs, epoch, checkpoints, said, PartitionRecords(records), seen.refused, watched)
+    return JobPlan(
+        topology,
+        model,
+        subs,
+        programs,
+        epoch,
+        taken.checkpoints,
+        said,
+        PartitionRecords(records),
+        seen.refused,
+        watched,
+        StartpointRecords(taken.records),
+        taken.waiting,
+    )
 
 
 def _created(

@@ -38,6 +38,7 @@ def checkpoint_of(
 
     `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
     stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended.
+    A startpoint is spent by what moves its position, rows or not (protocol.md 25), and named until that is known.
     """
     # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
     names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
@@ -59,4 +60,5 @@ def checkpoint_of(
         {names[number]: time_us for number, time_us in marks.items()},
         timers["event"],
         timers["wall"],
+        {names[number]: id_ for number, (id_, offset) in task.startpoints.items() if positions[number] != offset},
     )

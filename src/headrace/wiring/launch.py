@@ -200,6 +200,7 @@ class _Making:
             self.store,
             self.engine,
             plan.records,
+            plan.startpoints,
         )
 
 

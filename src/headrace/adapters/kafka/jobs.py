@@ -470,20 +470,16 @@ def positions_of(application: str, model: JobModel, checkpoints: Sequence[Checkp
 
 def task_positions(application: str, checkpoint: Checkpoint, shared: Collection[tuple[str, int]]) -> list[Position]:
     """One task's checkpoint as positions of its groups."""
-    title, head = checkpoint.task.sub_topology or "source", checkpoint.head
-    note = PositionNote(
-        str(checkpoint.round_id),
-        checkpoint.job_model_version,
-        "" if head is None else f"{head.version}-{head.files[-1].checksum}",
-        checkpoint.spent_startpoints,
-    )
+    title, head, spent = checkpoint.task.sub_topology or "source", checkpoint.head, checkpoint.spent_startpoints
+    round_id, state = str(checkpoint.round_id), "" if head is None else f"{head.version}-{head.files[-1].checksum}"
+    note = PositionNote(round_id, checkpoint.job_model_version, state)
     return [
         Position(
             group_of(application, title, str(checkpoint.task) if (ssp.stream, ssp.partition) in shared else None),
             ssp.stream,
             ssp.partition,
             offset,
-            note,
+            msgspec.structs.replace(note, s=(spent[ssp],)) if ssp in spent else note,
         )
         for ssp, offset in sorted(checkpoint.positions.items())
     ]

@@ -41,6 +41,7 @@ from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
+from headrace.stream_consumer import StreamConsumer
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
@@ -111,6 +112,9 @@ class KafkaSystem:
         """The `JobStore` of one application; see `ports.System`."""
         application = checked_name("application", application)
         return KafkaJobStore(self, application, reached, self.connection.transaction_timeout_ms, exactly_once)
+
+    def consumer(self) -> StreamConsumer:
+        return StreamConsumer(self)
 
     def metadata_store(self, application: str) -> KafkaMetadataStore:
         """The `MetadataStore` of one application."""

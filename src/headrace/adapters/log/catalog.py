@@ -80,11 +80,6 @@ CREATE TABLE checkpoints (
     checkpoint TEXT NOT NULL,
     PRIMARY KEY (application, task)
 ) WITHOUT ROWID;
-CREATE TABLE spent_startpoints (
-    application TEXT NOT NULL,
-    id TEXT NOT NULL,
-    PRIMARY KEY (application, id)
-) WITHOUT ROWID;
 CREATE TABLE status (
     application TEXT NOT NULL,
     sub_topology TEXT NOT NULL,

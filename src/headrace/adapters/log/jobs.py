@@ -168,12 +168,6 @@ class LogJobStore:
         found = [decode_checkpoint(text, f"checkpoint of task {task!r} {where}") for task, text in rows]
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda checkpoint: checkpoint.task)}
 
-    def spent_startpoints(self) -> frozenset[str]:
-        """The ids of all startpoints that a commit of this application ever spent (protocol.md 25)."""
-        with self._catalog.read() as db:
-            rows = db.execute("SELECT id FROM spent_startpoints WHERE application = ?", (self.application,)).fetchall()
-        return frozenset(row[0] for row in rows)
-
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
 
     def lanes_to_renew(self, sub_topology: str | None, now_us: int) -> Collection[int]:
@@ -209,11 +203,6 @@ class LogJobStore:
             self._reached("log", 11)
             stream_tables.append_chunks(db, chunks)
             self._put_checkpoints(db, commit.checkpoints)
-            spent = {id_ for checkpoint in commit.checkpoints for id_ in checkpoint.spent_startpoints}
-            db.executemany(
-                "INSERT OR IGNORE INTO spent_startpoints VALUES (?, ?)",
-                [(self.application, id_) for id_ in sorted(spent)],
-            )
             self._reached("log", 12)
 
     # --- what goes with it ------------------------------------------------------------------------------------------

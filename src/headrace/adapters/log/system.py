@@ -20,6 +20,7 @@ from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
+from headrace.stream_consumer import StreamConsumer
 
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
 # stand inside the methods that need them.
@@ -67,6 +68,9 @@ class LogSystem:
     def job_store(self, application: str, reached: Reached = no_steps, exactly_once: bool = True) -> LogJobStore:
         """The `JobStore` of one application; see `ports.System`. Less than exactly once would be no cheaper here."""
         return LogJobStore(self._catalog, checked_name("application", application), reached)
+
+    def consumer(self) -> StreamConsumer:
+        return StreamConsumer(self)
 
     def metadata_store(self, application: str) -> LogMetadataStore:
         return LogMetadataStore(self._catalog, checked_name("application", application))

@@ -1,0 +1,116 @@
+"""Owns what startpoints come to: which of several counts, the offset that one means, and what BOOTSTRAP holds back.
+
+Seed: SEP-18. Of a startpoint for an SSP and one for the SSP and a task the later wins; at a tie the task's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from headrace.errors import OffsetOutOfRangeError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.startpoint import Became, PositionType, Resolution, Startpoint, StartpointEntry, StartpointRecord
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+Place = tuple[TaskName, SSP]
+
+
+def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]) -> frozenset[Place]:
+    """Where a startpoint counts: every task that reads its SSP (`owners`), or the one that it names.
+
+    A task that is gone, or does not read the SSP any more, stands for all that do: a startpoint is for what is read, and
+    tasks change their names.
+    """
+    reading = owners.get(entry.key.ssp, ())
+    named = entry.key.task
+    tasks = [named] if named is not None and named in reading else reading
+    return frozenset((task, entry.key.ssp) for task in tasks)
+
+
+def winners(
+    entries: Iterable[StartpointEntry], owners: Mapping[SSP, Collection[TaskName]]
+) -> dict[Place, StartpointEntry]:
+    """Of these, in the order in which they came, the one that counts for each task and SSP."""
+    found: dict[Place, StartpointEntry] = {}
+    for entry in entries:
+        for place in places_of(entry, owners):
+            before = found.get(place)
+            if before is None or _rank(entry) >= _rank(before):
+                found[place] = entry
+    return found
+
+
+def _rank(entry: StartpointEntry) -> tuple[int, bool]:
+    return entry.written_at_us, entry.key.task is not None
+
+
+def offset_of(
+    startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]
+) -> int:
+    """The offset that a startpoint means in a partition that holds `beginning` <= offset < `end`.
+
+    `for_time`: the first offset whose record is not older than a time in µs, the end where there is none.
+    `OffsetOutOfRangeError` for an offset that is not there; the end itself is.
+    """
+    match startpoint.position_type, startpoint.position:
+        case PositionType.SPECIFIC_OFFSET, int(offset):
+            if not beginning <= offset <= end:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} of stream {ssp.stream!r} partition {ssp.partition} is not there: it holds "
+                    f"{beginning} to {end - 1}" + ("" if end > beginning else " (nothing)"),
+                    f"give an offset from {beginning} to {end}, the end",
+                )
+            return offset
+        case PositionType.TIMESTAMP, int(time_us):
+            return min(max(beginning, for_time(time_us)), end)
+        case PositionType.LATEST, _:
+            return end
+        case _:
+            return beginning
+
+
+def is_spent(record: StartpointRecord, checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
+    """Whether a commit has moved a position that the record set."""
+    ssp = record.entry.key.ssp
+    for one in record.resolutions:
+        found = checkpoints.get(one.task)
+        if found is not None and (found.spent_startpoints.get(ssp) == record.entry.id or _moved(found, ssp, one.offset)):
+            return True
+    return False
+
+
+def _moved(checkpoint: Checkpoint, ssp: SSP, offset: int) -> bool:
+    return ssp in checkpoint.positions and checkpoint.positions[ssp] != offset
+
+
+def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[StartpointRecord, Resolution]]:
+    """For each task and SSP the startpoint that its position began at last, spent or not."""
+    found: dict[Place, tuple[StartpointRecord, Resolution]] = {}
+    for record in sorted(records, key=lambda record: (record.taken_up_at_us, record.entry.id)):
+        if record.became in (Became.PENDING, Became.APPLIED):
+            for one in record.resolutions:
+                found[one.task, record.entry.key.ssp] = record, one
+    return found
+
+
+def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[Place, int]:
+    """Up to where tasks read a stream before any other, of those whose position began at a BOOTSTRAP."""
+    return {place: one.until for place, (_, one) in in_force(records).items() if one.until is not None}
+
+
+def held_for_bootstrap(
+    ends: Mapping[SSP, int], checkpoints: Collection[Checkpoint], bootstraps: Mapping[Place, int]
+) -> dict[SSP, int]:
+    """Up to where each partition may be read: where a task still reads a stream from its beginning (`bootstraps`: up to
+    where), none of the other streams that it reads goes on. Other partitions of the same stream do."""
+    allowed = dict(ends)
+    for checkpoint in checkpoints if bootstraps else ():
+        first = {
+            ssp for ssp, position in checkpoint.positions.items() if position < bootstraps.get((checkpoint.task, ssp), 0)
+        }
+        streams = {ssp.stream for ssp in first}
+        for ssp, position in checkpoint.positions.items() if first else ():
+            if ssp.stream not in streams and ssp.whole in allowed:
+                allowed[ssp.whole] = min(position, allowed[ssp.whole])
+    return allowed
