@@ -298,7 +298,8 @@ def _by_ssp(values: Mapping[str, int]) -> dict[SystemStreamPartition, int]:
 
 
 def _ids_by_ssp(values: Mapping[str, str] | tuple[str, ...]) -> dict[SystemStreamPartition, str]:
-    return {SystemStreamPartition.parse(text): id_ for text, id_ in dict(values).items()}
+    found = values if isinstance(values, Mapping) else {}
+    return {SystemStreamPartition.parse(text): id_ for text, id_ in found.items()}
 
 
 def _sub_topology_form(sub: SubTopologyModel) -> _SubTopologyForm:

@@ -35,6 +35,7 @@ class _EntryForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _ResolutionForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: str
+    ssp: str
     offset: int
     before: int
     watermark_us: int | None
@@ -84,7 +85,7 @@ def encode_startpoint_record(record: StartpointRecord) -> bytes:
             WIRE,
             _entry_form(record.entry),
             tuple(
-                _ResolutionForm(str(one.task), one.offset, one.before, one.watermark_us, one.until)
+                _ResolutionForm(str(one.task), str(one.ssp), one.offset, one.before, one.watermark_us, one.until)
                 for one in record.resolutions
             ),
             record.taken_up_at_us,
@@ -100,7 +101,14 @@ def decode_startpoint_record(data: bytes | str, what: str = "startpoint") -> Sta
     form = decoded(data, _RecordForm, what)
     try:
         resolutions = tuple(
-            Resolution(TaskName.parse(one.task), one.offset, one.before, one.watermark_us, one.until)
+            Resolution(
+                TaskName.parse(one.task),
+                SystemStreamPartition.parse(one.ssp),
+                one.offset,
+                one.before,
+                one.watermark_us,
+                one.until,
+            )
             for one in form.resolutions
         )
         entry = _entry(form.entry)

@@ -99,7 +99,7 @@ REQUESTS = st.builds(
 STARTPOINT_RECORDS = st.builds(
     StartpointRecord,
     ENTRIES,
-    st.lists(st.builds(Resolution, TASKS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS), max_size=3).map(tuple),
+    st.lists(st.builds(Resolution, TASKS, SSPS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS), max_size=3).map(tuple),
     TIMES,
     st.sampled_from(Became),
     TIMES,

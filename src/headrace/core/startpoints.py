@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import Became, PositionType, Resolution, Startpoint, StartpointEntry, StartpointRecord
@@ -72,16 +73,24 @@ def offset_of(
 
 def is_spent(record: StartpointRecord, checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
     """Whether a commit has moved a position that the record set."""
-    ssp = record.entry.key.ssp
     for one in record.resolutions:
         found = checkpoints.get(one.task)
-        if found is not None and (found.spent_startpoints.get(ssp) == record.entry.id or _moved(found, ssp, one.offset)):
+        if found is None:
+            continue
+        moved = found.positions.get(one.ssp, one.offset) != one.offset
+        if moved or found.spent_startpoints.get(one.ssp) == record.entry.id:
             return True
     return False
 
 
-def _moved(checkpoint: Checkpoint, ssp: SSP, offset: int) -> bool:
-    return ssp in checkpoint.positions and checkpoint.positions[ssp] != offset
+def streams_below(subs: Iterable[SubTopology], names: Collection[str | None]) -> frozenset[str]:
+    """The repartition streams that sub-topologies of these `names` write, and those that come of these, and so on."""
+    found: set[str] = set()
+    left = list(subs)
+    while new := [sub for sub in left if sub.name in names or found.intersection(sub.reads)]:
+        found.update(stream for sub in new for stream in sub.writes)
+        left = [sub for sub in left if sub not in new]
+    return frozenset(found)
 
 
 def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[StartpointRecord, Resolution]]:
@@ -90,7 +99,7 @@ def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[Startpoin
     for record in sorted(records, key=lambda record: (record.taken_up_at_us, record.entry.id)):
         if record.became in (Became.PENDING, Became.APPLIED):
             for one in record.resolutions:
-                found[one.task, record.entry.key.ssp] = record, one
+                found[one.task, one.ssp] = record, one
     return found
 
 

@@ -72,12 +72,14 @@ class Became(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a startpoint came to for one task: `offset`, and the position and watermark (µs, None without one) before.
+    """What a startpoint came to for one task and SSP: `offset`, and position and watermark (µs, None without one) before.
 
-    `until`: of BOOTSTRAP the end as it was, before which the task reads no other stream.
+    Where it takes the state back, there is one for every SSP of the task: state and positions go together. `until`: of
+    BOOTSTRAP the end as it was, before which the task reads no other stream.
     """
 
     task: TaskName
+    ssp: SystemStreamPartition
     offset: int
     before: int
     watermark_us: int | None = None

@@ -30,8 +30,9 @@ class Standing:
         self._idle_since: dict[SSP, float] = {}
 
     def goes_on_from(self, before: Standing) -> None:
-        """Know of the partitions that were idle under another plan that they are."""
-        self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if ssp in self.positions()}
+        """Know of the partitions that were idle under another plan that they are, where they stand as they stood."""
+        now, then = self.positions(), before.positions()
+        self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Stand where these, which are committed, say; by how many offsets the sub-topology came forward.

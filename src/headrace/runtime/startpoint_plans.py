@@ -6,10 +6,11 @@ checkpoints, and a record of each startpoint. A request is removed after that; w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.core.startpoints import Place, in_force, places_of, winners
+from headrace.core.startpoints import Place, in_force, places_of, streams_below, winners
+from headrace.core.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
@@ -95,9 +96,11 @@ def taken_up(
     consumer: SystemConsumer,
     read_anew: Collection[str],
     now_us: int,
+    subs: Sequence[SubTopology] = (),
 ) -> TakenUp:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
+    `subs`: all of the job: what is read again must not be late further down either.
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
     the consumer are raised with the startpoint's name; nothing has changed then.
     """
@@ -135,8 +138,10 @@ def taken_up(
             entry, resolutions, now_us, became, now_us, replay if goes_back else None
         )
         for one in resolutions:
-            checkpoints[one.task] = _moved(checkpoints[one.task], entry.key.ssp, one)
-            notes.append(f"startpoint {entry.id}: {one.task} reads {entry.key.ssp} from {one.offset}, it was at {one.before}")
+            checkpoints[one.task] = _moved(checkpoints[one.task], one)
+            notes.append(f"startpoint {entry.id}: {one.task} reads {one.ssp} from {one.offset}, it was at {one.before}")
+    back = {one.task.sub_topology for id_ in fresh for one in records[id_].resolutions if one.offset < one.before}
+    checkpoints = _without_watermarks(checkpoints, streams_below(subs, back))
     records |= _superseded(records, now_us)
     forgotten = _to_forget(records)
     records = {id_: record for id_, record in records.items() if id_ not in forgotten}
@@ -192,28 +197,35 @@ def _resolved(
         ) from error
     if unspent is not None:
         return replace(unspent, offset=offset, until=until)
-    return Resolution(task, offset, checkpoint.positions[ssp], checkpoint.watermarks.get(ssp), until)
+    return Resolution(task, ssp, offset, checkpoint.positions[ssp], checkpoint.watermarks.get(ssp), until)
 
 
-def _moved(checkpoint: Checkpoint, ssp: SSP, one: Resolution) -> Checkpoint:
+def _moved(checkpoint: Checkpoint, one: Resolution) -> Checkpoint:
     """At the startpoint's offset. What is read again must not be late: a watermark does not survive the way back."""
     watermarks = dict(checkpoint.watermarks)
     if one.offset < one.before:
-        watermarks.pop(ssp, None)
-    return replace(checkpoint, positions={**checkpoint.positions, ssp: one.offset}, watermarks=watermarks)
+        watermarks.pop(one.ssp, None)
+    return replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.offset}, watermarks=watermarks)
+
+
+def _without_watermarks(checkpoints: Mapping[TaskName, Checkpoint], streams: Collection[str]) -> dict[TaskName, Checkpoint]:
+    """The same without the watermarks of these streams: they come anew, from those that write them."""
+    return {
+        task: replace(one, watermarks={ssp: time for ssp, time in one.watermarks.items() if ssp.stream not in streams})
+        for task, one in checkpoints.items()
+    }
 
 
 def _taken_back(
     record: StartpointRecord, checkpoints: Mapping[TaskName, Checkpoint]
 ) -> dict[TaskName, Checkpoint]:
     """Of tasks that a startpoint has moved, and that have read nothing since, the checkpoints as they were before."""
-    ssp = record.entry.key.ssp
     found: dict[TaskName, Checkpoint] = {}
     for one in record.resolutions:
-        checkpoint = checkpoints.get(one.task)
-        if checkpoint is not None and checkpoint.positions.get(ssp) == one.offset:
-            marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {ssp: one.watermark_us})
-            found[one.task] = replace(checkpoint, positions={**checkpoint.positions, ssp: one.before}, watermarks=marks)
+        checkpoint = found.get(one.task) or checkpoints.get(one.task)
+        if checkpoint is not None and checkpoint.positions.get(one.ssp) == one.offset:
+            marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {one.ssp: one.watermark_us})
+            found[one.task] = replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.before}, watermarks=marks)
     return found
 
 

@@ -58,7 +58,7 @@ class StartpointRecords:
         found: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         for id_, record in self._records.items():
             for one in record.resolutions if record.became is Became.PENDING else ():
-                found.setdefault(one.task, {})[record.entry.key.ssp] = id_, one.offset
+                found.setdefault(one.task, {})[one.ssp] = id_, one.offset
         self._pending = found
 
 

@@ -140,7 +140,7 @@ def planned(
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
     anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
-    taken = taken_up(asked, stored, checkpoints, system.consumer(), anew, now_us)
+    taken = taken_up(asked, stored, checkpoints, system.consumer(), anew, now_us, subs)
     reached("start", 8)
     metadata = {**manager.changes(merged(assignment, assignment_of(model)), records), STARTPOINTS: taken.written}
     store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), metadata)
