@@ -25,6 +25,7 @@ from headrace.runtime.operators.stores import KeyValueStoreView, WindowStoreView
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
 from headrace.wiring.previews import Preview
+from headrace.wiring.startpoints import Startpoints
 from headrace.wiring.states import StateView
 
 _TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -46,6 +47,7 @@ _SYSTEM_METHODS = (
 _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
     [(hr.App, "wiring"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
     + [(StateView, name) for name in ("form", "entries", "write_parquet")]
+    + [(Startpoints, name) for name in ("deletable_of", "deletable_in")]
 )  # what the framework itself calls
 
 
@@ -168,6 +170,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "Job": _members_of(Job),
     "state": _members_of(StateView),
     "preview": _members_of(Preview),
+    "startpoint names": _names("startpoints", "Startpoint"),
+    "startpoints": _members_of(Startpoints),
     "system": _members_of(LogSystem, only=_SYSTEM_METHODS),
     "commands": _commands,
 }

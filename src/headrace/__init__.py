@@ -49,6 +49,7 @@ from headrace.errors import (
     SchemaError,
     SerdeError,
     SetupError,
+    StartpointError,
     StateError,
     StorageError,
     StreamExistsError,
@@ -57,6 +58,7 @@ from headrace.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
+from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 from headrace.record import Record
@@ -65,6 +67,7 @@ from headrace.registry import SchemaRegistry
 if TYPE_CHECKING:
     from headrace import testing
     from headrace.wiring import open_system
+    from headrace.wiring.startpoints import startpoints
 
 __version__ = "0.1.0"
 
@@ -97,6 +100,7 @@ __all__ = [
     "NotSupportedError",
     "OffsetOutOfRangeError",
     "OutOfRangeError",
+    "PositionType",
     "Processor",
     "Protobuf",
     "Record",
@@ -110,6 +114,8 @@ __all__ = [
     "SerdeError",
     "Session",
     "SetupError",
+    "Startpoint",
+    "StartpointError",
     "StateError",
     "StorageError",
     "StreamExistsError",
@@ -135,6 +141,7 @@ __all__ = [
     "mean",
     "min",
     "open_system",
+    "startpoints",
     "sum",
     "testing",
     "until_window_closes",
@@ -150,6 +157,8 @@ def __getattr__(name: str) -> Any:
     """What needs the runtime is loaded when it is first asked for (PEP 562)."""
     if name == "open_system":
         return importlib.import_module("headrace.wiring").open_system
+    if name == "startpoints":
+        return importlib.import_module("headrace.wiring.startpoints").startpoints
     if name == "testing":
         return importlib.import_module("headrace.testing")
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -86,7 +86,12 @@ class Config(Mapping[str, Any]):
         "`.headrace/state` beside the log's folder.",
     )
     metadata_store: str | None = _key(
-        None, "Where job models, startpoints and requests are kept; unset: in the job's own system."
+        None, "Where job models, startpoints and requests are kept; unset: in the job's own system, the only place so far."
+    )
+    startpoint_metadata_store: str | None = _key(
+        None,
+        "A system, as for `system`, that keeps the requests for startpoints, under the application's name; what became of "
+        "them is kept with the job all the same; unset: the job's own system.",
     )
     partition_check_interval_s: float = _key(
         60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
@@ -114,7 +119,19 @@ class Config(Mapping[str, Any]):
         least=1,
     )
     keep_state_versions: int = _key(
-        1, "How many committed versions of each task's state are kept, the current one included.", least=1
+        5,
+        "How many committed versions of each task's state are kept for it to go back to, the current one included (1: none "
+        "but that); repartition streams keep the records that follow the oldest.",
+        least=1,
+    )
+    keep_state_versions_s: float = _key(
+        86_400.0,
+        "Over how many seconds the kept versions are spread, the older the further apart, and none is older; 0: the newest "
+        "ones are kept, however old.",
+        least=0,
+    )
+    state_version_interval_s: float = _key(
+        60.0, "Seconds from one version of a task's state that is kept to the next, at least.", least=0
     )
     coordinator: str | None = _key(
         None, "What elects the driver of a group of processes; unset: the process that runs the application drives it."

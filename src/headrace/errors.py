@@ -148,6 +148,10 @@ class StoreDamagedError(StateError):
     """A local store holds other bytes than were written. It is a cache: opened again, it is rebuilt from its files."""
 
 
+class StartpointError(HeadraceError):
+    """A startpoint that is named is not there, or is done with: it cannot be changed any more."""
+
+
 class IncompatibleChangeError(HeadraceError):
     """The application was edited in a way that its stored state or positions cannot follow."""
 

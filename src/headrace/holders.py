@@ -50,6 +50,11 @@ def is_known_dead(holder: Holder) -> bool:
     return started_text(holder.pid) != holder.process_started
 
 
+def is_alive(holder: Holder | None, now_us: int) -> bool:
+    """Whether somebody holds it who is not known to be gone, and was heard of within the time to be taken over after."""
+    return holder is not None and not is_known_dead(holder) and now_us - holder.heartbeat_us <= HEARTBEAT_STALE_US
+
+
 def held_error(application: str, holder: Holder, since_us: int, now_us: int) -> JobHeldError:
     """What a second driver is told: who holds `application`, and since when."""
     silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000

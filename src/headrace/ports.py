@@ -207,11 +207,22 @@ class MetadataStore(Protocol):
     def all(self, namespace: str) -> dict[str, bytes]:
         """Every value of the namespace, by key."""
 
+    def stamp(self) -> object:
+        """Cheap to ask for: as long as this same object gives equal ones, no value and no request has changed."""
+
     def request(self, namespace: str, value: bytes) -> str:
         """Leave a request under an id of its own, durable when this returns."""
 
+    def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
+        """Leave several requests, in this order; their ids. All are durable when this returns; where it raises, some may
+        stand. A driver may see the first before the last is there."""
+
     def requests(self, namespace: str) -> dict[str, bytes]:
         """The requests that are not done yet, by id, oldest first."""
+
+    def withdraw(self, namespace: str, ids: Collection[str]) -> None:
+        """Remove these requests, from outside, durably; those that are not there (any more) are passed over. For requests
+        that the driver of this store does not take up: what it has taken up, it removes itself. Values stay."""
 
 
 class JobStore(Protocol):

@@ -87,11 +87,11 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "expanded stream sales from 4 to 8 partitions",
-        "  application shop takes them up: at its next round if it runs, else at its next start",
+        "  application shop takes them up when it starts",
     ]
     assert requests() == [{"stream": "sales", "partitions": 8}]
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
-    assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+    assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
     assert requests() == [{"stream": "sales", "partitions": 8}, {"stream": "sales", "partitions": 16}]
 
 
@@ -101,7 +101,8 @@ def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
     job = wiring.start(load_app("shop.py"), overrides=["partition_check_interval_s=3600"], engine=engine)
     try:
         for stream in ("sales", REPARTITION):
-            assert ran("stream", "expand", stream, "--partitions", "8").exit_code == 0
+            done = ran("stream", "expand", stream, "--partitions", "8")
+            assert done.stdout.endswith("  application shop runs: it takes them up at its next round\n")
         with hr.open_system("log:./data") as system:
             model, deadline_s = system.job_store("shop").job_model, time.monotonic() + 60
             while {model().partition_counts[stream] for stream in ("sales", REPARTITION)} != {8} or requests():
@@ -130,7 +131,9 @@ def test_what_would_break_a_reader_is_refused_with_the_ways_out(ran: Run) -> Non
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: expanding stream 'sales' from 4 to 6 partitions breaks what reads it; nothing was changed.")
     assert "application 'shop': stream 'sales' had 4 partitions and now has 6" in error
-    assert hint.startswith("hint: --partitions 8, which all applications that read it can follow; or --force: ")
+    way = "`headrace stream expand sales --partitions 8`, which all applications that read it can follow"
+    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 6 --force`: what reads it there stops")
+    assert "until the stream has grown to a number that it can follow" in hint
     assert (partitions_of("sales"), requests()) == (4, [])
 
 
@@ -143,7 +146,7 @@ def test_with_force_it_is_done_and_said(ran: Run) -> None:
     again = ran("stream", "expand", "sales", "--partitions", "8")  # of what the application knows, twice as many
     assert again.exit_code == 1
     again = ran("stream", "expand", "sales", "--partitions", "8", "--force", "--json")
-    assert json.loads(again.stdout)["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+    assert json.loads(again.stdout)["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
 
 
 def test_what_a_stopped_job_has_not_seen_counts_too(ran: Run) -> None:
@@ -154,7 +157,8 @@ def test_what_a_stopped_job_has_not_seen_counts_too(ran: Run) -> None:
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: expanding stream 'sales' from 8 to 12 partitions breaks what reads it; nothing was changed")
     assert "application 'shop': stream 'sales' has 8 partitions by now, and 12 is no multiple of 8" in error
-    assert hint.startswith("hint: --partitions 16, which all applications that read it can follow; or --force: ")
+    way = "`headrace stream expand sales --partitions 16`, which all applications that read it can follow"
+    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 12 --force`: what is not read yet")
     assert "stops" not in hint
     assert partitions_of("sales") == 8
     done = ran("stream", "expand", "sales", "--partitions", "12", "--force")
@@ -177,7 +181,7 @@ def test_a_multiple_that_is_no_power_of_two_is_done_with_a_warning(ran: Run) -> 
 def test_repartition_streams_have_a_short_name_too(ran: Run, arguments: tuple[str, ...]) -> None:
     done = json.loads(ran("stream", "expand", *arguments, "--partitions", "8", "--json").stdout)
     assert (done["name"], done["before"], done["partitions"]) == (REPARTITION, 4, 8)
-    assert done["applications"] == [{"application": "shop", "before": 4, "follows": True}]
+    assert done["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,21 @@ def test_repartition_streams_have_a_short_name_too(ran: Run, arguments: tuple[st
             ("per-shop-out", "--partitions", "8", "--application", "shop"),
             "stream 'per-shop-out' is no repartition of application 'shop'\nhint: leave --application out",
         ),
-        (("per-itme", "--application", "shop", "--partitions", "8"), "stream 'shop-per-itme-repartition' does not exist"),
+        (
+            ("per-itme", "--application", "shop", "--partitions", "8"),
+            "stream 'shop-per-itme-repartition' does not exist\nhint: its repartitions are: per-item\n",
+        ),
+        (
+            ("per-item", "--application", "shopp", "--partitions", "8"),
+            "application 'shopp' has not run on log:./data, and has no repartitions there\nhint: there are: shop\n",
+        ),
+        (
+            ("per-item", "--partitions", "8"),
+            (
+                "stream 'per-item' does not exist\nhint: it is a repartition of application 'shop': "
+                "`headrace stream expand per-item --application shop --partitions 8`\n"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(ran: Run, arguments: tuple[str, ...], text: str) -> None:

@@ -58,6 +58,30 @@ def test_status_counts_lag_from_the_committed_positions(fresh: Run, place: Path,
     assert sum(task["lag"] for task in tasks if task["sub_topology"] == "source") == 5
 
 
+@pytest.mark.parametrize(
+    ("partitions", "why"), [(8, "the job takes them up at its next start"), (6, "the next start is refused")]
+)
+def test_partitions_that_were_not_taken_up_are_counted_and_said(
+    fresh: Run, place: Path, tmp_path: Path, partitions: int, why: str
+) -> None:
+    import shutil
+
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    with hr.open_system("log:./data") as system:
+        system.expand_stream("sales", partitions)
+        system.produce("sales", [hr.Record("shop-0", None, 0, partition=5)] * 7, key=hr.String())
+        system.produce("sales", [hr.Record("shop-0", None, 0, partition=1)] * 2, key=hr.String())
+    found = json.loads(fresh("status", "--json").stdout)["sub_topologies"]
+    assert [sub["lag"] for sub in found.values()] == [9, 0]
+    (note,) = found["source"]["notes"]
+    assert note.startswith(f"partitions 4 to {partitions - 1} of stream 'sales' are not read")
+    assert why in note
+    assert f"source: {note}\n" in fresh("status").stdout
+    for command in (("tasks",), ("checkpoint", "list")):
+        assert json.loads(fresh(*command, "--json").stdout)["notes"] == [note]
+        assert fresh(*command).stdout.endswith(f"{note}\n")
+
+
 def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -30,7 +30,11 @@ def test_create_list_describe_delete(fresh: Run) -> None:
     assert listed == [{"name": "flights", "partitions": 2, "records": 0, "internal_of": None}]
     assert "flights" in fresh("stream", "list").stdout
     assert fresh("stream", "describe", "flights").stdout.startswith("flights: 2 partitions\n")
-    assert fresh("stream", "delete", "flights").exit_code == 2  # nobody to ask
+    unasked = fresh("stream", "delete", "flights")
+    assert unasked.exit_code == 2
+    assert unasked.stderr == (
+        "error: nobody is there to be asked whether flights is to be deleted, and nothing was changed\nhint: give --yes\n"
+    )
     assert fresh("stream", "delete", "flights", "--yes").exit_code == 0
     assert json.loads(fresh("stream", "list", "--json").stdout) == []
 
@@ -186,9 +190,14 @@ def test_consume_takes_partitions_starts_and_limits(numbered: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--start", "11"), "it holds 0 to 10"),
-        (("--partition", "7"), "has no partition 7"),
-        (("--start", "soon"), "--start 'soon': expected a time"),
+        (
+            ("--start", "11"),
+            "--start 11: partition 0 of stream 's' holds 0 to 9, and its next record gets offset 10\nhint: name an offset from 0 to",
+        ),
+        (("--partition", "7"), "stream 's' has no partition 7\nhint: it has 3 partitions, 0 to 2\n"),
+        (("--partition", "7", "--start", "latest"), "stream 's' has no partition 7\n"),
+        (("--start", "soon"), "--start 'soon': expected an offset, earliest, latest or a time\n"),
+        (("--start", "2013-01-01T00:00:00"), "expected a time with its zone, found one without"),
         (("--key", "text"), "serde 'text': expected one of"),
         (("--value", "long"), "the value of offset 0 of 's' partition 0 does not decode"),
     ],
@@ -235,3 +244,29 @@ def test_unknown_streams_name_those_that_look_alike(streams: Run) -> None:
     streams("stream", "create", "flights")
     assert "did you mean 'flights'?" in streams("stream", "consume", "flight").stderr
     assert "does not exist" in streams("stream", "produce", "flight", stdin="").stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (("stream", "create", "x", "--partitions", "four"), "'--partitions' / '-p': expected a whole number, found 'four'"),
+        (("stream", "expand", "s", "-p", "1.5"), "'--partitions' / '-p': expected a whole number, found '1.5'"),
+        (("stream", "consume", "s", "--limit", "x"), "'--limit' / '-n': expected a whole number, at least 0, found 'x'"),
+        (("stream", "consume", "s", "--limit", "-1"), "'--limit' / '-n': expected a whole number, at least 0, found -1"),
+        (("stream", "consume", "s", "-p", "1", "-p", "x"), "'-p': expected a whole number, at least 0, found 'x'"),
+        (("stream", "produce", "s", "--batch", "0"), "expected a whole number, at least 1, at most 100,000, found 0"),
+        (("kafka", "start", "--port", "x"), "expected a whole number, at least 1, at most 65,535, found 'x'"),
+        (("demo", "--partitions", "0"), "expected a whole number, at least 1, at most 1,024, found 0"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_what_was_expected(streams: Run, command: tuple[str, ...], text: str) -> None:
+    done = streams(*command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert text in done.stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("stream", "consume"), ("checkpoint", "import"), ("state", "get"), ("demo",)])
+def test_usage_lines_show_what_to_give_as_it_is_written(streams: Run, command: tuple[str, ...]) -> None:
+    usage = streams(*command, "--help").stdout.splitlines()[0]
+    assert usage.startswith(f"Usage: headrace {' '.join(command)} [OPTIONS]".replace("headrace", "root", usage.count("root")))
+    assert not set(usage) & set("{}")

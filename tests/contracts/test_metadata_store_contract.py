@@ -53,6 +53,33 @@ class TestValues:
         assert (metadata_store.all("a"), metadata_store.requests("a")) == ({}, {request: b"r"})
 
 
+class TestStamps:
+    def test_equal_ones_mean_that_nothing_has_changed(
+        self, system: Any, metadata_store: Any, job_store: Any, epoch: int
+    ) -> None:
+        seen = [metadata_store.stamp()]
+
+        def is_new() -> bool:
+            seen.append(metadata_store.stamp())
+            return bool(seen[-1] != seen[-2])
+
+        assert not is_new()
+        (one,) = metadata_store.request_all("a", [b"r"])
+        assert is_new()
+        assert not is_new()
+        job_store.write_metadata(epoch, "a", {"k": b"1"})
+        assert is_new()
+        metadata_store.withdraw("a", [one])
+        assert is_new()
+        assert not is_new()
+
+    def test_one_that_was_asked_for_before_there_was_anything_is_another(self, system: Any) -> None:
+        store = system.metadata_store("to-come")
+        before = store.stamp()
+        system.metadata_store("to-come").request("a", b"r")
+        assert store.stamp() != before
+
+
 class TestRequests:
     def test_requests_wait_in_order_for_the_driver_who_takes_them_up(
         self, metadata_store: Any, job_store: Any, epoch: int
@@ -65,3 +92,31 @@ class TestRequests:
         job_store.write_metadata(epoch, "startpoints", {"a": b"0"}, done=made[:11])
         assert metadata_store.requests("startpoints") == {made[11]: b"11"}
         assert metadata_store.all("startpoints") == {"a": b"0"}
+
+    def test_several_are_left_at_once_in_their_order(self, metadata_store: Any) -> None:
+        first = metadata_store.request("startpoints", b"0")
+        rest = metadata_store.request_all("startpoints", [b"%d" % number for number in range(1, 30)])
+        assert list(metadata_store.requests("startpoints")) == [first, *rest]
+        assert list(metadata_store.requests("startpoints").values()) == [b"%d" % number for number in range(30)]
+        assert metadata_store.request_all("startpoints", []) == ()
+
+    def test_withdrawn_requests_are_gone_and_nothing_else(
+        self, system: Any, metadata_store: Any, job_store: Any, epoch: int
+    ) -> None:
+        job_store.write_metadata(epoch, "startpoints", {"a": b"value"})
+        first, second, third = metadata_store.request_all("startpoints", [b"1", b"2", b"3"])
+        elsewhere = metadata_store.request("elasticity", b"4")
+        metadata_store.withdraw("startpoints", [first, third, "never-there", "a"])
+        metadata_store.withdraw("startpoints", [first])
+        metadata_store.withdraw("startpoints", [])
+        assert metadata_store.requests("startpoints") == {second: b"2"}
+        assert metadata_store.requests("elasticity") == {elsewhere: b"4"}
+        assert metadata_store.all("startpoints") == {"a": b"value"}
+        assert system.metadata_store("delays").requests("startpoints") == {second: b"2"}
+
+    def test_requests_wait_for_an_application_that_never_ran(self, system: Any) -> None:
+        store = system.metadata_store("to-come")
+        assert store.requests("startpoints") == {}
+        store.withdraw("startpoints", ["never-there"])
+        (one,) = store.request_all("startpoints", [b"1"])
+        assert system.metadata_store("to-come").requests("startpoints") == {one: b"1"}

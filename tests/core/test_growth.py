@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.growth import PARTITIONS_MAX, Growth, check_expansion, growth_of, next_doubling, next_multiple
+from headrace.core.growth import (
+    PARTITIONS_MAX,
+    Growth,
+    changes_of,
+    check_expansion,
+    growth_of,
+    next_doubling,
+    next_multiple,
+)
+from headrace.core.readers import Reader, count_for_all
 from headrace.errors import ConfigError, IncompatibleChangeError
 
 counts = st.integers(1, 24)
@@ -50,18 +59,52 @@ def test_another_multiple_is_accepted_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "text", "ways"),
     [
-        (4, 6, "stream 'flights' had 4 partitions and now has 6, which is no multiple", "to 8 partitions with --force ("),
-        (8, 4, "stream 'flights' had 8 partitions and now has 4, which is no multiple", "expand 'flights' to 8 partitions ("),
-        (4, 9, "stream 'flights' had 4 partitions and now has 9", "expand 'flights' to 12 or 16 partitions with --force ("),
+        (4, 6, "stream 'flights' had 4 partitions and now has 6, which is no multiple", ["12", "8 --force"]),
+        (8, 4, "stream 'flights' had 8 partitions and now has 4, which is no multiple", ["8"]),
+        (4, 9, "stream 'flights' had 4 partitions and now has 9", ["36", "12 --force", "16 --force"]),
+        (16, 24, "stream 'flights' had 16 partitions and now has 24", ["48", "32 --force"]),
     ],
 )
-def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, text: str, ways: str) -> None:
+def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, text: str, ways: list[str]) -> None:
     with pytest.raises(IncompatibleChangeError) as raised:
         growth_of("flights", before, after)
     assert raised.value.message.startswith(text)
     assert raised.value.hint is not None
-    for way in (ways, 'partitioning="other"', "under another name"):
-        assert way in raised.value.hint
+    commands = " or ".join(f"`headrace stream expand flights --partitions {way}`" for way in ways)
+    assert raised.value.hint.startswith(f"{commands} (what was written by hash(key) mod {after} until then")
+
+
+@given(counts, counts)
+def test_what_needs_no_force_comes_first_and_is_what_the_command_offers(before: int, after: int) -> None:
+    refused = changes_of({"s": before}, {"s": after}).refused
+    hint = refused["s"].hint or "" if refused else ""
+    found = [way.partition("`")[0] for way in hint.split("`headrace stream expand s --partitions ")[1:]]
+    assert found[:1] == ([str(count_for_all([Reader("a", before)], after, 1))] if refused else [])
+    for way in found:
+        count = int(way.removesuffix(" --force"))
+        assert growth_of("s", before, count).after == count
+        assert way.endswith(" --force") is (count % after != 0)
+
+
+def test_a_command_line_is_whole() -> None:
+    changes = changes_of({"s": 4}, {"s": 6}, system="kafka://localhost:9092")
+    assert "`headrace stream expand s --partitions 12 --system kafka://localhost:9092`" in (changes.refused["s"].hint or "")
+    with pytest.raises(IncompatibleChangeError) as raised:
+        growth_of("s", 99_991, 99_992)
+    assert "headrace stream expand" not in str(raised.value)  # no stream has so many
+
+
+def test_only_what_has_state_is_told_of_state_and_only_what_has_none_is_told_to_declare_it_otherwise() -> None:
+    refused = changes_of({"s": 4, "t": 4}, {"s": 6, "t": 6}, stateless={"t"}).refused
+    assert refused["s"].message.endswith("other tasks than its older ones and its state")
+    ways = (refused["s"].hint or "").split("; or ")
+    assert len(ways) == 2
+    assert ways[1].startswith('run the application under another name, from the beginning (with partitioning="other" if its')
+    assert refused["t"].message.endswith("other tasks than its older ones, and might overtake them")
+    assert "state" not in str(refused["t"])
+    ways = (refused["t"].hint or "").split("; or ")
+    assert ways[1].startswith('declare the stream with partitioning="other"')
+    assert ways[2] == "run the application under another name, from the beginning"
 
 
 @pytest.mark.parametrize("after", [0, -4, True, "8", 8.0, None])

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.handover import Handover, HandoverRound, next_handover
+from headrace.core.handover import Handover, HandoverRound, next_handover, set_elsewhere
 from headrace.core.planning import OffsetRange, ranges_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
@@ -62,6 +62,30 @@ def test_what_a_round_left_that_committed_in_part_is_worked_off_without_the_func
 def test_several_tasks_that_read_one_partition_count_as_committed_in_part() -> None:
     rest = next_handover(STORED, SECOND, (), {A: 10, B: 5}, ENDS, {RoundId(1, None, 0), FIRST})
     assert rest == HandoverRound(Handover(3, FIRST, STORED.ranges, is_done=True), STORED.ranges)
+
+
+def test_what_a_startpoint_brings_back_has_an_id_of_its_own() -> None:
+    whole = set_elsewhere(STORED, {A}, {FIRST})
+    for position in (0, 10, 14, 30):
+        again = after({A: position, B: 8}, FIRST, whole)
+        assert (again.handover.id, again.handover.is_done) == (4, False)
+        assert pieces(again)[A] == (position, 100)
+
+
+def test_behind_a_startpoint_what_other_partitions_have_left_is_worked_off_without_the_functions() -> None:
+    rest = after({A: 14, B: 5}, FIRST, set_elsewhere(STORED, {A}, {FIRST}))
+    assert rest == HandoverRound(Handover(3, FIRST, (OffsetRange(B, 5, 8),), is_done=True), (OffsetRange(B, 5, 8),))
+    assert after({A: 14, B: 8}, FIRST, rest.handover).handover.id == 4
+
+
+def test_a_handover_that_was_interrupted_before_a_startpoint_is_not_given_out_again() -> None:
+    unknown = RoundId(1, None, 0)
+    void = set_elsewhere(STORED, {A}, {unknown})
+    for position in (0, 10, 14, 30):
+        again = after({A: position, B: 5}, unknown, void)
+        assert (again.handover.id, again.handover.is_done, pieces(again)[B]) == (4, False, (5, 100))
+    assert set_elsewhere(STORED, {SSP("log", "other", 0)}, {unknown}) == STORED
+    assert decode_handover(encode_handover(void)) == void
 
 
 def test_ranges_that_cannot_be_given_again_have_the_next_id() -> None:

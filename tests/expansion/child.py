@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ class Run:
         return Path(f"{self.report}.at-work")
 
 
-def application(run: Run) -> hr.App:
-    keys = {
+def keys_of(run: Run) -> dict[str, Any]:
+    return {
         "local_store_dir": f"{run.folder}/stores",
         "state_uri": f"{run.folder}/state",
         "max_records_per_round": 60,
@@ -67,10 +67,13 @@ def application(run: Run) -> hr.App:
         "partition_check_interval_s": 0.1,
         **(run.keys or {}),
     }
-    return BUILDS[run.build](hr.App(run.name, run.url, **keys), f"{run.name}-in")
 
 
-def finish(run: Run) -> int:
+def application(run: Run) -> hr.App:
+    return BUILDS[run.build](hr.App(run.name, run.url, **keys_of(run)), f"{run.name}-in")
+
+
+def finish(run: Run, application: Callable[[Run], hr.App] = application) -> int:
     """Run the job; 0 once it has caught up, 1 if it ended with an error, which is then in the report."""
     if run.stale_us is not None:
         kafka_jobs.HEARTBEAT_STALE_US = log_jobs.HEARTBEAT_STALE_US = run.stale_us

@@ -162,6 +162,38 @@ def test_an_unknown_application_is_told_of_those_that_are_there(headrace: Headra
     assert "kafka-shop" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("tasks",),
+        ("checkpoint", "list"),
+        ("checkpoint", "export"),
+        ("startpoint", "list"),
+        ("startpoint", "set", "sales", "--earliest", "--yes"),
+        ("state", "get", "per-shop", "x"),
+    ],
+)
+def test_an_application_whose_first_start_was_refused_has_not_run(
+    headrace: Headrace, place: tuple[Path, str], command: tuple[str, ...]
+) -> None:
+    with hr.open_system(place[1]) as system:
+        system.ensure_job_topics("kafka-refused")
+    done = headrace(*command, "--application", "kafka-refused")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: application 'kafka-refused' has not run on {place[1]} yet")
+    assert "did you mean" not in done.stderr
+    assert done.stderr.count("\n") == 2
+
+
+def test_an_application_that_has_not_run_hinders_no_expansion(headrace: Headrace, place: tuple[Path, str]) -> None:
+    with hr.open_system(place[1]) as system:
+        system.ensure_job_topics("kafka-refused")
+    done = headrace("stream", "create", "not-read", "--partitions", "4")
+    assert done.returncode == 0, done.stderr
+    assert answer(headrace("stream", "expand", "not-read", "--partitions", "6", "--json"))["applications"] == []
+
+
 @pytest.mark.parametrize("command", [("stream", "list"), ("status", "--application", "x")])
 def test_a_broker_that_is_not_there_is_one_error(headrace: Headrace, command: tuple[str, ...]) -> None:
     done = headrace(*command, system=NOBODY, HEADRACE_KAFKA__wait__s="0")

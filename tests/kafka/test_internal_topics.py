@@ -28,7 +28,8 @@ def settings_of(server: KafkaServer, topic: str) -> dict[str, str]:
 
 
 def job_of(server: KafkaServer, name: str, folder: Path, until: str | None = None, **kafka: str) -> Any:
-    app = hr.App(name, f"kafka://{server.bootstrap}", local_store_dir=str(folder / "stores"), kafka=kafka)
+    places = {"local_store_dir": str(folder / "stores"), "keep_state_versions": 1}  # what is kept keeps what follows it
+    app = hr.App(name, f"kafka://{server.bootstrap}", **places, kafka=kafka)
     rows = app.stream(f"{name}-in", key=hr.String(), value=hr.String()).repartition(hr.Repartitioned(name="again"))
     rows.group_by_key().count(store="counts").to_stream().to(f"{name}-out")
     return wiring.start(app, until, engine=InlineEngine(run_container))

@@ -102,7 +102,7 @@ SCHEDULES: dict[str, Schedule] = {
     "read the epoch before the init": overtaken_at(1, 1),
     "read unstable checkpoints": killed_at(8),
     "read up to the high watermark, committed or not": killed_at(8),
-    "reuse a stale store": killed_at(10),
+    "reuse a stale store": killed_at(9),
     "skip the fence": not_blocked,
     "take over from a driver that lives": second_refused,
     "work again with a new producer after a fence": overtaken_at(8, 2),

@@ -36,7 +36,7 @@ def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(tmp_path:
     with Children(tmp_path, SERVER) as children:
         world = World(kafka_server.client_settings(), tmp_path, SEED, children)
         world.produce(60)
-        first, pid = stopped_at(world, ("kafka", 9))  # its stores are closed; what it committed it would apply now
+        first, pid = stopped_at(world, ("kafka", 9))  # what it committed it would apply now; it holds its stores
         world.finish(stale_us=0)
         os.kill(pid, signal.SIGCONT)
         assert children.wait(pid) == 1

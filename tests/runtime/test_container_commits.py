@@ -7,27 +7,31 @@ only takes note; everything else is the runtime as it is. So what the ports prom
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
 from headrace import wiring
+from headrace.adapters.lmdb import TaskStore, open_task_store, opening
+from headrace.adapters.lmdb.mark import read_mark
 from headrace.adapters.log.jobs import LogJobStore
 from headrace.adapters.log.system import LogSystem
-from headrace.errors import FencedError, RoundFailedError
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
+from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, ContainerWork, EngineFailure, Holder, RoundCommit
 from headrace.runtime import generation
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.plan import TaskPlan, decoded_summary
 from headrace.runtime.reported_errors import error_of
+from headrace.runtime.state_files import task_folder_of
 from headrace.runtime.task_commits import round_id_of
 from headrace.wire import decode_checkpoint
-from headrace.wiring import worker
+from headrace.wiring import worker, worker_state
 from headrace.wiring.log_worker import LogWorkerPorts
 
 LETTERS = "abcdefgh"
@@ -76,10 +80,9 @@ class OwnPorts(LogWorkerPorts):
             store.commit_round(RoundCommit(round_id_of(self._plan.round_id), (share,), bases))
         return {"worker": os.getpid()}
 
-    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
-        for task, checkpoint in zip(tasks, checkpoints, strict=True):
-            if self._program.stateful:
-                self.apply(task.name, checkpoint.head)
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
+        for checkpoint in checkpoints:
+            self.apply(str(checkpoint.task), checkpoint.head)
 
 
 class FailingEngine(InlineEngine):
@@ -171,6 +174,69 @@ def test_rounds_whose_containers_commit_by_themselves(place: Path) -> None:
     run(place, engine)
     judge(place, values)
     assert engine.rounds < len(engine.ran), "no round had several containers"
+
+
+class Openings:
+    """Notes per round which tasks' stores were opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, engine: FailingEngine) -> None:
+        self.seen: list[tuple[int, str]] = []
+        opened = worker_state.open_task_store
+
+        def noted(folder: Path, *arguments: Any, **named: Any) -> Any:
+            self.seen.append((engine.rounds, folder.name))
+            return opened(folder, *arguments, **named)
+
+        monkeypatch.setattr(worker_state, "open_task_store", noted)
+
+
+class NoFiles:
+    """A store that asks for a state file has not been brought to where it is said to be."""
+
+    def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
+        raise AssertionError(f"state file {file.name} was not applied")
+
+
+def test_a_store_is_opened_once_a_round_and_left_where_the_round_came_to(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = produce(place, 100)
+    engine = FailingEngine(lambda number, position: False)
+    openings = Openings(monkeypatch, engine)
+    run(place, engine)
+    judge(place, values)
+    assert openings.seen and len(openings.seen) == len(set(openings.seen)), "a store was opened twice in a round"
+    with hr.open_system(f"log:{place / 'log'}") as log:
+        heads = {task: c.head for task, c in log.job_store("own").checkpoints().items() if c.head is not None}
+    assert len(heads) == 3 and max(head.version for head in heads.values()) > 1
+    for task, head in heads.items():
+        folder = place / "stores" / task_folder_of("own", task)
+        mark = read_mark(folder)
+        assert mark is not None and mark.in_use is None
+        with open_task_store(folder, head, NoFiles(), run_id=mark.run_id, boot_id=mark.boot_id) as store:
+            assert (store.identity, store.notes) == (head.identity, [])
+
+
+def test_damage_that_an_apply_meets_costs_one_store_and_no_round(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = produce(place, 100)
+    engine = FailingEngine(lambda number, position: False)
+    apply, met = TaskStore.apply, []
+
+    def meeting(self: TaskStore, *arguments: Any) -> bool:
+        if not met:
+            met.append(self.folder.parent.name)
+            raise StoreDamagedError("its page 7 is not there")
+        return apply(self, *arguments)
+
+    monkeypatch.setattr(TaskStore, "apply", meeting)
+    rebuilt: list[str] = []
+    remove = opening._Opening._rebuilt
+    monkeypatch.setattr(opening._Opening, "_rebuilt", lambda o: (rebuilt.append(o._place.name), remove(o))[1])
+    run(place, engine)
+    judge(place, values)
+    assert met and rebuilt.count(met[0]) == 2, "when it was new, and after it was found damaged"
+    assert len(rebuilt) == 4 and len(set(rebuilt)) == 3
+    assert engine.failed == 0
 
 
 def test_where_some_containers_committed_and_others_not_each_task_goes_on_from_its_own(place: Path) -> None:

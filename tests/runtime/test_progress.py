@@ -52,9 +52,23 @@ class FakeTerminal(io.StringIO):
 
 def test_a_line_names_everything() -> None:
     assert line_of(STATUS) == (
-        "source: 120,000 records, 4,000/s, lag 1,500, round 3, 4 tasks | "
-        "by-carrier: 7 records, 1/s, lag 0, round 1, 1 task"
+        "source: 120,000 records, 4,000/s on average, lag 1,500, round 3, 4 tasks | "
+        "by-carrier: 7 records, 1/s on average, lag 0, round 1, 1 task"
     )
+    assert line_of(STATUS, {"source": 5_000, "by-carrier": 0}).startswith("source: 120,000 records, 5,000/s, lag 1,500")
+
+
+def test_a_part_that_has_stopped_while_the_others_go_on_is_told() -> None:
+    subs = STATUS["sub_topologies"]
+    status = STATUS | {"sub_topologies": subs | {"by-carrier": subs["by-carrier"] | {"stopped_by": "stream 'a' had 4 ..."}}}
+    source, by_carrier = line_of(status).split(" | ")
+    assert source == line_of(STATUS).partition(" | ")[0]
+    assert by_carrier.endswith("1 task, STOPPED")
+    stream = FakeTerminal()
+    with shown(FixedJob(status), stream):
+        pass
+    assert "stopped" in stream.getvalue()
+    assert "working" in stream.getvalue()
 
 
 def test_a_rate_is_that_of_the_last_seconds() -> None:

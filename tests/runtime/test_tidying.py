@@ -24,8 +24,11 @@ STREAM = "tidy-by-first-repartition"
 
 
 def application(copied: bool = False, **settings: Any) -> hr.App:
-    """Its only outputs are a repartition stream and a table of counts, and if `copied` what comes in."""
-    app = hr.App("tidy", **settings)
+    """Its only outputs are a repartition stream and a table of counts, and if `copied` what comes in.
+
+    Its tasks cannot go back to former states: those keep what follows them.
+    """
+    app = hr.App("tidy", **{"keep_state_versions": 1, **settings})
     stream = app.stream("in", key=hr.String(), value=hr.String())
     if copied:
         stream.to("copy")
@@ -118,10 +121,16 @@ class TestWhatIsPurged:
             assert driver._system.beginning_offsets(STREAM) == {0: 9}
 
     def test_kept_versions_of_the_state_keep_what_follows_them(self, tmp_path: Path) -> None:
-        with Driver(application(), directory=tmp_path, overrides=["keep_state_versions=3"]) as driver:
-            work(driver, 5)
-            opened(driver).tidy()
+        kept = ["keep_state_versions=4", "keep_state_versions_s=0", "state_version_interval_s=0"]
+        with Driver(application(), directory=tmp_path, overrides=kept) as driver:
+            for _ in range(5):
+                work(driver, 1)
+                opened(driver).tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 9}  # rounds 4 and 5 lead on from version 3
+        with Driver(application(), directory=tmp_path, overrides=[*kept, "state_version_interval_s=60"]) as driver:
+            work(driver, 1)
+            opened(driver).tidy()  # what is on record counts, and it is too soon for another one
+            assert driver._system.beginning_offsets(STREAM) == {0: 9}
 
     def test_a_former_driver_purges_nothing(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with Driver(application(), directory=tmp_path) as driver:

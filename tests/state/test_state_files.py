@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
-from headrace.runtime import state_files
+from headrace.runtime import state_files, syncing
 from headrace.runtime.state_batches import batches_of
 from headrace.runtime.state_files import StateFiles, task_folder_of
 
@@ -37,6 +40,65 @@ def test_reads_what_was_written_by_another_process(files: StateFiles) -> None:
     assert fresh(files).read(file).to_pydict() == ROWS
     assert files.read(file).to_pydict() == ROWS
     assert (file.kind, file.version, file.entries) == (StateFileKind.DELTA, 7, 3)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of what is made durable from now on."""
+    seen: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return seen
+
+
+def durable(files: StateFiles, file: StateFile, synced: list[str]) -> bool:
+    path = files.local_path(file.name)
+    assert path is not None
+    return str(path) in synced and str(path.parent) in synced[synced.index(str(path)) :]
+
+
+def test_a_file_is_durable_before_its_folder_and_when_it_is_written(files: StateFiles, synced: list[str]) -> None:
+    assert durable(files, written(files), synced)
+
+
+def test_files_that_are_written_together_are_durable_together(files: StateFiles, synced: list[str]) -> None:
+    with files.together():
+        many = [
+            files.write(f"app/Partition_{number}", StateFileKind.DELTA, 1, pa.table(ROWS))
+            for number in range(3 * syncing._PENDING_MAX)
+        ]
+        with ThreadPoolExecutor(1) as other:
+            assert durable(files, other.submit(written, files).result(), synced), "another thread's write waits for this one"
+    assert all(durable(files, file, synced) for file in many)
+    assert fresh(files).read(many[-1]).to_pydict() == ROWS
+    assert durable(files, written(files), synced)
+
+
+@pytest.mark.parametrize("count", [1, 3 * syncing._PENDING_MAX])
+def test_what_cannot_be_made_durable_is_said_before_it_counts(
+    files: StateFiles, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    def write_together(version: int) -> None:
+        with files.together():
+            for number in range(count):
+                files.write(f"app/Partition_{number}", StateFileKind.DELTA, version, pa.table(ROWS))
+
+    write_together(1)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_together(2)
+    monkeypatch.undo()
+    write_together(3)
+    assert fresh(files).read(written(files)).to_pydict() == ROWS
+
+
+def full(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_dictionary_of_databases_is_read_as_text(files: StateFiles) -> None:

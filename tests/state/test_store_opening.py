@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from state_place import Changes, Contents, Place, after, contents_of
 
 from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening, seals
+from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
 from headrace.runtime.state_batches import batch_of
@@ -117,6 +119,14 @@ def test_a_mark_that_makes_no_sense_means_rebuild(place: Place, text: str) -> No
     (place.local / "mark.json").write_text(text)
     found, notes = place.read(head)
     assert found == contents and "restored" in notes[-1]
+
+
+def test_nothing_is_left_of_a_longer_mark(tmp_path: Path) -> None:
+    long, short = Mark("g", "boot", "run" * 200, in_use=1), Mark("g", "boot", "run")
+    for mark in (short, long, short):
+        write_mark(tmp_path, mark)
+        assert read_mark(tmp_path) == mark
+    assert [path.name for path in tmp_path.iterdir()] == ["mark.json"]
 
 
 def verifications(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -230,6 +240,16 @@ def test_damage_met_in_a_round_makes_the_next_opening_rebuild(
             txn.put(b"1", b"\0\0\0\0uno", db=environment.handles["a"])
     with pytest.raises(StoreDamagedError, match="key 31"), place.open(head) as store:
         read(store)
+    found, notes = place.read(head)
+    assert found == contents
+    assert "found it damaged" in notes[0]
+
+
+def test_a_store_that_is_found_damaged_without_an_error_is_rebuilt_too(place: Place) -> None:
+    head, contents = history(place)[-1]
+    with place.open(head) as store:
+        store.found_damaged(StoreDamagedError("its page 7 is not there"))
+        assert store.notes[-1] == "to be rebuilt: its page 7 is not there"
     found, notes = place.read(head)
     assert found == contents
     assert "found it damaged" in notes[0]

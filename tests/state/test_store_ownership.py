@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,25 @@ def test_siblings_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (one.name, two.name) == ("P", "P~1")
         with pytest.raises(StateError, match="held by other processes"), owned(task, 0):
             pass
+
+
+def test_siblings_go_when_nobody_uses_one_behind_them(tmp_path: Path) -> None:
+    task = tmp_path / "P"
+
+    def folders() -> list[str]:
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    with owned(task), ExitStack() as others:
+        siblings = [others.enter_context(owned(task, 0.0))[0].name for _ in range(2)]
+        third = ExitStack()
+        siblings.append(third.enter_context(owned(task, 0.0))[0].name)
+        others.close()
+    assert siblings == ["P~1", "P~2", "P~3"]
+    with owned(task):
+        assert folders() == ["P", "P~1", "P~2", "P~3"]
+    third.close()
+    with owned(task) as (_, notes):
+        assert (folders(), notes) == (["P"], [])
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,38 @@
-"""Owns `headrace checkpoint`."""
+"""Owns `headrace checkpoint`: what tasks have committed, and their positions as a file, out and in."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
 
-from headrace.cli.jobs import Ends
+import typer
+
+from headrace.cli.lags import Ends, Newcomers, is_run
 from headrace.cli.output import iso, print_json, print_table
+from headrace.cli.previews import described, show_and_confirm, when_text
+from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
+from headrace.errors import SetupError
 
 EXAMPLES = """Examples:
 
 \b
   headrace checkpoint list flights.py
   headrace checkpoint list --application flight-delays --system log:./data --json
+"""
+EXPORT_EXAMPLES = """Examples:
+
+\b
+  headrace checkpoint export flights.py --output positions.json
+  headrace checkpoint export --application flight-delays --system log:./data > positions.json
+"""
+IMPORT_EXAMPLES = """Examples:
+
+\b
+  headrace checkpoint import positions.json flights.py
+  headrace checkpoint import positions.json --application flight-delays --yes
 """
 
 
@@ -25,8 +45,11 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
     with opened(target) as (opened_system, store):
         ends = Ends(opened_system)
         found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]
+        model = store.job_model()
+        assert model is not None, target.application
+        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
     if json:
-        print_json({"application": target.application, "checkpoints": found})
+        print_json({"application": target.application, "checkpoints": found, "notes": notes})
         return
     rows = [
         (
@@ -43,6 +66,8 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
     ]
     names = ("task", "reads", "position", "end", "watermark", "state version", "round")
     print_table(names, rows, right=("position", "end", "state version"))
+    for note in notes:
+        print(note)
 
 
 def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
@@ -66,3 +91,87 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
         "event_timer": iso(checkpoint.event_timer_us),
         "wall_timer": iso(checkpoint.wall_timer_us),
     }
+
+
+@about_an_application
+def export_positions(
+    target: Target,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write them to this file, not to standard output.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the positions of all tasks as JSON, for `checkpoint import`: of an application that runs or not.
+
+    Standard output gets JSON in any case; with --output, --json is about what is said of the file.
+    """
+    from headrace.wiring.positions import encode_positions
+
+    with opened_startpoints(target) as points:
+        exported = points.export_positions()
+    data = encode_positions(exported)
+    if output is None:
+        print(data.decode(), end="")
+        return
+    _write(output, data)
+    if json:
+        print_json({"application": exported.application, "positions": len(exported.positions), "file": str(output)})
+    else:
+        print(f"wrote {len(exported.positions):,} positions to {output}")
+
+
+@about_an_application
+def import_positions(
+    target: Target,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `headrace checkpoint export` wrote.")],
+    state: StateOption = "keep",
+    force: Annotated[bool, typer.Option("--force", help="Also the positions of another application.")] = False,
+    repartitions: Annotated[
+        bool, typer.Option("--repartitions", help="Also the positions in the application's own repartition streams.")
+    ] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Go on from exported positions: a startpoint for each partition that is elsewhere now. Shows them first, and asks.
+
+    Positions in repartition streams stay as they are, for what the inputs give again is written to those again.
+    """
+    from headrace.wiring.positions import decode_positions
+
+    exported = decode_positions(_read(file), str(file))
+    with opened_startpoints(target) as points:
+        preview = points.preview_import(exported, state=state, force=force, repartitions=repartitions)
+        count = len(preview.entries)
+        if count:
+            title = f"positions of {exported.exported_at}"
+            show_and_confirm(preview, title, f"set {count} startpoint{'' if count == 1 else 's'}?", yes, json)
+        ids = points.write(preview) if count else ()
+        is_running = points.is_running
+    if json:
+        print_json(described(preview, ids))
+    elif count:
+        print(f"set {count} startpoint{'' if count == 1 else 's'}: {' '.join(ids)}")
+        print(when_text(is_running))
+    else:
+        print(f"application {target.application} is at these positions already: there is nothing to set")
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SetupError(f"{file} cannot be read: {error.strerror or error}", "name a file with exported positions") from None
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Write aside and rename: the file is there whole, or as it was before."""
+    aside = file.with_name(f".{file.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        aside.write_bytes(data)
+        os.replace(aside, file)
+    except OSError as error:
+        raise SetupError(
+            f"{file} cannot be written: {error.strerror or error}", "name a file in a folder that exists"
+        ) from None
+    finally:
+        aside.unlink(missing_ok=True)

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, describe, doctor, expand, jobs, kafka, run, states, streams
-from headrace.cli.output import ReportingGroup
+from headrace.cli import checkpoints, describe, doctor, expand, jobs, kafka, run, startpoints, states, streams
+from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
 
@@ -38,7 +38,7 @@ class LazyGroup(ReportingGroup):
         if cmd_name != _DEMO or not _has_demo():
             return super().get_command(ctx, cmd_name)
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
-        single.command(_DEMO)(importlib.import_module("headrace.cli.demo").demo)
+        single.command(_DEMO, cls=PlainCommand)(importlib.import_module("headrace.cli.demo").demo)
         return typer.main.get_command(single)
 
 
@@ -76,6 +76,7 @@ def root(
 _sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
 _stream = typer.Typer(help="Streams: create, list, describe, expand, produce, consume, delete.", **_sub_group)
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
+_startpoint = typer.Typer(help="Startpoints: where tasks are told to read on.", **_sub_group)
 _kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
 _state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
 
@@ -87,6 +88,21 @@ application.command("describe", short_help="Show an application's topology.", ep
 application.command("tasks", short_help="Show the tasks, their containers and inputs.", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
 _checkpoint.command("list", short_help="Show what each task has committed.", epilog=checkpoints.EXAMPLES)(
     checkpoints.list_checkpoints
+)
+_checkpoint.command("export", short_help="Write the positions of all tasks to a file.", epilog=checkpoints.EXPORT_EXAMPLES)(
+    checkpoints.export_positions
+)
+_checkpoint.command("import", short_help="Go on from exported positions.", epilog=checkpoints.IMPORT_EXAMPLES)(
+    checkpoints.import_positions
+)
+_startpoint.command("set", short_help="Read again, or skip: set where tasks read on.", epilog=startpoints.SET_EXAMPLES)(
+    startpoints.set_startpoint
+)
+_startpoint.command("list", short_help="Show startpoints, and what became of them.", epilog=startpoints.LIST_EXAMPLES)(
+    startpoints.list_startpoints
+)
+_startpoint.command("delete", short_help="Delete startpoints before they count.", epilog=startpoints.DELETE_EXAMPLES)(
+    startpoints.delete_startpoints
 )
 _stream.command("create", short_help="Create a stream.", epilog=streams.CREATE_EXAMPLES)(streams.create)
 _stream.command("list", short_help="List all streams.", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
@@ -108,5 +124,10 @@ application.command("submit-args", short_help="Print what spark-submit is to be 
 _kafka.command("start", short_help="Start a broker for trials.", epilog=kafka.START_EXAMPLES)(kafka.start)
 application.add_typer(_kafka, name="kafka")
 application.add_typer(_checkpoint, name="checkpoint")
+application.add_typer(_startpoint, name="startpoint")
 application.add_typer(_stream, name="stream")
 application.add_typer(_state, name="state")
+
+for _group in (application, _kafka, _checkpoint, _startpoint, _stream, _state):
+    for _command in _group.registered_commands:
+        _command.cls = PlainCommand

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.numbers import whole_number
 from headrace.cli.output import EXIT_INTERRUPTED, print_json, say
 from headrace.cli.targets import JsonOption
 
@@ -35,13 +36,19 @@ def demo(
         bool, typer.Option("--with-kafka", help="Start a Kafka broker for it, which ends with it and leaves its data.")
     ] = False,
     partitions: Annotated[
-        int, typer.Option(min=1, max=1024, help="Partitions of the input and of the repartition stream.")
+        int,
+        typer.Option(
+            parser=whole_number(1, 1024), metavar="N", help="Partitions of the input and of the repartition stream."
+        ),
     ] = 4,
     max_records_per_round: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The most records that a round reads.")
+        int | None, typer.Option(parser=whole_number(1), metavar="N", help="The most records that a round reads.")
     ] = None,
     containers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Containers per part of the job; as many as cores if unset.")
+        int | None,
+        typer.Option(
+            parser=whole_number(1), metavar="N", help="Containers per part of the job; as many as cores if unset."
+        ),
     ] = None,
 ) -> None:
     """Run the demonstration: a year of real flights, their number and mean delay per carrier and hour.

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from headrace import wiring
+from headrace.cli.lags import is_run
+from headrace.cli.numbers import whole_number
 from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption, SystemOption, system_url
 
 if TYPE_CHECKING:
     from headrace.core.readers import Reader
+    from headrace.errors import HeadraceError
     from headrace.model.job_model import JobModel
     from headrace.ports import StreamDescription
 
@@ -26,7 +30,12 @@ EXAMPLES = """Examples:
 
 def expand(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The stream's name; with --application, a repartition's.")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many partitions it is to have then.")],
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", parser=whole_number(), metavar="N", help="How many partitions it is to have then."
+        ),
+    ],
     force: Annotated[bool, typer.Option("--force", help="Also where an application that reads it cannot follow.")] = False,
     application: Annotated[
         str | None, typer.Option("--application", metavar="ID", help="Whose repartition NAME is: by-carrier, for short.")
@@ -40,15 +49,17 @@ def expand(
 
     _check_named(name, application)
     full = name if application is None else _repartition_stream(application, name)
-    with wiring.open_system(system_url(system), create=False) as opened:
-        stream = _described(opened, name, full, application, partitions)
+    url = system_url(system)
+    with wiring.open_system(url, create=False) as opened:
+        stream = _described(opened, url, name, full, application, partitions)
         check_expansion(full, stream.partitions, partitions)
         readers = readers_of(full, stream.id, stream.partitions, partitions, _job_models(opened, force))
-        _refuse_to_break(stream, partitions, readers, force)
+        _refuse_to_break(stream, partitions, readers, force, system)
         expanded = opened.expand_stream(full, partitions)
         for reader in readers:
             _tell(opened, reader.application, expanded)
-    _report(stream, expanded, readers, json)
+        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
+    _report(stream, expanded, readers, running, json)
 
 
 def _check_named(name: str, application: str | None) -> None:
@@ -59,7 +70,7 @@ def _check_named(name: str, application: str | None) -> None:
         fail("--application is empty: expected the id of an application", "leave it out, and give the stream's whole name")
 
 
-def _described(system: Any, name: str, full: str, application: str | None, partitions: int) -> StreamDescription:
+def _described(system: Any, url: str, name: str, full: str, application: str | None, partitions: int) -> StreamDescription:
     """The stream to expand. What is no repartition of `application` may be a stream by itself: then this is said."""
     from headrace.errors import StreamNotFoundError
 
@@ -68,13 +79,49 @@ def _described(system: Any, name: str, full: str, application: str | None, parti
         found = system.describe_stream(full)
     except StreamNotFoundError as missing:
         if application is None:
+            _point_at_repartitions(system, name, partitions, missing)
             raise
         try:
             system.describe_stream(name)
         except StreamNotFoundError:
+            _point_at_others(system, url, application, missing)
             raise missing from None
         _refuse_as_no_repartition(system, name, application, partitions)
     return found
+
+
+def _point_at_repartitions(system: Any, name: str, partitions: int, missing: HeadraceError) -> None:
+    """Where `name` is what applications call a repartition, say how it is named."""
+    owners = [stream.internal_of for stream in system.streams() if stream.internal_of and name == _short_name(stream)]
+    commands = [
+        f"`headrace stream expand {name} --application {owner} --partitions {partitions}`" for owner in sorted(owners)
+    ]
+    if commands:
+        whose = " and ".join(map(repr, sorted(owners)))
+        missing.hint = f"it is a repartition of application {whose}: {' or '.join(commands)}"
+
+
+def _point_at_others(system: Any, url: str, application: str, missing: HeadraceError) -> None:
+    """Say which repartitions `application` has; that there is no such application, where it has not run."""
+    applications: list[str] = system.applications()
+    if application not in applications:
+        near = difflib.get_close_matches(application, applications, 3) or applications
+        fail(
+            f"application {application!r} has not run on {url}, and has no repartitions there",
+            f"there are: {', '.join(near)}" if near else "run it first",
+        )
+    names = sorted(filter(None, (_short_name(stream) for stream in system.streams() if stream.internal_of == application)))
+    missing.hint = f"its repartitions are: {', '.join(names)}" if names else f"application {application!r} has no repartitions"
+
+
+def _short_name(stream: StreamDescription) -> str | None:
+    """What its application calls a repartition stream; None for any other stream."""
+    from headrace.core.sub_topologies import REPARTITION_SUFFIX
+
+    start = f"{stream.internal_of}-"
+    if not (stream.name.startswith(start) and stream.name.endswith(REPARTITION_SUFFIX)):
+        return None
+    return stream.name.removeprefix(start).removesuffix(REPARTITION_SUFFIX)
 
 
 def _refuse_as_no_repartition(system: Any, name: str, application: str, partitions: int) -> NoReturn:
@@ -117,7 +164,10 @@ def _job_models(system: Any, force: bool) -> list[JobModel]:
     return models
 
 
-def _refuse_to_break(stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool) -> None:
+def _refuse_to_break(
+    stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool, system: str | None
+) -> None:
+    from headrace.core.growth import expand_command
     from headrace.core.readers import count_for_all
 
     stopped = [(reader.application, reader.refusal.message) for reader in readers if reader.refusal is not None]
@@ -131,12 +181,17 @@ def _refuse_to_break(stream: StreamDescription, partitions: int, readers: Sequen
     if not stopped and not disordered:
         return
     better = count_for_all(readers, stream.partitions, max(partitions, stream.partitions + 1))
-    ways = [] if better is None else [f"--partitions {better}, which all applications that read it can follow"]
+    ways = []
+    if better is not None:
+        ways.append(f"`{expand_command(stream.name, better, system)}`, which all applications that read it can follow")
+    forced = f"`{expand_command(stream.name, partitions, system, force=True)}`"
     if stopped:
-        stops = "what reads it there stops, state and positions untouched, and is not started again under that name"
-        ways.append(f"--force: {stops}")
+        ways.append(
+            f"{forced}: what reads it there stops, state and positions untouched, until the stream has grown to a number that "
+            "it can follow; where an application is given up, that harms nobody"
+        )
     else:
-        ways.append("--force: what is not read yet of a key may be read out of order there")
+        ways.append(f"{forced}: what is not read yet of a key may be read out of order there")
     reasons = "; ".join(f"application {application!r}: {reason}" for application, reason in [*stopped, *disordered])
     fail(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "
@@ -162,10 +217,20 @@ def _tell(system: Any, application: str, stream: StreamDescription) -> None:
         )
 
 
-def _report(before: StreamDescription, after: StreamDescription, readers: Sequence[Reader], json: bool) -> None:
+def _report(
+    before: StreamDescription, after: StreamDescription, readers: Sequence[Reader], running: Collection[str], json: bool
+) -> None:
     warnings = sorted({reader.warning for reader in readers if reader.warning is not None})
     if json:
-        followers = [{"application": one.application, "before": one.before, "follows": one.refusal is None} for one in readers]
+        followers = [
+            {
+                "application": one.application,
+                "before": one.before,
+                "follows": one.refusal is None,
+                "running": one.application in running,
+            }
+            for one in readers
+        ]
         print_json(
             {
                 "name": after.name,
@@ -182,6 +247,7 @@ def _report(before: StreamDescription, after: StreamDescription, readers: Sequen
     print(f"expanded stream {after.name} from {before.partitions} to {after.partitions} partitions")
     for reader in readers:
         if reader.refusal is None:
-            print(f"  application {reader.application} takes them up: at its next round if it runs, else at its next start")
+            when = "runs: it takes them up at its next round" if reader.application in running else "takes them up when it starts"
+            print(f"  application {reader.application} {when}")
         else:
             print(f"  application {reader.application} cannot follow: what reads the stream there stops")

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.cli.lags import Ends, Newcomers, is_run, lag_of
 from headrace.cli.output import print_json, print_table
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
-
-if TYPE_CHECKING:
-    from headrace.model.checkpoint import Checkpoint
-    from headrace.model.streams import SSP
-    from headrace.model.tasks import TaskName
 
 STATUS_EXAMPLES = """Examples:
 
@@ -33,30 +28,34 @@ TASKS_EXAMPLES = """Examples:
 def status(target: Target, json: JsonOption = False) -> None:
     """Show where a job stands: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
-    The lag is counted now, from the committed positions to the ends of the streams. Records, rates and rounds are those of
+    The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
+    taken up yet. Records, rates and rounds are those of
     this run, as last reported; of the last run where the job does not run. JSON: `counts_of` says which.
     """
     with opened(target) as (opened_system, store):
         model = store.job_model()
         assert model is not None, target.application
         holder = _holder(store.holder())
+        is_running = holder is not None and holder["alive"]
         checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system)
-        subs = {
-            sub.name or "source": reported.get(sub.name or "source", {})
-            | {
+        newcomers = Newcomers(opened_system, model, ends, is_running)
+        subs: dict[str, dict[str, Any]] = {}
+        for sub in model.sub_topologies:
+            last = reported.get(sub.name or "source", {})
+            lag = sum(lag_of(ends, task.name, task.ssps, checkpoints) for task in sub.tasks)
+            subs[sub.name or "source"] = last | {
                 "tasks": len(list(sub.tasks)),
                 "containers": len(sub.containers),
-                "lag": sum(lag_of(ends, task.name, task.ssps, checkpoints) for task in sub.tasks),
+                "lag": lag + newcomers.lag_of(sub),
+                "notes": [*last.get("notes", ()), *newcomers.notes([sub])],
             }
-            for sub in model.sub_topologies
-        }
     found = {
         "application": target.application,
         "system": target.config.system,
-        "running": holder is not None and holder["alive"],
+        "running": is_running,
         "holder": holder,
         "job_model": model.version,
-        "counts_of": "this run" if holder is not None and holder["alive"] else "the last run",
+        "counts_of": "this run" if is_running else "the last run",
         "sub_topologies": subs,
     }
     if json:
@@ -72,6 +71,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
         model = store.job_model()
         assert model is not None, target.application
         checkpoints, ends = store.checkpoints(), Ends(opened_system)
+        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),
@@ -86,7 +86,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
             for task in container.tasks
         ]
     if json:
-        print_json({"application": target.application, "job_model": model.version, "tasks": rows})
+        print_json({"application": target.application, "job_model": model.version, "tasks": rows, "notes": notes})
         return
     columns = ("task", "sub-topology", "container", "reads", "lag")
     print_table(
@@ -94,42 +94,19 @@ def tasks(target: Target, json: JsonOption = False) -> None:
         [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows],
         right=("container", "lag"),
     )
-
-
-class Ends:
-    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none."""
-
-    def __init__(self, system: Any) -> None:
-        self._system = system
-        self._known: dict[str, Mapping[int, int]] = {}
-
-    def of(self, ssp: SSP) -> int | None:
-        from headrace.errors import StreamNotFoundError
-
-        if ssp.stream not in self._known:
-            try:
-                self._known[ssp.stream] = self._system.end_offsets(ssp.stream)
-            except StreamNotFoundError:
-                self._known[ssp.stream] = {}
-        return self._known[ssp.stream].get(ssp.partition)
-
-
-def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
-    """Records between a task's committed positions and the ends of what it reads."""
-    checkpoint = checkpoints.get(task)
-    positions = {} if checkpoint is None else checkpoint.positions
-    return sum(max(0, (ends.of(ssp) or 0) - positions.get(ssp, 0)) for ssp in ssps)
+    for note in notes:
+        print(note)
 
 
 def _holder(holder: Any) -> dict[str, Any] | None:
     """Who holds the job. `alive`: not known to be gone, and heard of within the time after which it may be taken over."""
     if holder is None:
         return None
-    from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
+    from headrace.holders import is_alive
 
-    silent_us = max(0, time.time_ns() // 1000 - holder.heartbeat_us)
-    alive = not is_known_dead(holder) and silent_us <= HEARTBEAT_STALE_US
-    return {"host": holder.host, "pid": holder.pid, "silent_s": round(silent_us / 1e6, 1), "alive": alive}
+    now_us = time.time_ns() // 1000
+    silent_s = round(max(0, now_us - holder.heartbeat_us) / 1e6, 1)
+    return {"host": holder.host, "pid": holder.pid, "silent_s": silent_s, "alive": is_alive(holder, now_us)}
 
 
 def _print_status(found: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.numbers import whole_number
 from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption
 from headrace.wiring.kafka_server import KafkaServer
@@ -24,7 +25,9 @@ _HEAP_MB = 512
 
 
 def start(
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="The port on 127.0.0.1 that clients use.")] = 9092,
+    port: Annotated[
+        int, typer.Option(parser=whole_number(1, 65_535), metavar="N", help="The port on 127.0.0.1 that clients use.")
+    ] = 9092,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where the data go and stay; without it they go when the broker stops.")
     ] = None,

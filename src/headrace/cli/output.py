@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from headrace.errors import HeadraceError
 
-EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 130, 143, 141
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 2, 130, 143, 141
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +44,13 @@ class ReportingGroup(TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+class PlainCommand(TyperCommand):
+    """A command whose usage line shows what must be given as it is: NAME, where some versions of Typer write {NAME}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+
 def _leave_standard_output() -> None:
     """Point it nowhere: Python flushes it once more at its end, and would complain."""
     try:
@@ -68,12 +75,12 @@ def show_error(error: HeadraceError, *, whole: bool = False) -> None:
         say(f"hint: {error.hint}")
 
 
-def fail(message: str, hint: str | None = None) -> NoReturn:
+def fail(message: str, hint: str | None = None, code: int = EXIT_ERROR) -> NoReturn:
     """End with an error that is no exception of the library's."""
     say(f"error: {message}")
     if hint:
         say(f"hint: {hint}")
-    raise typer.Exit(EXIT_ERROR)
+    raise typer.Exit(code)
 
 
 def say(text: str) -> None:

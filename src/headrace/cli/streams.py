@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace import wiring
-from headrace.cli.output import fail, print_json, print_line, print_table, say
+from headrace.cli.numbers import whole_number
+from headrace.cli.output import EXIT_USAGE, fail, print_json, print_line, print_table, say
 from headrace.cli.targets import JsonOption, SystemOption, looked_up, system_url
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ DELETE_EXAMPLES = """Examples:
   headrace stream delete flights --yes
 """
 PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
-and "partition" may be there. Bytes are a text, or {"base64": ...}. Examples:
+and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is passed over: what `consume` prints can be
+produced again, and gets new offsets. Examples:
 
 \b
   echo '{"key": "N1", "value": {"carrier": "UA"}}' | headrace stream produce flights --key string --value json
@@ -65,7 +67,9 @@ ValueOption = Annotated[str, typer.Option("--value", metavar="SERDE", help="Of t
 
 def create(
     name: NameArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many partitions.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", parser=whole_number(), metavar="N", help="How many partitions.")
+    ] = 1,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -133,7 +137,8 @@ def delete(
             )
         if not yes:
             if not sys.stdin.isatty():
-                raise typer.BadParameter("nobody is there to be asked: give --yes")
+                question = f"whether {name} is to be deleted"
+                fail(f"nobody is there to be asked {question}, and nothing was changed", "give --yes", EXIT_USAGE)
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
     if json:
@@ -147,7 +152,10 @@ def produce(
     key: KeyOption = "bytes",
     value: ValueOption = "bytes",
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=_BATCH_LINES, help="Lines per commit; each is all or nothing.")
+        int,
+        typer.Option(
+            "--batch", parser=whole_number(1, _BATCH_LINES), metavar="N", help="Lines per commit; each is all or nothing."
+        ),
     ] = _BATCH_LINES,
     system: SystemOption = None,
     json: JsonOption = False,
@@ -179,12 +187,15 @@ def consume(
     key: KeyOption = "bytes",
     value: ValueOption = "bytes",
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.")
+        list[int] | None,
+        typer.Option("--partition", "-p", parser=whole_number(0), metavar="P", help="Only this partition; may be repeated."),
     ] = None,
     start: Annotated[
         str, typer.Option("--start", help="An offset, `earliest`, `latest`, or a time such as 2013-06-01T00:00:00Z.")
     ] = "earliest",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="End after so many records.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", parser=whole_number(0), metavar="N", help="End after so many records.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more records, until Ctrl-C.")] = False,
     system: SystemOption = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines: they come in any case.")] = False,
@@ -222,9 +233,7 @@ def _consumed(system: Any, name: str, key: Serde, value: Serde, positions: dict[
 
 
 def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dict[int, int]:
-    """The offset to begin at, per partition. An offset is taken as it is: one that is not there is refused later."""
-    from headrace.dsl.durations import time_us
-
+    """The offset to begin at, per partition. What is not there is refused."""
     if start == "earliest":
         offsets = system.beginning_offsets(name)
     elif start == "latest":
@@ -232,8 +241,43 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
     elif start.isdecimal():
         offsets = dict.fromkeys(system.end_offsets(name), int(start))
     else:
-        offsets = system.offsets_for_time(name, time_us(start, "--start"))
-    return {number: offsets.get(number, 0) for number in (sorted(offsets) if wanted is None else wanted)}
+        offsets = system.offsets_for_time(name, _time_of(start))
+    if missing := [number for number in wanted or () if number not in offsets]:
+        fail(f"stream {name!r} has no partition {missing[0]}", f"it has {_partitions_text(len(offsets))}, 0 to {max(offsets)}")
+    chosen = sorted(offsets) if wanted is None else wanted
+    if start.isdecimal():
+        _check_offset(system, name, int(start), chosen)
+    return {number: offsets[number] for number in chosen}
+
+
+def _time_of(start: str) -> int:
+    from headrace.dsl.durations import time_us
+    from headrace.errors import ConfigError
+
+    try:
+        return time_us(start, "--start")
+    except ConfigError as error:
+        is_time = "found one without" in error.message  # only its zone is missing
+        if is_time:
+            raise
+        fail(
+            f"--start {start!r}: expected an offset, earliest, latest or a time",
+            "such as --start 1000, or --start 2013-01-01T00:00:00Z",
+        )
+
+
+def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]) -> None:
+    """Refuse an offset that one of these partitions does not hold."""
+    beginnings, ends = system.beginning_offsets(name), system.end_offsets(name)
+    for number in partitions:
+        first, end = beginnings.get(number, 0), ends[number]
+        if not first <= offset <= end:
+            holds = f"{first} to {end - 1}" if end > first else "no records"
+            known = f"from {first} to {end}" if end > first else str(end)
+            fail(
+                f"--start {offset}: partition {number} of stream {name!r} holds {holds}, and its next record gets offset {end}",
+                f"name an offset {known} there, or by --partition the partitions that have it",
+            )
 
 
 def _records_of(lines: Iterable[bytes], key: Serde, value: Serde, partitions: int) -> Iterator[Record]:

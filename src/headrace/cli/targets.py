@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -61,21 +61,22 @@ _TARGET_OPTIONS: dict[str, Any] = {
 }
 
 
-def about_an_application(command: Callable[..., None]) -> Callable[..., None]:
+def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:
     """Make a command of one that begins with a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it.
 
-    `[APP]` comes behind the command's own arguments.
+    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "target"]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in _TARGET_OPTIONS.items()
+        if by_argument or name != "app_argument"
     ]
 
     @functools.wraps(command)
     def with_target(**options: Any) -> None:
-        app_argument, app, application, system, overrides = (options.pop(name) for name in _TARGET_OPTIONS)
+        app_argument, app, application, system, overrides = (options.pop(name, None) for name in _TARGET_OPTIONS)
         if app_argument is not None and app is not None:
             raise typer.BadParameter("give the application's file once: as APP, or by --app")
         command(target=target_of(app_argument or app, application, system, overrides), **options)
@@ -135,10 +136,16 @@ def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
     """The target's system and its job store, of an application that has run; else an error that names those that have."""
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
         known: list[str] = system.applications()
-        if target.application not in known:
-            near = difflib.get_close_matches(target.application, known, 3) or known
-            fail(
-                f"application {target.application!r} has not run on {target.config.system} yet",
-                f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`",
-            )
-        yield system, system.job_store(target.application)
+        store: JobStore | None = system.job_store(target.application) if target.application in known else None
+        if store is None or store.job_model() is None:
+            _refuse_as_not_run(target, known)
+        yield system, store
+
+
+def _refuse_as_not_run(target: Target, known: Sequence[str]) -> NoReturn:
+    if target.application in known:
+        hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
+    else:
+        near = difflib.get_close_matches(target.application, known, 3) or known
+        hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
+    fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)

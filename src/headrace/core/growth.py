@@ -1,13 +1,15 @@
 """Owns which change of a stream's partition count an application that reads it can follow. Seed: SEP-5 (hash(key) mod n).
 
 A key's records go on in the same task where the new count is a whole multiple of the old one: what is x modulo 8 is x mod 4
-modulo 4. After any other change a key's new records would come to another task than its state.
+modulo 4. After any other change a key's new records would come to another task than its state; without state, to another
+one than its older records, which they might overtake. So both are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import lcm
 
 from headrace.errors import ConfigError, IncompatibleChangeError
 
@@ -24,8 +26,10 @@ class Growth:
     warning: str | None = None
 
 
-def growth_of(stream: str, before: int, after: int) -> Growth:
+def growth_of(stream: str, before: int, after: int, *, has_state: bool = True, system: str | None = None) -> Growth:
     """The change of `stream` from `before` to `after` partitions, where an application can follow it.
+
+    For messages: `has_state`, whether what reads it has; `system`, the URL that a command is to be told.
 
     >>> growth_of("flights", 4, 32).warning is None
     True
@@ -38,10 +42,11 @@ where producers take hash(key) mod n, but not where they take the last bits of t
     assert before > 0 and after > 0, f"{stream}: {before} to {after}"
     times, rest = divmod(after, before)
     if rest:
+        harm = "its older ones and its state" if has_state else "its older ones, and might overtake them"
         raise IncompatibleChangeError(
             f"stream {stream!r} had {_partitions(before)} and now has {after}, which is no multiple of {before}: "
-            "a key's new records would come to other tasks than its older ones and its state",
-            _ways_out(stream, before, after),
+            f"a key's new records would come to other tasks than {harm}",
+            _ways_out(stream, before, after, has_state, system),
         )
     if _is_power_of_two(times):
         return Growth(stream, before, after)
@@ -65,11 +70,15 @@ def changes_of(
     now: Mapping[str, int],
     unordered: Collection[str] = (),
     by_users: Collection[str] = (),
+    *,
+    stateless: Collection[str] = (),
+    system: str | None = None,
 ) -> Changes:
     """What became of the numbers of partitions, by stream, of those that stand in both.
 
     `unordered`: streams whose keys are anywhere; any growth will do. `by_users`: those under state that a user's
-    partitioner distributes: of it nobody knows where it puts a key among more partitions.
+    partitioner distributes: of it nobody knows where it puts a key among more partitions. For messages: `stateless`, those
+    that only operators without state take, and the system's URL.
 
     >>> changes = changes_of({"a": 4, "b": 4, "c": 4}, {"a": 8, "b": 6, "c": 4})
     >>> [growth.stream for growth in changes.grown], sorted(changes.refused)
@@ -83,10 +92,11 @@ def changes_of(
         try:
             if stream in by_users:
                 raise _unknown_to_us(stream, before[stream], now[stream])
-            is_free = stream in unordered and now[stream] > before[stream]
-            grown.append(
-                Growth(stream, before[stream], now[stream]) if is_free else growth_of(stream, before[stream], now[stream])
-            )
+            if stream in unordered and now[stream] > before[stream]:
+                grown.append(Growth(stream, before[stream], now[stream]))
+                continue
+            has_state = stream not in stateless
+            grown.append(growth_of(stream, before[stream], now[stream], has_state=has_state, system=system))
         except IncompatibleChangeError as error:
             refused[stream] = error
     return Changes(tuple(grown), refused)
@@ -143,16 +153,27 @@ def _larger_counts(before: int) -> str:
     return f"name more than {before}{keep if better else ''}"
 
 
-def _ways_out(stream: str, before: int, after: int) -> str:
-    counts = sorted({next_multiple(before, after), next_doubling(before, after)})
-    expand = f"expand {stream!r} to {' or '.join(map(str, counts))} partitions"
-    if any(count % after for count in counts):  # `headrace stream expand` asks for it, seeing what it has grown to by now
-        expand += " with --force"
-    ways = (
-        f"{expand} (what was written by hash(key) mod {after} until then stays where it is, in other tasks than its keys')",
-        'declare the stream with partitioning="other" if its producer does not take hash(key) mod n',
-        "run the application under another name, from the beginning",
-    )
+def expand_command(stream: str, partitions: int, system: str | None = None, *, force: bool = False) -> str:
+    """The command line that expands `stream`.
+
+    >>> expand_command("flights", 8, "log:./data", force=True)
+    'headrace stream expand flights --partitions 8 --system log:./data --force'
+    """
+    at = "" if system is None else f" --system {system}"
+    return f"headrace stream expand {stream} --partitions {partitions}{at}{' --force' if force else ''}"
+
+
+def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str | None) -> str:
+    """The first count is a multiple of both, so that what is still unread is read in order: the command takes it unforced."""
+    both = lcm(before, after)
+    forced = {count for count in (next_multiple(before, after), next_doubling(before, after)) if count < both}
+    counts = [count for count in (both, *sorted(forced)) if count <= PARTITIONS_MAX]
+    expand = " or ".join(f"`{expand_command(stream, count, system, force=count in forced)}`" for count in counts)
+    misplaced = f"what was written by hash(key) mod {after} until then stays in other tasks than its keys'"
+    ways = [f"{expand} ({misplaced})"] if counts else []
+    anew = "run the application under another name, from the beginning"
+    otherwise = 'partitioning="other" if its producer does not take hash(key) mod n'
+    ways += [f"{anew} (with {otherwise})"] if has_state else [f"declare the stream with {otherwise}", anew]
     return "; or ".join(ways)
 
 

@@ -77,6 +77,28 @@ def next_handover(
     return HandoverRound(Handover(0 if stored is None else stored.id + 1, round_id, ranges), ranges)
 
 
+def set_elsewhere(stored: Handover, moved: Collection[SSP], committed: Collection[RoundId]) -> Handover:
+    """What is to stand in the place of `stored` when the positions of `moved` have been set elsewhere, by a startpoint.
+
+    `committed`: the rounds that the checkpoints are of. What is read again there is given to the functions again, under an id
+    of its own. If these have returned, what others have left is worked off without them still; if they may not have, the
+    id cannot come with the same records any more, and is not given out again.
+
+    >>> a, b = SSP("log", "in", 0), SSP("log", "in", 1)
+    >>> stored = Handover(4, RoundId(1, None, 7), (OffsetRange(a, 0, 5), OffsetRange(b, 2, 3)))
+    >>> set_elsewhere(stored, {a}, {RoundId(1, None, 7)}).ranges == (OffsetRange(b, 2, 3),)
+    True
+    >>> set_elsewhere(stored, {a}, {RoundId(1, None, 6)}).ranges
+    ()
+    """
+    left = tuple(piece for piece in stored.ranges if piece.ssp not in moved)
+    if left == stored.ranges:
+        return stored
+    if stored.is_done or stored.round_id in committed:
+        return replace(stored, ranges=left, is_done=True)
+    return replace(stored, ranges=())
+
+
 def _left_of(stored: Handover, positions: Mapping[SSP, int], ends: Mapping[SSP, int]) -> tuple[OffsetRange, ...]:
     """What of a handover is not committed and can be read; nothing where a position was set back before it."""
     left = []

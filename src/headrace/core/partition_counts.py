@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
+from headrace.core.growth import expand_command
 from headrace.errors import IncompatibleChangeError, TopologyError
 
 Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
@@ -120,6 +121,10 @@ def _apart(
     ways = []
     if first in external or other in external:
         ways.append("put a repartition() before the join on one side, which then has as many partitions as the other")
+    few, many = sorted((first, other), key=lambda stream: bases.get(stream, counts[stream]))
+    if few in external and few not in bases and bases.get(many, counts[many]) > counts[few]:
+        expand = expand_command(few, bases.get(many, counts[many]))
+        ways.append(f"expand {few!r} before anything is written to it that is to be joined: `{expand}`")
     if not (first in external and other in external):
         ways.append("ask for the same number_of_partitions on both sides, or for none on one")
     if first in existing or other in existing:

@@ -45,8 +45,12 @@ def readers_of(
 
 
 def _reader(stream: str, before: int, present: int, partitions: int, model: JobModel) -> Reader:
-    by_users = set(model.partitioned_by_users) if _is_under_state(stream, model) else set()
-    changes = changes_of({stream: before}, {stream: partitions}, model.partitioned_otherwise, by_users)
+    has_state = _is_under_state(stream, model)
+    by_users = set(model.partitioned_by_users) if has_state else set()
+    stateless = () if has_state else (stream,)
+    changes = changes_of(
+        {stream: before}, {stream: partitions}, model.partitioned_otherwise, by_users, stateless=stateless
+    )
     return Reader(
         model.application,
         before,

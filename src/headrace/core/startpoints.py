@@ -5,12 +5,20 @@ Seed: SEP-18. Of a startpoint for an SSP and one for the SSP and a task the late
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.startpoint import Became, PositionType, Resolution, Startpoint, StartpointEntry, StartpointRecord
+from headrace.model.startpoint import (
+    Became,
+    PositionType,
+    Resolution,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRecord,
+)
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -42,6 +50,29 @@ def winners(
     return found
 
 
+def counting_for(
+    key: StartpointKey, entries: Iterable[StartpointEntry], reading: Collection[TaskName]
+) -> StartpointEntry | None:
+    """Of these, in the order in which they came, the one that counts for a key. `reading`: the tasks that read its SSP, none
+    where that is not known. For an SSP alone those count that are for all tasks: one whose task is gone is."""
+    of_ssp = [entry for entry in entries if entry.key.ssp == key.ssp]
+    if key.task is not None:
+        named = {entry.key.task for entry in of_ssp if entry.key.task is not None} if not reading else set(reading)
+        return winners(of_ssp, {key.ssp: {*named, key.task}}).get((key.task, key.ssp))
+    general = [entry for entry in of_ssp if entry.key.task is None or (reading and entry.key.task not in reading)]
+    return max(reversed(general), key=_rank, default=None)
+
+
+def newest_by_key(entries: Iterable[StartpointEntry]) -> dict[StartpointKey, StartpointEntry]:
+    """Of these, in the order in which they came, the one that counts among those of each key."""
+    found: dict[StartpointKey, StartpointEntry] = {}
+    for entry in entries:
+        before = found.get(entry.key)
+        if before is None or _rank(entry) >= _rank(before):
+            found[entry.key] = entry
+    return found
+
+
 def _rank(entry: StartpointEntry) -> tuple[int, bool]:
     return entry.written_at_us, entry.key.task is not None
 
@@ -57,9 +88,9 @@ def offset_of(
     match startpoint.position_type, startpoint.position:
         case PositionType.SPECIFIC_OFFSET, int(offset):
             if not beginning <= offset <= end:
+                held = f"{beginning} to {end - 1}" if end > beginning else f"nothing, and ends at {end}"
                 raise OffsetOutOfRangeError(
-                    f"offset {offset} of stream {ssp.stream!r} partition {ssp.partition} is not there: it holds "
-                    f"{beginning} to {end - 1}" + ("" if end > beginning else " (nothing)"),
+                    f"offset {offset} of stream {ssp.stream!r} partition {ssp.partition} is not there: it holds {held}",
                     f"give an offset from {beginning} to {end}, the end",
                 )
             return offset
@@ -71,16 +102,18 @@ def offset_of(
             return beginning
 
 
-def is_spent(record: StartpointRecord, checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
-    """Whether a commit has moved a position that the record set."""
-    for one in record.resolutions:
-        found = checkpoints.get(one.task)
-        if found is None:
-            continue
-        moved = found.positions.get(one.ssp, one.offset) != one.offset
-        if moved or found.spent_startpoints.get(one.ssp) == record.entry.id:
-            return True
-    return False
+def spent_of(records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[str]:
+    """Of the pending ones those of which a commit has moved a position; not one that a later startpoint has set."""
+    return frozenset(
+        record.entry.id
+        for record, one in in_force(records).values()
+        if record.became is Became.PENDING and one.task in checkpoints and _has_moved(record, one, checkpoints[one.task])
+    )
+
+
+def _has_moved(record: StartpointRecord, one: Resolution, checkpoint: Checkpoint) -> bool:
+    moved = checkpoint.positions.get(one.ssp, one.offset) != one.offset
+    return moved or checkpoint.spent_startpoints.get(one.ssp) == record.entry.id
 
 
 def streams_below(subs: Iterable[SubTopology], names: Collection[str | None]) -> frozenset[str]:
@@ -95,12 +128,14 @@ def streams_below(subs: Iterable[SubTopology], names: Collection[str | None]) ->
 
 def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[StartpointRecord, Resolution]]:
     """For each task and SSP the startpoint that its position began at last, spent or not."""
-    found: dict[Place, tuple[StartpointRecord, Resolution]] = {}
-    for record in sorted(records, key=lambda record: (record.taken_up_at_us, record.entry.id)):
+    return {(one.task, one.ssp): (record, one) for record, one in in_order(records)}
+
+
+def in_order(records: Iterable[StartpointRecord]) -> Iterator[tuple[StartpointRecord, Resolution]]:
+    """What startpoints that were neither deleted nor superseded came to, in the order in which positions were set."""
+    for record in sorted(records, key=lambda record: (record.taken_up_at_us, *_rank(record.entry), record.entry.id)):
         if record.became in (Became.PENDING, Became.APPLIED):
-            for one in record.resolutions:
-                found[one.task, one.ssp] = record, one
-    return found
+            yield from ((record, one) for one in record.resolutions)
 
 
 def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[Place, int]:
@@ -109,14 +144,22 @@ def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[Place, int]:
 
 
 def held_for_bootstrap(
-    ends: Mapping[SSP, int], checkpoints: Collection[Checkpoint], bootstraps: Mapping[Place, int]
+    ends: Mapping[SSP, int],
+    checkpoints: Collection[Checkpoint],
+    bootstraps: Mapping[Place, int],
+    limit: Mapping[SSP, int] | None = None,
 ) -> dict[SSP, int]:
     """Up to where each partition may be read: where a task still reads a stream from its beginning (`bootstraps`: up to
-    where), none of the other streams that it reads goes on. Other partitions of the same stream do."""
+    where), none of the other streams that it reads goes on. Other partitions of the same stream do. `limit`: nothing is
+    read behind it, so nobody waits for what is there."""
     allowed = dict(ends)
+    most = limit or {}
     for checkpoint in checkpoints if bootstraps else ():
         first = {
-            ssp for ssp, position in checkpoint.positions.items() if position < bootstraps.get((checkpoint.task, ssp), 0)
+            ssp
+            for ssp, position in checkpoint.positions.items()
+            for until in [bootstraps.get((checkpoint.task, ssp), 0)]
+            if position < min(until, most.get(ssp.whole, until))
         }
         streams = {ssp.stream for ssp in first}
         for ssp, position in checkpoint.positions.items() if first else ():

@@ -6,7 +6,7 @@ does not fit is named, or set aside, and the others go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # of any system: key, value, and the names and values of the headers
@@ -34,6 +34,10 @@ class StreamLimits:
         earliest = self.time_min_us if self.age_us_max is None else max(self.time_min_us, now_us - self.age_us_max)
         latest = _INT64_MAX if self.ahead_us_max is None else min(_INT64_MAX, now_us + self.ahead_us_max)
         return earliest, latest
+
+    def with_room_for(self, size: int) -> StreamLimits:
+        """What the stream takes of a record that gets `size` bytes more."""
+        return replace(self, bytes_max=self.bytes_max - size)
 
     def refusal_of_time(self, stream: str, time_us: int, now_us: int) -> str | None:
         """Why the stream does not take a record of this time; None where it does.

@@ -8,6 +8,7 @@ Steps of protocol.md that happen here: `STEPS`.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -24,6 +25,7 @@ from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime import dead_letters
 from headrace.runtime.key_sampling import sampling_of
+from headrace.runtime.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Failure, Program, Summary, TaskPlan
 from headrace.runtime.rows import Field, Rows
@@ -70,6 +72,7 @@ def run(
         receipt = ports.commit(checkpoints)
         committed = True
         timings = {"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3}
+        ports.committed(checkpoints)
         summary = container.summary(checkpoints, files, receipt, outputs, timings)
     except _Stopped:
         return Summary(plan.lane, stopped=True)
@@ -82,7 +85,6 @@ def run(
             ports.abandon()
         for task_run in runs:
             task_run.close()
-    ports.committed(plan.tasks, checkpoints)
     container.reached("summary")
     return summary
 
@@ -111,6 +113,9 @@ class _Container:
             for ssp in task_run.plan.positions:
                 self.readers_of.setdefault(ssp, []).append(task_run)
         self.reached_offsets: dict[int, int] = {}
+        self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
+        self.merging = merging_tasks(plan, program)
+        self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
         self.sampled_at = program.sampled_at
         self.sampling = sampling_of(program, self.sampled_at)
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
@@ -131,8 +136,7 @@ class _Container:
         self.reached("read")
         for task_run in self.runs:
             task_run.begin()
-        merging = {run.task for run in self.runs if self._feeds(run) > 1}
-        gathered: dict[str, list[tuple[int, bool, Rows]]] = {name: [] for name in merging}
+        gathered: dict[str, list[tuple[int, bool, bool, Rows]]] = {name: [] for name in self.merging}
         self.reached("work")
         for endpoint, ssp, rows, is_prepared in self._rows(prepared):
             self._poll()
@@ -140,23 +144,19 @@ class _Container:
                 mine = self._rows_of(task_run, ssp, rows)
                 if not len(mine):
                     continue
-                if task_run.task in merging:
-                    gathered[task_run.task].append((endpoint, is_prepared, mine))
+                if task_run.task in self.merging:
+                    source = self.program.node(self.program.endpoints[endpoint].source)
+                    gathered[task_run.task].append((endpoint, is_table(source), is_prepared, mine))
                 else:
+                    self.has_begun = True
                     task_run.feed(endpoint, mine, is_prepared)
         for task_run in self.runs:
-            if task_run.task in merging:
-                self._feed_merged(task_run, gathered[task_run.task])
+            if gathered.get(task_run.task):
+                self._feed_merged(task_run, Merged(gathered[task_run.task]))
         self._reject_what_the_engine_could_not_take()
         for task_run in self.runs:
             self._poll()
             task_run.finish()
-
-    def _feeds(self, task_run: TaskRun) -> int:
-        """From how many sides rows come: of several, their order must be made."""
-        return sum(
-            len(self.endpoints_of[self.plan.ssps[ssp][1]]) for ssp in task_run.plan.positions if ssp in self.ends
-        )
 
     def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
         for number, piece in enumerate(self.plan.ranges):
@@ -166,7 +166,7 @@ class _Container:
                 continue
             # Where the engine gives rows of this stream too, these are of the whole range: several readers would stop at
             # different offsets, and what one of them has written would be written again.
-            may_stop = len(endpoints) == len(self.endpoints_of[stream])
+            may_stop = len(endpoints) == len(self.endpoints_of[stream]) and not self.merging
             for offsets, batch in self.ports.read(number):
                 if may_stop and self._is_time():
                     self.cut_short = True
@@ -186,7 +186,7 @@ class _Container:
         readers = self.endpoints_of[self.plan.ssps[ssp][1]]
         if ssp in self.reached_offsets:
             return
-        if len(readers) == 1 and self._is_time():  # several readers would stop at different offsets
+        if len(readers) == 1 and not self.merging and self._is_time():  # several readers would stop at different offsets
             self.cut_short = True
             self.reached_offsets[ssp] = int(offsets[0])
             return
@@ -217,44 +217,27 @@ class _Container:
             rows = rows.where(rows.offset >= position)
         return Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, rows.headers)
 
-    def _feed_merged(self, task_run: TaskRun, gathered: list[tuple[int, bool, Rows]]) -> None:
-        """Give a task that reads several SSPs its records by (timestamp, tables first, stream, partition, offset).
-
-        A record never passes a smaller offset of its SSP: its time for this order is the highest up to it.
-        """
-        if not gathered:
-            return
-        by_ssp: dict[int, list[Rows]] = {}
-        for _, _, rows in gathered:
-            for ssp in np.unique(rows.ssp).tolist():
-                by_ssp.setdefault(ssp, []).append(rows)
-        columns = []
-        for number, (endpoint, _, rows) in enumerate(gathered):
-            source = self.program.node(self.program.endpoints[endpoint].source)
-            table_first = np.full(len(rows), 0 if is_table(source) else 1)
-            columns.append((rows.timestamp_us, table_first, rows.ssp, rows.offset, np.full(len(rows), number)))
-        time_us, first, ssp_of, offset, batch = (np.concatenate([c[i] for c in columns]) for i in range(5))
-        effective = _highest_so_far(time_us, ssp_of, offset)
-        order = np.lexsort((batch, offset, ssp_of, first, effective))
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        start = 0
-        pushes = []
-        for endpoint, is_prepared, rows in gathered:
-            rows.rank = rank[start : start + len(rows)]
-            start += len(rows)
-            pushes.append((endpoint, is_prepared, rows))
-        for endpoint in sorted({endpoint for endpoint, _, _ in pushes}):
-            mine = [(is_prepared, rows) for e, is_prepared, rows in pushes if e == endpoint]
-            whole = Rows.concat([rows for _, rows in mine])
-            task_run.feed_ranked(endpoint, whole.take(np.argsort(whole.rank, kind="stable")), mine[0][0])
-        task_run.graph.batch_end()
+    def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
+        """Give a task that reads several SSPs its records in their order, as far as it comes in time."""
+        done, size = 0, FIRST_ROWS
+        while done < len(merged):
+            if self._is_time():
+                self.cut_short = True
+                self.reached_by[task_run.task] = merged.left_from(done)
+                return
+            self._poll()
+            began = time.monotonic()
+            stop = merged.stop_from(done + size)
+            for endpoint, is_prepared, rows in merged.piece(done, stop):
+                task_run.feed_ranked(endpoint, rows, is_prepared)
+            task_run.graph.batch_end()
+            self.has_begun, done, size = True, stop, next_size(size, time.monotonic() - began)
 
     def _is_time(self) -> bool:
         """Whether to end here and commit what was reached: after `max_round_ms`, or as soon as the driver asks for it."""
         if os.path.exists(self.plan.cut_flag):
-            self.deadline = 0.0
-        return time.monotonic() > self.deadline
+            self.deadline, self.has_begun = 0.0, True
+        return self.has_begun and time.monotonic() > self.deadline
 
     def _poll(self) -> None:
         if os.path.exists(self.plan.stop_flag):
@@ -267,7 +250,7 @@ class _Container:
         owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
         for reject in self.ports.engine_rejects():
             owner = owners.get(reject.ssp)
-            if owner is not None and reject.offset >= owner.plan.positions[reject.ssp]:
+            if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
                 owner.reject(reject)
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -295,13 +278,14 @@ class _Container:
             dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
         heads: dict[str, Any] = {}
         files: list[str] = []
-        for task_run in self.runs:
-            state = task_run.state_if_open
-            heads[task_run.task] = task_run.plan.head
-            if state is not None and state.changed:
-                self.reached("segments")
-                heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
-                files.extend(written)
+        with self.ports.writing_state():
+            for task_run in self.runs:
+                state = task_run.state_if_open
+                heads[task_run.task] = task_run.plan.head
+                if state is not None and state.changed:
+                    self.reached("segments")
+                    heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
+                    files.extend(written)
         self.reached("outputs")
         self.ports.write_outputs(outputs)
         self.reached("written")
@@ -352,25 +336,20 @@ class _Container:
     def _checkpoint(self, task_run: TaskRun, head: Any) -> Checkpoint:
         plan = task_run.plan
         positions = {
-            ssp: max(position, self.reached_offsets.get(ssp, self.ends.get(ssp, position)))
+            ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
             for ssp, position in plan.positions.items()
         }
         return checkpoint_of(
             self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest
         )
 
+    def _end_of(self, task_run: TaskRun, ssp: int) -> int:
+        """Up to where a task came in an SSP that the round reads."""
+        reached_by = self.reached_by.get(task_run.task, {})
+        return reached_by.get(ssp, self.reached_offsets.get(ssp, self.ends.get(ssp, sys.maxsize)))
+
     def _failure(self, reject: Reject) -> Failure:
         _, stream, partition = self.plan.ssps[reject.ssp]
         return Failure(
             stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback
         )
-
-
-def _highest_so_far(time_us: Any, ssp: Any, offset: Any) -> Any:
-    """Per SSP, in the order of offsets, the highest time up to each row."""
-    highest = np.empty_like(time_us)
-    for number in np.unique(ssp):
-        mine = np.flatnonzero(ssp == number)
-        mine = mine[np.argsort(offset[mine], kind="stable")]
-        highest[mine] = np.maximum.accumulate(time_us[mine])
-    return highest

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.replays import REPLAY_HEADER
 from headrace.core.stream_limits import StreamLimits
 from headrace.runtime.operators.base import Reject
+from headrace.runtime.replay_marks import mark_of
 from headrace.runtime.rows import HEADERS_TYPE
 
 PREFIX = "headrace."
@@ -41,7 +43,10 @@ def write(
         routing.append(key)
         added = _headers(reject, name, partition)
         time_us, said = _taken_time(time_us, limits, now_us)
-        key, value, own = _fitting(key, value, list(own or ()), added + said, limits.bytes_max)
+        own = list(own or ())
+        if reject.replay is not None:
+            own, said = [one for one in own if one["name"] != REPLAY_HEADER], [*said, mark_of(reject.replay)]
+        key, value, own = _fitting(key, value, own, added + said, limits.bytes_max)
         keys.append(key)
         values.append(value)
         times.append(time_us)

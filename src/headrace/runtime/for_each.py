@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.core.handover import Handover, HandoverRound, next_handover
+from headrace.core.handover import Handover, HandoverRound, next_handover, set_elsewhere
 from headrace.core.planning import OffsetRange, spark_tasks_of
+from headrace.core.purging import lowest_positions
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import RoundFailedError, UnavailableError
-from headrace.model.checkpoint import RoundId
+from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
-from headrace.ports import ENGINE_LOST, ContainerWork, Engine, InputSlice, JobStore, System
+from headrace.ports import ENGINE_LOST, ContainerWork, Engine, InputSlice, JobStore, MetadataStore, System
 from headrace.runtime.operators.words import message_of
 from headrace.runtime.plan import ContainerPlan, InputRange, Program, encoded
 from headrace.runtime.standing import Standing
@@ -53,8 +55,7 @@ class Handovers:
     ) -> HandoverRound | None:
         """What a round hands over that would read `ranges`; `passed`: positions that lie behind what is lost."""
         if not self._is_read:
-            data = self._system.metadata_store(self._program.application).get(NAMESPACE, self._sub.title)
-            self._stored = None if data is None else decode_handover(data, f"id of for_each_round, {self._sub.title}")
+            self._stored = _stored_of(self._system.metadata_store(self._program.application), self._sub)
             self._is_read = True
         committed = {checkpoint.round_id for checkpoint in standing.checkpoints.values()}
         planned = [piece for piece in ranges if piece.records]
@@ -112,6 +113,30 @@ class Handovers:
             )
             # Of an error of Spark its line is enough: what hangs on it are Java's stacks.
             raise raised from error if failure is None else None
+
+
+def _stored_of(store: MetadataStore, sub: SubTopology) -> Handover | None:
+    data = store.get(NAMESPACE, sub.title)
+    return None if data is None else decode_handover(data, f"id of for_each_round, {sub.title}")
+
+
+def handovers_set_elsewhere(
+    subs: Sequence[SubTopology],
+    store: MetadataStore,
+    stored: Mapping[TaskName, Checkpoint],
+    checkpoints: Mapping[TaskName, Checkpoint],
+) -> dict[str, bytes]:
+    """What a new plan changes of the stored handovers: it begins with `checkpoints`, and `stored` are those that were
+    committed last. To be written in the plan's own transaction; see `core.handover.set_elsewhere`."""
+    before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
+    moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
+    committed = {checkpoint.round_id for checkpoint in stored.values()}
+    changed: dict[str, bytes] = {}
+    for sub in subs if moved else ():
+        found = _stored_of(store, sub) if any(isinstance(node, ForEachRound) for node in sub.nodes) else None
+        if found is not None and (after := set_elsewhere(found, moved, committed)) != found:
+            changed[sub.title] = encode_handover(after)
+    return changed
 
 
 def handed_works(

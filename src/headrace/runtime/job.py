@@ -13,6 +13,7 @@ from headrace.ports import Engine, Holder, JobStore, System
 from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
 from headrace.runtime.partition_watch import PartitionWatch
+from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.startpoint_watch import StartpointWatch
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
@@ -45,12 +46,13 @@ class Job:
         holder: Callable[[], Holder],
         plan_anew: Callable[[int], Planned],
         close: Callable[[], None],
+        elsewhere: RequestsElsewhere | None = None,
     ) -> None:
         self._store, self._engine, self._system, self._pace, self._until = store, engine, system, pace, until
         self._holder, self._plan_anew, self._close = holder, plan_anew, close
         self._watch = PartitionWatch(system, store, partition_check_s, settle_s)
         self._watch.begin(made.plan, time.monotonic())
-        self._startpoints = StartpointWatch(system, store)
+        self._startpoints = StartpointWatch(system, store, elsewhere)
         self._startpoints.begin(made.plan)
         self._caught_up: CaughtUp | None = None
         self._epoch = made.plan.epoch
@@ -61,6 +63,7 @@ class Job:
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._holding = threading.Lock()  # while held, the epoch does not change
+        self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
         self._helpers: list[threading.Thread] = []
 
     def _generation_of(self, made: Planned) -> Generation:
@@ -143,9 +146,17 @@ class Job:
         self._stopping.set()
         for thread in self._helpers:
             thread.join()
+        self._settle_startpoints()
         for rounds in self._generation.rounds.values():
             self._generation.publish(rounds, force=True)
         self._give_back()
+
+    def _settle_startpoints(self) -> None:
+        """Say of the startpoints that the last rounds have spent that they are applied; the next start would as well."""
+        try:
+            self._startpoints.settle(self._pace.clock_us())
+        except Exception as error:
+            LOG.info("what became of startpoints is stored at the next start: %s", getattr(error, "message", error))
 
     def _give_back(self) -> None:
         """Let the next driver start at once, then close everything. Changes nothing where another has taken over."""
@@ -175,7 +186,7 @@ class Job:
         while True:
             self._changing.clear()  # what is seen from here on is in the plan, or asks for another one
             try:
-                with self._holding:
+                with self._tidying, self._holding:
                     self._epoch = self._store.acquire(self._holder(), self._pace.clock_us())
                     made = self._plan_anew(self._epoch)
                     self._watch.begin(made.plan, time.monotonic())
@@ -228,8 +239,12 @@ class Job:
             self._generation.give_up_what_hangs()
 
     def _keep_tidy(self) -> None:
-        while not self._stopping.wait(TIDY_S):
-            self._generation.tidy()
+        """At once too: versions of the state that the plan began with are to be kept."""
+        while True:
+            with self._tidying:
+                self._generation.tidy()
+            if self._stopping.wait(TIDY_S):
+                return
 
     # --- what people see --------------------------------------------------------------------------------------------
 

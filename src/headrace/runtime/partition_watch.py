@@ -9,6 +9,7 @@ from headrace.core.compatibility import check_same_streams
 from headrace.core.growth import changes_of
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.ports import JobStore, System
+from headrace.runtime.seen_streams import streams_under_state
 from headrace.runtime.startup import JobPlan
 
 LOG = logging.getLogger("headrace.job")
@@ -62,7 +63,9 @@ class PartitionWatch:
         model = self._plan.model
         changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
         before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
-        refused: dict[str, HeadraceError] = dict(changes_of(before, found, model.partitioned_otherwise).refused)
+        stateless = before.keys() - streams_under_state(self._plan.subs)
+        changes = changes_of(before, found, model.partitioned_otherwise, stateless=stateless)
+        refused: dict[str, HeadraceError] = dict(changes.refused)
         for stream in refused:
             try:
                 check_same_streams(model, {stream: self._system.describe_stream(stream).id}, found)

@@ -43,7 +43,8 @@ class Program:
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
     `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
-    sampled, to the smallest number of partitions that each had (`core.key_samples`).
+    sampled, to the smallest number of partitions that each had (`core.key_samples`); `marked_endpoints`: those whose records
+    may have been written in a replay of this application (`core.replays`).
     """
 
     id: str
@@ -62,6 +63,7 @@ class Program:
     limits: dict[str, StreamLimits] = field(default_factory=dict)
     emission: Emission = field(default_factory=Emission)
     sampled: dict[str, int] = field(default_factory=dict)
+    marked_endpoints: frozenset[int] = frozenset()
 
     @property
     def is_plain(self) -> bool:
@@ -121,7 +123,8 @@ class InputRange(msgspec.Struct, frozen=True):
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
     SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it stood before the round.
-    `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent."""
+    `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
+    the replay that the task is in (`core.replays`)."""
 
     name: str
     positions: dict[int, int]
@@ -132,6 +135,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     round_id: str = ""
     watermarks: dict[int, int] = {}
     startpoints: dict[int, tuple[str, int]] = {}
+    replay: int | None = None
 
 
 class KnownFailure(msgspec.Struct, frozen=True):

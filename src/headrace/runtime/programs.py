@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.config import Config
@@ -17,7 +17,8 @@ from headrace.core.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.errors import ConfigError
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
-from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Topology, Transform
+from headrace.model.startpoint import StartpointRecord
+from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Topology, Transform
 from headrace.ports import System
 from headrace.runtime.plan import EndpointSide, Program
 
@@ -80,6 +81,29 @@ def with_limits(
         name: replace(program, limits={stream: limits[stream] for stream in program.partition_counts if stream in limits})
         for name, program in programs.items()
     }
+
+
+def seeing_replays(
+    programs: Mapping[str | None, Program], startpoints: Iterable[StartpointRecord]
+) -> dict[str | None, Program]:
+    """The programs; where any of `startpoints` began a replay, records of repartition streams may say that they were written
+    in one, so that their headers are looked at."""
+    if not any(record.replay for record in startpoints):
+        return dict(programs)
+    return {name: _seeing_replays(program) for name, program in programs.items()}
+
+
+def _seeing_replays(program: Program) -> Program:
+    kinds = {node.name: node.kind for node in program.nodes if isinstance(node, Source)}
+    numbers = {i for i, one in enumerate(program.endpoints) if kinds[one.source] is SourceKind.REPARTITION}
+    if not numbers:
+        return program
+    sides = tuple(
+        replace(side, parts=side.parts | {"headers"}) if i in numbers else side
+        for i, side in enumerate(program.endpoint_sides)
+    )
+    # Workers know programs by their ids.
+    return replace(program, id=f"{program.id}-replays", endpoint_sides=sides, marked_endpoints=frozenset(numbers))
 
 
 def _endpoint_side(sub: SubTopology, endpoint: Endpoint, sides: Mapping[str, Sides]) -> EndpointSide:

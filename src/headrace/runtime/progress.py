@@ -35,14 +35,15 @@ def shown_count(what: str, total: int, stream: TextIO, *, enabled: bool = True) 
 
 
 def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -> str:
-    """One line: per sub-topology the records read, their rate (that of all the time, or of `rates`), the lag, the round,
-    the tasks."""
+    """One line: per sub-topology the records read, their rate (the mean of all the time, or that of `rates`), the lag, the
+    round, the tasks, and whether it has stopped while others go on."""
     parts = []
     for name, sub in status["sub_topologies"].items():
-        rate = sub["records_per_s"] if rates is None else rates[name]
+        rate = f"{sub['records_per_s']:,}/s on average" if rates is None else f"{rates[name]:,}/s"
         parts.append(
-            f"{name}: {sub['records']:,} records, {rate:,}/s, lag {sub['lag']:,}, "
+            f"{name}: {sub['records']:,} records, {rate}, lag {sub['lag']:,}, "
             f"round {sub['round']}, {sub['tasks']} task{'' if sub['tasks'] == 1 else 's'}"
+            + (", STOPPED" if sub.get("stopped_by") else "")
         )
     return " | ".join(parts)
 
@@ -110,6 +111,8 @@ class _JobView:
 
 def _now(status: Mapping[str, Any], sub: Mapping[str, Any]) -> str:
     """What a sub-topology does at the moment, in a few words."""
+    if sub.get("stopped_by"):
+        return "stopped"
     if not status["running"]:
         return "ended"
     waiting_for = str(sub["waiting_for"])

@@ -21,6 +21,7 @@ from headrace.core.planning import (
     spark_tasks_of,
     within_bytes,
 )
+from headrace.core.replays import numbers_of, unfinished, within_replays
 from headrace.core.startpoints import held_for_bootstrap
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
@@ -125,6 +126,8 @@ class RoundPlans:
     ) -> None:
         self._barrier = barrier or Barrier(system, PartitionRecords())
         self._startpoints = startpoints or StartpointRecords()
+        self._replays = self._startpoints.replays  # as far as they are unfinished
+        self._replaying: Mapping[TaskName, int] = {}
         self._engine_reads, self._is_plain, self._handovers = engine_reads, is_plain, handovers
         self._sub, self._model, self._standing = sub, model, standing
         self._terms, self._system, self._store = terms, system, store
@@ -158,6 +161,9 @@ class RoundPlans:
         known_failures: list[tuple[SSP, int, str, str]],
     ) -> PlannedRound | None:
         round_id = RoundId(self._terms.epoch, self._sub.name, self._number + 1)
+        if self._replays:
+            self._replays = unfinished(self._replays, self._standing.checkpoints)
+            self._replaying = numbers_of(self._replays)
         ranges = self._ranges(outlook, lost)
         handover = None
         if self._handovers is not None:
@@ -270,8 +276,10 @@ class RoundPlans:
         positions |= passed
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
-        ends = held_for_bootstrap(ends, self._standing.checkpoints.values(), self._startpoints.bootstraps)
+        ends = held_for_bootstrap(ends, self._standing.checkpoints.values(), self._startpoints.bootstraps, limit)
         ends = self._barrier.allowed_ends(positions, ends, limit)
+        if self._replays:
+            ends = within_replays(ends, self._replays)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind what is lost, an empty range still moves the position past it.
         empty = _empty_at(passed)
@@ -366,7 +374,12 @@ class RoundPlans:
             base.wall_timer_us,
             str(base.round_id),
             {self._numbers[ssp.whole]: time_us for ssp, time_us in base.watermarks.items() if ssp.whole in self._numbers},
-            {self._numbers[ssp.whole]: pending for ssp, pending in self._startpoints.pending_of(task.name).items()},
+            {  # one of a stream that is not read now waits for when it is again
+                self._numbers[ssp.whole]: pending
+                for ssp, pending in self._startpoints.pending_of(task.name).items()
+                if ssp in base.positions
+            },
+            self._replaying.get(task.name),
         )
 
     def _work(

@@ -65,7 +65,8 @@ def seen_streams(
         time.sleep(0.1)
     check_inputs(topology, found, url)
     by_users = _by_users_under_state(subs, partitioners_of(topology))
-    changes = changes_of(before, _partitions(found), partitioned_otherwise(topology), by_users)
+    otherwise, stateless = partitioned_otherwise(topology), reads - streams_under_state(subs)
+    changes = changes_of(before, _partitions(found), otherwise, by_users, stateless=stateless, system=url)
     refused = {**_made_anew(previous, found), **changes.refused} if going_on else {}
     existing = found | {name: _as_it_was(previous, found[name]) for name in refused}
     recorded = {name: on_record[name].counts for name in before if name in on_record}
@@ -130,7 +131,12 @@ def _as_it_was(previous: JobModel | None, stream: StreamDescription) -> StreamDe
 
 def _by_users_under_state(subs: Iterable[SubTopology], by_users: Collection[str]) -> set[str]:
     """The streams that a user's partitioner distributes, and that operators with state take."""
-    return {stream for sub in subs if has_state(sub) for stream in sub.reads if stream in by_users}
+    return streams_under_state(subs).intersection(by_users)
+
+
+def streams_under_state(subs: Iterable[SubTopology]) -> set[str]:
+    """The streams that operators with state take."""
+    return {stream for sub in subs if has_state(sub) for stream in sub.reads}
 
 
 def _counts(

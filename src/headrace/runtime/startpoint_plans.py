@@ -6,10 +6,11 @@ checkpoints, and a record of each startpoint. A request is removed after that; w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from headrace.core.startpoints import Place, in_force, places_of, streams_below, winners
+from headrace.core.startpoints import Place, in_force, in_order, streams_below, winners
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
 from headrace.model.checkpoint import Checkpoint
@@ -20,11 +21,13 @@ from headrace.model.startpoint import (
     Startpoint,
     StartpointEntry,
     StartpointRecord,
+    StatePolicy,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import MetadataStore, SystemConsumer
 from headrace.runtime.startpoint_records import STARTPOINTS, applied_by
+from headrace.runtime.startpoint_rewinds import StateRewinds
 from headrace.wire_startpoints import (
     StartpointRequest,
     decode_startpoint_record,
@@ -67,9 +70,10 @@ class Asked:
         return frozenset(entry.key.ssp for entry in self.entries if entry.key.task is None)
 
 
-def asked_of(store: MetadataStore) -> Asked:
-    """Read both. `StorageError` for what cannot be read."""
-    requests = {id_: decode_startpoint_request(data) for id_, data in store.requests(STARTPOINTS).items()}
+def asked_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None) -> Asked:
+    """Read both. `elsewhere`: requests that were read from another store. `StorageError` for what cannot be read."""
+    found = store.requests(STARTPOINTS) | dict(elsewhere or {})
+    requests = {id_: decode_startpoint_request(found[id_]) for id_ in sorted(found)}
     records = {id_: decode_startpoint_record(data, f"startpoint {id_!r}") for id_, data in store.all(STARTPOINTS).items()}
     return Asked(requests, records)
 
@@ -97,6 +101,7 @@ def taken_up(
     read_anew: Collection[str],
     now_us: int,
     subs: Sequence[SubTopology] = (),
+    rewinds: StateRewinds | None = None,
 ) -> TakenUp:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
@@ -104,55 +109,204 @@ def taken_up(
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
     the consumer are raised with the startpoint's name; nothing has changed then.
     """
-    checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
-    owners = _owners(checkpoints.values())
-    records = dict(asked.records) | applied_by(asked.records, stored, now_us)
-    records |= {id_: _of_tasks(record, owners) for id_, record in records.items()}
-    for entry in asked.deleted:
-        if entry.id not in records:
-            records[entry.id] = StartpointRecord(entry, (), now_us, Became.DELETED, now_us)
-        elif records[entry.id].became is Became.PENDING:
-            checkpoints |= _taken_back(records[entry.id], checkpoints)
-            records[entry.id] = replace(records[entry.id], became=Became.DELETED, changed_at_us=now_us)
-    entries = asked.entries
-    pending = [record.entry for record in records.values() if record.became is Became.PENDING]
-    counting = winners([*sorted(pending, key=lambda entry: entry.written_at_us), *entries], owners)
-    fresh: dict[str, list[Place]] = {}
-    for place, entry in counting.items():
-        if entry.id not in records:
-            fresh.setdefault(entry.id, []).append(place)
-    before = {place: one for place, (record, one) in in_force(records.values()).items() if record.became is Became.PENDING}
-    replay = max((record.replay or 0 for record in records.values()), default=0) + 1
-    notes: list[str] = []
-    for entry in entries:
-        if not places_of(entry, owners):
-            continue
-        resolutions = tuple(
-            _resolved(entry, place, checkpoints[place[0]], before.get(place), consumer)
-            for place in sorted(fresh.get(entry.id, ()))
+    taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us)
+    taking.take_back()
+    taking.take_up(frozenset(read_anew))
+    return taking.result(subs)
+
+
+def _no_rewinds(consumer: SystemConsumer, now_us: int) -> StateRewinds:
+    return StateRewinds({}, (), (), (), consumer, now_us)
+
+
+class _Taking:
+    """The steps of `taken_up`, on what they change: `checkpoints` and `records`."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        stored: Mapping[TaskName, Checkpoint],
+        checkpoints: Mapping[TaskName, Checkpoint],
+        consumer: SystemConsumer,
+        rewinds: StateRewinds,
+        now_us: int,
+    ) -> None:
+        self.asked, self.consumer, self.rewinds = asked, consumer, rewinds
+        # Which was taken up last is told by these times: a clock that goes back must not decide.
+        self.now_us = max(now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
+        self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
+        self.owners = _owners(self.checkpoints.values())
+        self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
+        self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
+        self.entries = asked.entries
+        self.notes: list[str] = []
+        self.to_undo: set[TaskName] = set()  # tasks whose states went back for a startpoint that counts no more
+
+    def take_back(self) -> None:
+        """What is deleted and has moved nothing yet was never there."""
+        layers: dict[Place, list[tuple[StartpointRecord, Resolution]]] = {}
+        for layer in in_order(self.records.values()) if self.asked.deleted else ():
+            layers.setdefault((layer[1].task, layer[1].ssp), []).append(layer)
+        for entry in self.asked.deleted:
+            record = self.records.get(entry.id)
+            if record is None:
+                self.records[entry.id] = StartpointRecord(entry, (), self.now_us, Became.DELETED, self.now_us)
+            elif record.became is Became.PENDING:
+                for one in record.resolutions:
+                    of_place = layers[one.task, one.ssp]
+                    if of_place[-1][1] is one:  # else a later one has set the position
+                        self._take_back(record, one, of_place[:-1])
+                    of_place.remove((record, one))
+                self.records[entry.id] = replace(record, became=Became.DELETED, changed_at_us=self.now_us)
+
+    def _take_back(
+        self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
+    ) -> None:
+        """`below`: what set this position before, the last of which counts again if it is not spent."""
+        checkpoint = self.checkpoints.get(one.task)
+        if checkpoint is None or checkpoint.positions.get(one.ssp) != one.offset:
+            return
+        if record.entry.state is StatePolicy.REWIND and self.rewinds.went_back(checkpoint):
+            self.to_undo.add(one.task)
+            return
+        marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {one.ssp: one.watermark_us})
+        as_before = replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.before}, watermarks=marks)
+        is_unspent = bool(below) and below[-1][0].became is Became.PENDING
+        self.checkpoints[one.task] = _moved(as_before, [below[-1][1]]) if is_unspent else as_before
+
+    def take_up(self, read_anew: Collection[str]) -> None:
+        """Resolve what counts of the new entries, and move the positions."""
+        pending = [record.entry for record in self.records.values() if record.became is Became.PENDING]
+        counting = winners([*sorted(pending, key=lambda entry: entry.written_at_us), *self.entries], self.owners)
+        fresh: dict[str, list[Place]] = {}
+        for place, entry in sorted(counting.items()):
+            if entry.id not in self.records:
+                fresh.setdefault(entry.id, []).append(place)
+        again = self._undo_rewinds(counting)
+        unspent = {
+            place: one
+            for place, (record, one) in in_force(self.records.values()).items()
+            if record.became is Became.PENDING
+        }
+        taken = [entry for entry in self.entries if entry.key.ssp in self.owners]
+        resolved = {
+            entry.id: [self._resolved(entry, place, unspent.get(place)) for place in fresh.get(entry.id, ())] for entry in taken
+        }
+        gone_back = self._take_states_back([*(self.records[id_].entry for id_ in again), *taken], resolved | again)
+        replay = max((record.replay or 0 for record in self.records.values()), default=0) + 1
+        moves: dict[TaskName, list[Resolution]] = {}
+        for id_, ones in again.items():
+            record = self.records[id_]
+            self.records[id_] = replace(record, resolutions=(*record.resolutions, *ones))
+            for one in ones:
+                if (id_, one.task) not in gone_back:
+                    moves.setdefault(one.task, []).append(one)
+        for entry in taken:
+            resolutions = tuple(resolved[entry.id])
+            at_once = entry.key.ssp.stream in read_anew
+            became = Became.SUPERSEDED if not resolutions else Became.APPLIED if at_once else Became.PENDING
+            number = replay if any(one.offset < one.before for one in resolutions) else None
+            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, became, self.now_us, number)
+            for one in resolutions:
+                if (entry.id, one.task) not in gone_back:
+                    moves.setdefault(one.task, []).append(one)
+                self.notes.append(
+                    f"startpoint {entry.id}: {one.task} reads {one.ssp} from {one.offset}, it was at {one.before}"
+                )
+        for task, ones in moves.items():
+            self.checkpoints[task] = _moved(self.checkpoints[task], ones)
+
+    def _undo_rewinds(self, counting: Mapping[Place, StartpointEntry]) -> dict[str, list[Resolution]]:
+        """Put tasks whose states went back, for a startpoint that counts no more, where they were before: they have committed
+        nothing since. What else they went back for has to be done again: its resolutions, by id."""
+        pending = {id_: record for id_, record in self.records.items() if record.became is Became.PENDING}
+        rewinds = {id_: record for id_, record in pending.items() if record.entry.state is StatePolicy.REWIND}
+        for record in rewinds.values():
+            ssp = record.entry.key.ssp
+            self.to_undo |= {one.task for one in record.resolutions if counting.get((one.task, ssp)) != record.entry}
+        again: dict[str, list[Resolution]] = {}
+        for task in sorted(self.to_undo):
+            was = self.rewinds.as_it_was(self.checkpoints[task])
+            if was is None:
+                continue
+            self.checkpoints[task] = was
+            for id_ in pending:
+                record = self.records[id_]
+                mine = [one for one in record.resolutions if one.task == task]
+                if id_ not in rewinds:
+                    self.checkpoints[task] = _moved(self.checkpoints[task], mine)  # it stays where it was set
+                    continue
+                self.records[id_] = replace(record, resolutions=tuple(one for one in record.resolutions if one.task != task))
+                own = [one for one in mine if one.ssp == record.entry.key.ssp]
+                if own and counting.get((task, own[0].ssp)) == record.entry:
+                    before, mark = was.positions[own[0].ssp], was.watermarks.get(own[0].ssp)
+                    again.setdefault(id_, []).append(replace(own[0], before=before, watermark_us=mark))
+        return again
+
+    def _resolved(self, entry: StartpointEntry, place: Place, unspent: Resolution | None) -> Resolution:
+        """What an entry comes to for one task. `unspent`: what another came to there that has moved nothing yet."""
+        (task, ssp), register = place, self.consumer.register
+        with _named(entry):
+            offset = register(ssp, entry.startpoint)
+            is_bootstrap = entry.startpoint.position_type is PositionType.BOOTSTRAP
+            until = register(ssp, Startpoint(PositionType.LATEST)) if is_bootstrap else None
+        if unspent is not None:
+            return replace(unspent, offset=offset, until=until)
+        checkpoint = self.checkpoints[task]
+        return Resolution(task, ssp, offset, checkpoint.positions[ssp], checkpoint.watermarks.get(ssp), until)
+
+    def _take_states_back(
+        self, taken: Sequence[StartpointEntry], resolved: dict[str, list[Resolution]]
+    ) -> set[tuple[str, TaskName]]:
+        """Where entries ask for it: a task's state goes back, and every position of it to where that state was; which do."""
+        gone_back: set[tuple[str, TaskName]] = set()
+        asking: dict[TaskName, list[tuple[StartpointEntry, Resolution]]] = {}
+        for entry in taken:
+            for one in resolved[entry.id] if entry.state is StatePolicy.REWIND else ():
+                asking.setdefault(one.task, []).append((entry, one))
+        for task, ones in asking.items():
+            before = self.checkpoints[task]
+            with _named(ones[0][0]):
+                past = self.rewinds.taken_back(before, {one.ssp: one.offset for _, one in ones})
+            if past is None:
+                continue
+            self.checkpoints[task] = past
+            for entry, one in ones:
+                gone_back.add((entry.id, task))
+                mine = resolved[entry.id]
+                mine[mine.index(one)] = replace(one, offset=past.positions[one.ssp])
+            beside = sorted(past.positions.keys() - {one.ssp for _, one in ones})
+            resolved[ones[0][0].id].extend(
+                Resolution(task, ssp, past.positions[ssp], before.positions[ssp], before.watermarks.get(ssp))
+                for ssp in beside
+                if past.positions[ssp] != before.positions[ssp]
+            )
+        return gone_back
+
+    def result(self, subs: Sequence[SubTopology]) -> TakenUp:
+        asked, records = self.asked, self.records
+        new = [record for id_, record in records.items() if id_ not in asked.records]
+        back = {one.task.sub_topology for record in new for one in record.resolutions if one.offset < one.before}
+        records |= _superseded(records, self.now_us)
+        left = {entry.id for entry in self.entries if entry.id not in records}
+        waiting = frozenset(id_ for id_, request in asked.requests.items() if any(one.id in left for one in request.entries))
+        # A request that is done may be seen again, by whoever comes after a crash before its removal.
+        needed = {one.id for request in asked.requests.values() for one in request.entries}
+        forgotten = _to_forget(records, needed)
+        kept = {id_: record for id_, record in records.items() if id_ not in forgotten}
+        changed = {id_: record for id_, record in kept.items() if asked.records.get(id_) != record}
+        return TakenUp(
+            _without_watermarks(self.checkpoints, streams_below(subs, back)),
+            kept,
+            {**_written(changed), **dict.fromkeys(forgotten & asked.records.keys())},
+            tuple(id_ for id_ in asked.requests if id_ not in waiting),
+            waiting,
+            tuple(self.notes),
         )
-        at_once = not resolutions or entry.key.ssp.stream in read_anew
-        became = Became.SUPERSEDED if not resolutions else Became.APPLIED if at_once else Became.PENDING
-        goes_back = any(one.offset < one.before for one in resolutions)
-        records[entry.id] = StartpointRecord(
-            entry, resolutions, now_us, became, now_us, replay if goes_back else None
-        )
-        for one in resolutions:
-            checkpoints[one.task] = _moved(checkpoints[one.task], one)
-            notes.append(f"startpoint {entry.id}: {one.task} reads {one.ssp} from {one.offset}, it was at {one.before}")
-    back = {one.task.sub_topology for id_ in fresh for one in records[id_].resolutions if one.offset < one.before}
-    checkpoints = _without_watermarks(checkpoints, streams_below(subs, back))
-    records |= _superseded(records, now_us)
-    forgotten = _to_forget(records)
-    records = {id_: record for id_, record in records.items() if id_ not in forgotten}
-    written: dict[str, bytes | None] = {
-        id_: encode_startpoint_record(record) for id_, record in records.items() if asked.records.get(id_) != record
-    }
-    written |= dict.fromkeys(forgotten & asked.records.keys())
-    left = {entry.id for entry in entries if entry.id not in records and entry.id not in forgotten}
-    waiting = frozenset(id_ for id_, request in asked.requests.items() if any(one.id in left for one in request.entries))
-    done = tuple(id_ for id_ in asked.requests if id_ not in waiting)
-    return TakenUp(checkpoints, records, written, done, waiting, tuple(notes))
+
+
+def _written(records: Mapping[str, StartpointRecord]) -> dict[str, bytes | None]:
+    return {id_: encode_startpoint_record(record) for id_, record in records.items()}
 
 
 def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName]]) -> StartpointRecord:
@@ -165,9 +319,13 @@ def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName
     return replace(record, resolutions=(*kept, *(replace(record.resolutions[0], task=task) for task in new)))
 
 
-def _to_forget(records: Mapping[str, StartpointRecord]) -> frozenset[str]:
-    """Of the records that are done with, all but the newest `FINISHED_MAX`: those tell people what became of them."""
-    needed = {record.entry.id for record, _ in in_force(records.values()).values()}
+def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str]) -> frozenset[str]:
+    """Of the records that are done with, all but the newest `FINISHED_MAX`: those tell people what became of them.
+
+    `needed`: those that are still asked for beside others. The last replay stays too, so that no number is given twice.
+    """
+    needed = {*needed, *(record.entry.id for record, _ in in_force(records.values()).values())}
+    needed |= {max(records, key=lambda id_: records[id_].replay or 0)} if records else set()
     finished = [record for id_, record in records.items() if record.became is not Became.PENDING and id_ not in needed]
     newest = sorted(finished, key=lambda record: (-record.changed_at_us, record.entry.id))
     return frozenset(record.entry.id for record in newest[FINISHED_MAX:])
@@ -181,31 +339,25 @@ def _owners(checkpoints: Iterable[Checkpoint]) -> dict[SSP, list[TaskName]]:
     return owners
 
 
-def _resolved(
-    entry: StartpointEntry, place: Place, checkpoint: Checkpoint, unspent: Resolution | None, consumer: SystemConsumer
-) -> Resolution:
-    """What an entry comes to for one task. `unspent`: what another came to there that has moved nothing yet."""
-    task, ssp = place
+@contextmanager
+def _named(entry: StartpointEntry) -> Iterator[None]:
+    """Have errors say which startpoint it is that cannot be resolved."""
     try:
-        offset = consumer.register(ssp, entry.startpoint)
-        is_bootstrap = entry.startpoint.position_type is PositionType.BOOTSTRAP
-        until = consumer.register(ssp, Startpoint(PositionType.LATEST)) if is_bootstrap else None
+        yield
     except HeadraceError as error:
         raise type(error)(
             f"startpoint {entry.id} of {entry.key.ssp}, written by {entry.written_by}, cannot be resolved: {error.message}",
             f"{error.hint}; it stays until it is deleted: `headrace startpoint delete {entry.id}`",
         ) from error
-    if unspent is not None:
-        return replace(unspent, offset=offset, until=until)
-    return Resolution(task, ssp, offset, checkpoint.positions[ssp], checkpoint.watermarks.get(ssp), until)
 
 
-def _moved(checkpoint: Checkpoint, one: Resolution) -> Checkpoint:
-    """At the startpoint's offset. What is read again must not be late: a watermark does not survive the way back."""
-    watermarks = dict(checkpoint.watermarks)
-    if one.offset < one.before:
-        watermarks.pop(one.ssp, None)
-    return replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.offset}, watermarks=watermarks)
+def _moved(checkpoint: Checkpoint, ones: Sequence[Resolution]) -> Checkpoint:
+    """At the startpoints' offsets. What is read again must not be late: a watermark does not survive the way back."""
+    back = {one.ssp for one in ones if one.offset < one.before}
+    watermarks = {ssp: time for ssp, time in checkpoint.watermarks.items() if ssp not in back}
+    return replace(
+        checkpoint, positions={**checkpoint.positions, **{one.ssp: one.offset for one in ones}}, watermarks=watermarks
+    )
 
 
 def _without_watermarks(checkpoints: Mapping[TaskName, Checkpoint], streams: Collection[str]) -> dict[TaskName, Checkpoint]:
@@ -214,19 +366,6 @@ def _without_watermarks(checkpoints: Mapping[TaskName, Checkpoint], streams: Col
         task: replace(one, watermarks={ssp: time for ssp, time in one.watermarks.items() if ssp.stream not in streams})
         for task, one in checkpoints.items()
     }
-
-
-def _taken_back(
-    record: StartpointRecord, checkpoints: Mapping[TaskName, Checkpoint]
-) -> dict[TaskName, Checkpoint]:
-    """Of tasks that a startpoint has moved, and that have read nothing since, the checkpoints as they were before."""
-    found: dict[TaskName, Checkpoint] = {}
-    for one in record.resolutions:
-        checkpoint = found.get(one.task) or checkpoints.get(one.task)
-        if checkpoint is not None and checkpoint.positions.get(one.ssp) == one.offset:
-            marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {one.ssp: one.watermark_us})
-            found[one.task] = replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.before}, watermarks=marks)
-    return found
 
 
 def _superseded(records: Mapping[str, StartpointRecord], now_us: int) -> dict[str, StartpointRecord]:

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.core.startpoints import Place, bootstraps_of, is_spent
+from headrace.core.replays import Replay, replays_of
+from headrace.core.startpoints import Place, bootstraps_of, in_force, spent_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import Became, StartpointRecord
 from headrace.model.streams import SSP
@@ -26,6 +27,7 @@ class StartpointRecords:
         self._spent: set[str] = set()
         self.bootstraps: Mapping[Place, int] = bootstraps_of(self._records.values())
         """Up to where tasks read a stream before any other."""
+        self.replays: Mapping[Place, Replay] = replays_of(self._records.values())
         self._pending: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         self._find_pending()
 
@@ -56,9 +58,9 @@ class StartpointRecords:
 
     def _find_pending(self) -> None:
         found: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
-        for id_, record in self._records.items():
-            for one in record.resolutions if record.became is Became.PENDING else ():
-                found.setdefault(one.task, {})[one.ssp] = id_, one.offset
+        for record, one in in_force(self._records.values()).values():
+            if record.became is Became.PENDING:
+                found.setdefault(one.task, {})[one.ssp] = record.entry.id, one.offset
         self._pending = found
 
 
@@ -67,7 +69,6 @@ def applied_by(
 ) -> dict[str, StartpointRecord]:
     """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
     return {
-        id_: replace(record, became=Became.APPLIED, changed_at_us=now_us)
-        for id_, record in records.items()
-        if record.became is Became.PENDING and is_spent(record, checkpoints)
+        id_: replace(records[id_], became=Became.APPLIED, changed_at_us=now_us)
+        for id_ in sorted(spent_of(records.values(), checkpoints))
     }

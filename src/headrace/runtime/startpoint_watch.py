@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from headrace.ports import JobStore, System
+from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.startpoint_records import STARTPOINTS
 from headrace.runtime.startup import JobPlan
 
@@ -12,19 +13,22 @@ LOG = logging.getLogger("headrace.job")
 
 
 class StartpointWatch:
-    """Looks at the requests of a job that runs. Not for several threads."""
+    """Looks at the requests of a job that runs, also at those `elsewhere`. Not for several threads."""
 
-    def __init__(self, system: System, store: JobStore) -> None:
-        self._system, self._store = system, store
+    def __init__(self, system: System, store: JobStore, elsewhere: RequestsElsewhere | None = None) -> None:
+        self._system, self._store, self._elsewhere = system, store, elsewhere
 
     def begin(self, plan: JobPlan) -> None:
         """`plan` is in force from now on."""
         self._plan = plan
         self._metadata = self._system.metadata_store(plan.topology.application)
+        if self._elsewhere is not None:
+            self._elsewhere.watch()
 
     def is_asked(self) -> bool:
         """Whether there are requests that the plan has not seen: a new one takes them up."""
-        asked = self._metadata.requests(STARTPOINTS).keys() - self._plan.startpoint_requests
+        there = frozenset() if self._elsewhere is None else self._elsewhere.new_ids()
+        asked = (self._metadata.requests(STARTPOINTS).keys() | there) - self._plan.startpoint_requests
         if asked:
             LOG.info("%d requests for startpoints", len(asked))
         return bool(asked)

@@ -21,7 +21,7 @@ from headrace.core.compatibility import (
     store_forms,
 )
 from headrace.core.containers import containers_of, job_model_of
-from headrace.core.expansion import recorded
+from headrace.core.expansion import born_in, recorded
 from headrace.core.partition_counts import untaken_hints
 from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.resolution import Sides
@@ -32,17 +32,22 @@ from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
-from headrace.ports import JobStore, StreamDescription, System
+from headrace.ports import JobStore, Metadata, StreamDescription, System
 from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
+from headrace.runtime.for_each import NAMESPACE as HANDOVERS
+from headrace.runtime.for_each import handovers_set_elsewhere
 from headrace.runtime.grouping import grouper_of
 from headrace.runtime.output_streams import watched_streams
 from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import Program
-from headrace.runtime.programs import is_repartition, program_of, with_limits
+from headrace.runtime.programs import is_repartition, program_of, seeing_replays, with_limits
+from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
-from headrace.runtime.startpoint_plans import asked_of, taken_up
+from headrace.runtime.startpoint_plans import TakenUp, asked_of, taken_up
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
+from headrace.runtime.startpoint_rewinds import StateRewinds
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
+from headrace.runtime.state_versions import STATE_VERSIONS, versions_of
 from headrace.runtime.steps import reached
 
 
@@ -80,10 +85,12 @@ def planned(
     log: Callable[[str], None],
     now_us: int,
     going_on: bool = False,
+    elsewhere: RequestsElsewhere | None = None,
 ) -> JobPlan:
     """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored.
 
-    `going_on`: the job runs already, and a change of its streams asks for a new plan.
+    `going_on`: the job runs already, and a change of its streams asks for a new plan. `elsewhere`: where startpoints are asked
+    for outside of `system`.
     """
     subs = sub_topologies_of(topology)
     reached("start", 6)
@@ -92,7 +99,8 @@ def planned(
     forms = store_forms(topology)
     check_compatible(previous, forms)
     stored_metadata = system.metadata_store(topology.application)
-    manager, asked = SystemStreamPartitionAssignmentManager(stored_metadata), asked_of(stored_metadata)
+    manager = SystemStreamPartitionAssignmentManager(stored_metadata)
+    asked = asked_of(stored_metadata, None if elsewhere is None else elsewhere.requests())
     on_record, assignment = manager.read_partition_records(), _previous_assignment(manager, previous)
     kept = {stream for sub in subs if has_state(sub) for stream in sub.reads}
     assignment = as_first_shared_out(
@@ -140,14 +148,21 @@ def planned(
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
     anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
-    taken = taken_up(asked, stored, checkpoints, system.consumer(), anew, now_us, subs)
-    reached("start", 8)
-    metadata = {**manager.changes(merged(assignment, assignment_of(model)), records), STARTPOINTS: taken.written}
-    store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), metadata)
-    if taken.done:
-        store.write_metadata(epoch, STARTPOINTS, {}, done=taken.done)
-    for note in taken.notes:
-        log(note)
+    consumer = system.consumer()
+    rewinds = StateRewinds(
+        versions_of(stored_metadata),
+        {sub.name for sub in subs if has_state(sub)},
+        born_in(assignment_of(model), {stream: record.expansions for stream, record in records.items()}),
+        {stream for sub in subs for stream in sub.writes},
+        consumer,
+        now_us,
+    )
+    taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds)
+    programs = seeing_replays(programs, taken.records.values())
+    changes = manager.changes(merged(assignment, assignment_of(model)), records)
+    handovers = handovers_set_elsewhere(subs, stored_metadata, stored, taken.checkpoints)
+    changes = {**changes, STATE_VERSIONS: rewinds.written, HANDOVERS: handovers}
+    _commit(store, epoch, model, taken, changes, elsewhere, log)
     there = {**existing, **seen.found}
     watched = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}
     said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
@@ -165,6 +180,26 @@ def planned(
         StartpointRecords(taken.records),
         taken.waiting,
     )
+
+
+def _commit(
+    store: JobStore,
+    epoch: int,
+    model: JobModel,
+    taken: TakenUp,
+    metadata: Metadata,
+    elsewhere: RequestsElsewhere | None,
+    log: Callable[[str], None],
+) -> None:
+    """Commit the plan, then remove the requests for startpoints that are in it."""
+    reached("start", 8)
+    store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), {**metadata, STARTPOINTS: taken.written})
+    if taken.done:
+        store.write_metadata(epoch, STARTPOINTS, {}, done=taken.done)
+        if elsewhere is not None:
+            elsewhere.done(taken.done)
+    for note in taken.notes:
+        log(note)
 
 
 def _created(

@@ -11,10 +11,10 @@ import os
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import IO, Any, NoReturn, cast
 from urllib.parse import quote
 
@@ -26,10 +26,13 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.model.tasks import TaskName
 from headrace.runtime.state_batches import SCHEMA, batches_of_table
+from headrace.runtime.syncing import Syncing, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
 _CHUNK_BYTES = 4 * 1024 * 1024
+_BUFFER_BYTES = 64 * 1024
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def task_folder_of(application: str, task: TaskName | str) -> str:
@@ -95,6 +98,7 @@ class StateFiles:
         self._remembered: OrderedDict[str, tuple[list[pa.RecordBatch], int]] = OrderedDict()  # with their bytes
         self._remembered_bytes = 0
         self._lock = Lock()
+        self._here = local()  # of each thread: `syncing`, within `together`
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -105,7 +109,8 @@ class StateFiles:
     def write_batches(
         self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
     ) -> StateFile:
-        """Write a stream of batches as one new file, durable when this returns; see `StateFile` for the rest."""
+        """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
+        the rest."""
         name = f"{task_folder}/{version}-{uuid.uuid4().hex[:12]}.arrow"
         try:
             return self._write(StateFile(name, kind, 0, 0, "", version, reaches), batches)
@@ -119,8 +124,11 @@ class StateFiles:
         name, entries, size, kept = file.name, 0, 0, []
         with self._create(name) as sink:
             writer = _HashingWriter(sink)
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with pa.ipc.new_file(pa.PythonFile(writer, mode="w"), SCHEMA, options=options) as arrow:
+            # Arrow writes in many small pieces: gathered, they are hashed and handed on by one call.
+            with (
+                pa.BufferedOutputStream(pa.PythonFile(writer, mode="w"), _BUFFER_BYTES) as gathered,
+                pa.ipc.new_file(gathered, SCHEMA, options=_OPTIONS) as arrow,
+            ):
                 for batch in batches:
                     arrow.write_batch(batch)
                     entries += batch.num_rows
@@ -129,18 +137,37 @@ class StateFiles:
                         kept.append(batch)
             sink.flush()
             if self._local:
-                os.fsync(sink.fileno())
-        if self._local:
-            _fsync_folder(self._local_path(name).parent)
+                self._sync(sink.fileno(), self._path(name).rpartition("/")[0])
         if size <= _REMEMBERED_BYTES_MAX:
             self._remember(name, kept, size)
         return replace(file, bytes=writer.bytes, entries=entries, checksum=writer.checksum)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread writes within is durable when the context is left, not before: one wait instead of many."""
+        with Syncing() as syncing:
+            self._here.syncing = syncing
+            try:
+                yield
+            finally:
+                self._here.syncing = None
+
+    def _sync(self, descriptor: int, folder: str) -> None:
+        syncing: Syncing | None = getattr(self._here, "syncing", None)
+        if syncing is not None:
+            syncing.add(descriptor, folder)
+            return
+        os.fsync(descriptor)
+        sync_folder(folder)
+
     def _create(self, name: str) -> IO[bytes]:
         if not self._local:
             return cast(IO[bytes], self._fs.open_output_stream(self._path(name)))
-        path = self._local_path(name)
-        _make_folder_durably(path.parent)
+        path = self._path(name)
+        try:
+            return open(path, "xb")
+        except FileNotFoundError:
+            _make_folder_durably(Path(path).parent)
         return open(path, "xb")
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
@@ -227,13 +254,10 @@ class StateFiles:
 
     def local_path(self, name: str) -> Path | None:
         """Where the file lies on this machine; None for a remote file system."""
-        return self._local_path(name) if self._local else None
+        return Path(self._path(name)) if self._local else None
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
-
-    def _local_path(self, name: str) -> Path:
-        return Path(self._root) / name
 
 
 def _make_folder_durably(folder: Path) -> None:
@@ -241,12 +265,4 @@ def _make_folder_durably(folder: Path) -> None:
         return
     _make_folder_durably(folder.parent)
     folder.mkdir(exist_ok=True)
-    _fsync_folder(folder.parent)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder.parent)

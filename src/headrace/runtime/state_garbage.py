@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from collections.abc import Callable, Iterable
 
 from headrace.model.checkpoint import Checkpoint
@@ -17,34 +17,63 @@ def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
 
 
 class StateGarbage:
-    """Keeps, per sub-topology, the files of the last `versions` commits; deletes what drops out."""
+    """Deletes what the current checkpoints and the held ones do not name any more. Threads may share it.
 
-    def __init__(self, files: StateFiles, application: str, versions: int) -> None:
-        self._files, self._application, self._versions = files, application, versions
-        self._kept: dict[str | None, deque[frozenset[str]]] = {}
+    A checkpoint is held before it is stored as a kept version, and until it is known not to be stored any more: so whatever
+    is stored names files that are there, whenever this process ends.
+    """
 
-    def collect_orphans(self, checkpoints: Iterable[Checkpoint], still_ours: Callable[[], None]) -> int:
-        """At the start, when no round runs: delete what no current checkpoint names. The number of files deleted.
+    def __init__(self, files: StateFiles, application: str) -> None:
+        self._files, self._application = files, application
+        self._current: dict[str | None, tuple[Checkpoint, ...]] = {}  # by sub-topology
+        self._live: dict[str | None, frozenset[str]] = {}  # the files of these
+        self._held: frozenset[str] = frozenset()  # files of held checkpoints
+        self._lock = threading.Lock()
+
+    def collect_orphans(self, still_ours: Callable[[], None]) -> int:
+        """At the start, when no round runs: delete what no current checkpoint names, and no held one. How many files.
 
         `still_ours` raises if another driver has taken the application. Asked after the files were listed: so nothing
         in the list is a successor's, whatever happens to us after that, and names are never used again. Else a driver
         that was stopped and wakes would delete what its successor wrote.
         """
-        live = files_of(checkpoints)
+        with self._lock:
+            live = self._held.union(*self._live.values())
         orphans = [name for name in self._files.list(self._application) if name not in live]
         if orphans:
             still_ours()
-        for name in orphans:
-            self._files.delete(name)
+        self._delete(orphans)
         return len(orphans)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
         """After a commit of a sub-topology: `checkpoints` are all of its current ones."""
-        kept = self._kept.setdefault(sub_topology, deque())
-        kept.append(files_of(checkpoints))
-        if len(kept) <= self._versions:
-            return
-        gone = kept.popleft()
-        live = frozenset().union(*kept)
-        for name in sorted(gone - live):
+        current = tuple(checkpoints)
+        live = files_of(current)
+        with self._lock:
+            before = self._live.get(sub_topology, frozenset())
+            self._current[sub_topology], self._live[sub_topology] = current, live
+            gone = before - live - self._held
+        self._delete(gone)
+
+    def hold(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Hold these, beside what is held already."""
+        with self._lock:
+            self._held |= files_of(checkpoints)
+
+    def hold_current(self, sub_topology: str | None) -> tuple[Checkpoint, ...]:
+        """Hold the current checkpoints of a sub-topology, and give them; no file of theirs goes in between."""
+        with self._lock:
+            self._held |= self._live[sub_topology]
+            return self._current[sub_topology]
+
+    def hold_only(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Hold no others than these from now on, which are held already; delete what nothing names then."""
+        held = files_of(checkpoints)
+        with self._lock:
+            gone = self._held.difference(held, *self._live.values())
+            self._held = held
+        self._delete(gone)
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in sorted(names):
             self._files.delete(name)

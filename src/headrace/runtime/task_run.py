@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from headrace.runtime.operators.stream_joins import StreamStreamJoin
 from headrace.runtime.operators.suppress import SuppressOperator, closed_until, timer_owner
 from headrace.runtime.operators.timers import Timers
 from headrace.runtime.plan import Program, TaskPlan
+from headrace.runtime.replay_marks import found_in, marked, with_room
 from headrace.runtime.rows import HEADERS_TYPE, Rows
 from headrace.runtime.vectors import partitions_of
 
@@ -144,6 +146,7 @@ class TaskRun:
     ) -> None:
         self.task = plan.name
         self.plan = plan
+        self.replay = plan.replay
         self.streams = streams
         self.watermark_us = plan.watermark_us
         self.now_us = now_us
@@ -157,6 +160,7 @@ class TaskRun:
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
         self._program = program
+        self._marked_endpoints = program.marked_endpoints
         self._open_state = open_state
         self._entered: AbstractContextManager[Any] | None = None
         self._state: Any = None
@@ -176,6 +180,8 @@ class TaskRun:
     def reject(self, reject: Reject) -> None:
         """Once per record and operator; of what has no record, a timer or what came of it, each counts."""
         number = 0 if reject.offset >= 0 else len(self.rejects)
+        if self.replay is not None:
+            reject = replace(reject, replay=self.replay)
         self.rejects.setdefault((reject.ssp, reject.offset, reject.operator, number), reject)
 
     def late(self, ssp: int, offset: int, operator: str) -> None:
@@ -193,11 +199,13 @@ class TaskRun:
         return self._program.partition_counts[stream]
 
     def limits_of(self, stream: str) -> StreamLimits:
-        return self._program.limits.get(stream, ANY)
+        limits = self._program.limits.get(stream, ANY)
+        return limits if self.replay is None else with_room(limits, self.replay)
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
         """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""
-        table = output_table(rows.key.bytes()[0], rows.value.bytes()[0], rows.timestamp_us, rows.headers)
+        headers = rows.headers if self.replay is None else marked(rows.headers, len(rows), self.replay)
+        table = output_table(rows.key.bytes()[0], rows.value.bytes()[0], rows.timestamp_us, headers)
         self._outputs.add(stream, table, routing, rows.offset, partitions)
 
     def savepoint(self) -> dict[str, int | None]:
@@ -273,6 +281,8 @@ class TaskRun:
 
     def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
         self.count("records", len(rows))
+        if endpoint in self._marked_endpoints and (number := found_in(rows.headers)) is not None:
+            self.replay = max(number, self.replay or 0)
         if prepared:
             self.graph.push_prepared(endpoint, rows)
         else:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from headrace.core.purging import lowest_positions, purge_offsets
 from headrace.model.checkpoint import Checkpoint
@@ -20,7 +19,7 @@ LOG = logging.getLogger("headrace.job")
 
 
 class Tidying:
-    """`reads`: sub-topology to the repartition streams that it reads. `versions`: how many states of a task are kept.
+    """`reads`: sub-topology to the repartition streams that it reads. `kept`: the checkpoints of all kept versions.
 
     A stream is left alone until every sub-topology that reads it has committed under this plan: until then a roll-back to
     the plan before would read it from its positions.
@@ -32,23 +31,23 @@ class Tidying:
         store: JobStore,
         epoch: int,
         reads: Mapping[str | None, Collection[str]],
-        versions: int,
+        kept: Callable[[], Iterable[Checkpoint]],
     ) -> None:
         self._system, self._store, self._epoch = system, store, epoch
-        self._reads, self._versions = reads, versions
-        self._kept: dict[str | None, deque[tuple[Checkpoint, ...]]] = {}
+        self._reads, self._kept = reads, kept
+        self._current: dict[str | None, tuple[Checkpoint, ...]] = {}
         self._committed: set[str | None] = set()
         self._done: dict[SSP, int] = {}
         self._lock = threading.Lock()
 
     def started(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
         """A sub-topology begins at `checkpoints`, one per task."""
-        self._kept[sub_topology] = deque([tuple(checkpoints)], maxlen=self._versions)
+        self._current[sub_topology] = tuple(checkpoints)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
         """A round of a sub-topology was committed; `checkpoints` are all of its current ones."""
         with self._lock:
-            self._kept[sub_topology].append(tuple(checkpoints))
+            self._current[sub_topology] = tuple(checkpoints)
             self._committed.add(sub_topology)
 
     def tidy(self) -> None:
@@ -65,5 +64,6 @@ class Tidying:
         with self._lock:
             waiting = {stream for sub, streams in self._reads.items() if sub not in self._committed for stream in streams}
             streams = {stream for read in self._reads.values() for stream in read} - waiting
-            kept = [checkpoint for sets in self._kept.values() for one in sets for checkpoint in one]
-        return {ssp: position for ssp, position in lowest_positions(kept).items() if ssp.stream in streams}
+            needed = [checkpoint for current in self._current.values() for checkpoint in current]
+        needed += self._kept()
+        return {ssp: position for ssp, position in lowest_positions(needed).items() if ssp.stream in streams}

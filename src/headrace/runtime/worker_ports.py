@@ -25,8 +25,8 @@ class WorkerPorts(Protocol):
     """What a container needs from outside; `wiring` gives it the adapters of this job's system.
 
     One is made for each attempt, and called in this order: `begin`; reading and state; `write_state` of each task that
-    changed; `write_outputs`; `commit`; and, when the state of all tasks is closed, `committed`. Wherever that ends early,
-    `abandon` is the last call, and nothing of the attempt may ever count.
+    changed, within `writing_state`; `write_outputs`; `commit`; and `committed`, before the state that was opened is
+    closed. Wherever that ends before the commit, `abandon` is the last call, and nothing of the attempt may ever count.
     """
 
     def begin(self) -> list[Checkpoint] | None:
@@ -60,11 +60,15 @@ class WorkerPorts(Protocol):
     def abandon(self) -> None:
         """The attempt ends without a commit: take back what it wrote (Kafka: end its transaction). Never raises."""
 
-    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
-        """Where workers commit: apply the deltas that were just committed (step 10). Where the driver does: nothing, it
-        is done at the start of the next round."""
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
+        """Where workers commit: apply the deltas that were just committed (step 10), each through the state from which it
+        came: to open a store costs more than most rounds do in it. Where the driver commits: nothing, it is done at the
+        start of the next round. Of what is left undone the same is true: nothing here takes a commit back."""
 
     def open_state(self, task: TaskPlan) -> AbstractContextManager[Any]: ...
+
+    def writing_state(self) -> AbstractContextManager[None]:
+        """All calls of `write_state` are made within; what they wrote is durable when it is left."""
 
     def write_state(self, task: TaskPlan, state: Any) -> tuple[Any, list[str]]:
         """The new head in wire form, and the paths of the files it needs."""

@@ -22,6 +22,7 @@ from headrace.core.sub_topologies import upstream_names_of
 from headrace.dsl.durations import duration_us, time_us
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StreamNotFoundError
 from headrace.model.serde import Serde
+from headrace.model.tasks import TaskName
 from headrace.model.topology import Repartition, Sink
 from headrace.ports import EngineFailure
 from headrace.record import Record
@@ -31,12 +32,15 @@ from headrace.runtime.inline_engine import InlineEngine
 from headrace.runtime.next_round import NextRound
 from headrace.runtime.round_plans import PlannedRound
 from headrace.runtime.rounds import Rounds
+from headrace.runtime.startpoint_watch import StartpointWatch
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.stored import entries_of, form_of
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import Launched, launched, shared_spark
+from headrace.wiring.startpoint_previews import startpoint_of
+from headrace.wiring.startpoints import Startpoints
 from headrace.wiring.worker import run_container
 from headrace.wiring.worker_state import forget
 
@@ -156,7 +160,15 @@ class Driver:
 
         Raises what a job would end with, such as `RecordError`; nothing of that round is committed then.
         """
+        assert self._held
         self._flush()
+        if self._startpoints.is_asked():
+            self._plan_anew()
+        done = self._run_rounds()
+        self._startpoints.settle(self.now_us)
+        return done
+
+    def _run_rounds(self) -> int:
         done = 0
         while True:
             worked = False
@@ -178,16 +190,32 @@ class Driver:
 
         What was sent before goes to the old partitions, what is sent after to all of them.
         """
-        job = self._held
+        assert self._held
         self._flush()
         self._system.expand_stream(stream, partitions)
-        before = {rounds.sub.name: rounds for rounds in self._made.rounds}
-        epoch = job.store.acquire(job.holder(), self.now_us)
-        self._go_by(job.plan_anew(epoch))
-        for rounds in self._made.rounds:
-            rounds.goes_on_from(before[rounds.sub.name])
+        self._plan_anew()
         for error in self._made.plan.refused.values():
             raise error
+
+    def startpoint(
+        self,
+        stream: str,
+        startpoint: Any,
+        partition: int | None = None,
+        *,
+        task: str | TaskName | None = None,
+        state: str = "keep",
+    ) -> tuple[str, ...]:
+        """Set where `stream` is read on, from the next `run` on, as `headrace startpoint set` does; the startpoints' ids.
+
+        `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before the clock's time, or an
+        `hr.Startpoint`. `partition` None: all of them.
+        """
+        self._flush()
+        chosen = startpoint_of(startpoint, self.now_us)
+        topology = self._opened.plan.topology
+        with Startpoints(self.app.name, self._config(), topology, self._system) as points:
+            return points.set(stream, chosen, partition=partition, task=task, state=state)
 
     def advance(self, by: str | timedelta) -> None:
         """Move the clock forward, `"1 hour"` or a timedelta. Nothing runs before the next `run`."""
@@ -238,8 +266,18 @@ class Driver:
         assert self._held
         return self._made
 
+    def _plan_anew(self) -> None:
+        """Go on by another plan, as a job does whose streams or startpoints have changed."""
+        job, before = self._held, {rounds.sub.name: rounds for rounds in self._made.rounds}
+        epoch = job.store.acquire(job.holder(), self.now_us)
+        self._go_by(job.plan_anew(epoch))
+        for rounds in self._made.rounds:
+            rounds.goes_on_from(before[rounds.sub.name])
+
     def _go_by(self, made: Planned) -> None:
         self._made = made
+        self._startpoints = StartpointWatch(self._system, self._held.store, self._held.elsewhere)
+        self._startpoints.begin(made.plan)
         by_name = {rounds.sub.name: rounds for rounds in made.rounds}
         self._next = NextRound(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
 

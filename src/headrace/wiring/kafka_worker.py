@@ -24,7 +24,7 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.runtime.operators.base import Reject
-from headrace.runtime.plan import ContainerPlan, Program, TaskPlan
+from headrace.runtime.plan import ContainerPlan, Program
 from headrace.runtime.steps import reached
 from headrace.runtime.task_commits import round_id_of
 from headrace.runtime.task_run import Outputs
@@ -148,10 +148,7 @@ class KafkaWorkerPorts(WorkerState):
     def abandon(self) -> None:
         self._transaction.give_up()
 
-    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
         """Apply what was just committed; where that fails the next opening does it, from the same files."""
-        versions = {task.name: 0 if task.head is None else task.head["version"] for task in tasks}
         for checkpoint in checkpoints:
-            task = str(checkpoint.task)
-            if checkpoint.head is not None and checkpoint.head.version != versions[task]:
-                self.apply(task, checkpoint.head)
+            self.apply(str(checkpoint.task), checkpoint.head)

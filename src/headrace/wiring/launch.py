@@ -24,23 +24,24 @@ from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
 from headrace.dsl.windowed import Windowed
 from headrace.errors import NotSupportedError, StateError
 from headrace.model.serde import Serde
-from headrace.model.topology import Node, Repartition, Source, Topology
+from headrace.model.topology import Node, Source, Topology
 from headrace.ports import Holder
 from headrace.runtime.generation import Pace, Planned
 from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
+from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.round_plans import Place, RoundTerms
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.seen_streams import check_inputs
 from headrace.runtime.startup import JobPlan, planned
 from headrace.runtime.state_files import StateFiles
-from headrace.runtime.state_garbage import StateGarbage
 from headrace.runtime.steps import reached
-from headrace.runtime.tidying import Tidying
 from headrace.setup_check import checked_folder
 from headrace.wiring import open_configured
+from headrace.wiring.elsewhere import requests_elsewhere
 from headrace.wiring.folders import state_folder, work_folder
 from headrace.wiring.local_stores import seal_stores
+from headrace.wiring.upkeep import Upkeep
 
 LOG = logging.getLogger("headrace")
 
@@ -61,6 +62,7 @@ class Launched:
     holder: Callable[[], Holder]
     plan_anew: Callable[[int], Planned]
     close: Callable[[], None]
+    elsewhere: RequestsElsewhere | None
 
 
 def started(app: Any, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
@@ -78,6 +80,7 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
         holder=job.holder,
         plan_anew=job.plan_anew,
         close=job.close,
+        elsewhere=job.elsewhere,
     ).start()
 
 
@@ -96,6 +99,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         run_id = uuid.uuid4().hex
         store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
+        elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
             _check_before_spark(topology, store, system, config, run_id)
             if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
@@ -118,7 +122,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             staging,
             _max_round_ms(config, store, say) / 1000,
         )
-        making = _Making(topology, sides, config, system, store, engine, files, place, say)
+        making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere)
         made = making.made(epoch, going_on=False)
         left.append((place, made.plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
@@ -131,6 +135,7 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             holder,
             plan_anew=lambda epoch: making.made(epoch, going_on=True),
             close=lambda: _close(closers),
+            elsewhere=elsewhere,
         )
     except BaseException:
         _close(closers)
@@ -150,6 +155,7 @@ class _Making:
     files: StateFiles
     place: Place
     say: Callable[[str], None]
+    elsewhere: RequestsElsewhere | None
 
     def made(self, epoch: int, going_on: bool) -> Planned:
         config, store = self.config, self.store
@@ -164,21 +170,16 @@ class _Making:
             self.say,
             _now_us(),
             going_on=going_on,
+            elsewhere=self.elsewhere,
         )
-        garbage = StateGarbage(self.files, self.topology.application, config.keep_state_versions)
+        upkeep = Upkeep(plan, self.system, store, self.files, config, _now_us)
         if not going_on:
             for note in plan.notes:
                 self.say(note)
-            garbage.collect_orphans(plan.checkpoints.values(), lambda: store.check_epoch(epoch))
-        for sub in plan.subs:  # what a first commit replaces are the files of these
-            tasks = plan.model.sub_topology(sub.name).tasks
-            garbage.committed(sub.name, [plan.checkpoints[task.name] for task in tasks])
-        tidying = _tidying(plan, self.system, store, config)
-        if not going_on:
-            tidying.tidy()
+            upkeep.clear_up()
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
-        return Planned(plan, [self._rounds_of(sub, plan) for sub in plan.subs], _collecting(garbage, tidying), tidying.tidy)
+        return Planned(plan, [self._rounds_of(sub, plan) for sub in plan.subs], upkeep.committed, upkeep.tidy)
 
     def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
         terms = RoundTerms(
@@ -229,23 +230,6 @@ def _remove_staged_before(staging: Path, epoch: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tidying(plan: JobPlan, system: Any, store: Any, config: Config) -> Tidying:
-    internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
-    reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
-    tidying = Tidying(system, store, plan.epoch, reads, config.keep_state_versions)
-    for sub in plan.subs:
-        tidying.started(sub.name, [plan.checkpoints[task.name] for task in plan.model.sub_topology(sub.name).tasks])
-    return tidying
-
-
-def _collecting(garbage: StateGarbage, tidying: Tidying) -> Callable[[Rounds], None]:
-    def collected(rounds: Rounds) -> None:
-        tidying.committed(rounds.sub.name, rounds.checkpoints.values())
-        garbage.committed(rounds.sub.name, rounds.checkpoints.values())
-
-    return collected
-
-
 def _close(closers: list[Callable[[], None]]) -> None:
     while closers:
         try:
@@ -266,6 +250,11 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
     if config.coordinator is not None:
         raise NotSupportedError(
             f"coordinator = {config.coordinator!r}: groups of processes are not there yet", "leave it unset"
+        )
+    if config.metadata_store not in (None, config.system):
+        raise NotSupportedError(
+            f"metadata_store = {config.metadata_store!r}: job models and requests are kept in the job's own system so far",
+            "leave it unset; startpoint_metadata_store says where startpoints are asked for",
         )
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
         raise StateError(

@@ -15,7 +15,7 @@ from headrace.adapters.log.file_names import parts_of_round
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import Repartition
 from headrace.runtime.operators.base import Reject
-from headrace.runtime.plan import ContainerPlan, InputRange, Program, TaskPlan
+from headrace.runtime.plan import ContainerPlan, InputRange, Program
 from headrace.runtime.task_commits import round_id_of
 from headrace.runtime.task_run import Outputs
 from headrace.wiring.worker_state import WorkerState
@@ -67,7 +67,7 @@ class LogWorkerPorts(WorkerState):
         for writer in self._writers:
             writer.discard()
 
-    def committed(self, tasks: list[TaskPlan], checkpoints: list[Checkpoint]) -> None:
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
         """Nothing: the driver commits later, and the delta is applied at the start of the next round."""
 
 

@@ -21,6 +21,7 @@ from headrace.core.key_samples import KeySample
 from headrace.model.topology import Source
 from headrace.runtime.container import RAW
 from headrace.runtime.key_sampling import sampling_of
+from headrace.runtime.merging import merging_tasks
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, decoded_plan
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
@@ -46,7 +47,7 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
     sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
-    deadline_s = _deadline_s(plan, program, source)
+    deadline_s, has_begun = _deadline_s(plan, program, source), False
     known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
     lowest: dict[int, int] = {}
     for task in plan.tasks:
@@ -59,9 +60,10 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
         for offset, batch in records_of(plan, piece, start, piece.end):
             if os.path.exists(plan.stop_flag):
                 return
-            if _is_over(plan, deadline_s):
+            if has_begun and _is_over(plan, deadline_s):
                 cuts[piece.ssp] = offset
                 break
+            has_begun = True
             offsets = np.arange(offset, offset + batch.num_rows)
             if endpoint in sampled_at:
                 sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
@@ -84,7 +86,8 @@ def decoded_prefix(
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
     sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
-    deadline_s = min(_deadline_s(one, program, source) for one in plans)
+    # one that is not to be cut keeps the others from it: their rows come through the same reader
+    deadline_s, has_begun = max(_deadline_s(one, program, source) for one in plans), False
     known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
     for batch in batches:
         if os.path.exists(plan.stop_flag):
@@ -93,8 +96,9 @@ def decoded_prefix(
         for start, stop in _runs(ssps, ssps):
             ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
             offsets = piece.column("offset").to_numpy()
-            if _is_over(plan, deadline_s):
+            if has_begun and _is_over(plan, deadline_s):
                 cuts.setdefault(ssp, int(offsets[0]))
+            has_begun = True
             if ssp not in cuts:
                 if endpoint in sampled_at:
                     sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
@@ -103,7 +107,10 @@ def decoded_prefix(
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
-    """When to stop reading. Only one reader of a stream may: several would stop at different offsets."""
+    """When to stop reading. Only one reader of a stream may: several would stop at different offsets; and none of a container
+    with a task that merges what it reads."""
+    if merging_tasks(plan, program):
+        return math.inf
     readers = sum(program.endpoints[number].source == source.name for number in range(len(program.endpoints)))
     streams = sum(isinstance(node, Source) and node.stream == source.stream for node in program.nodes)
     return time.monotonic() + plan.deadline_s if readers == streams == 1 else math.inf

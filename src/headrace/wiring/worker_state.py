@@ -15,8 +15,10 @@ import msgspec
 
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
+from headrace.adapters.lmdb.store import TaskStore
 from headrace.core.key_samples import KeySample
 from headrace.dsl.durations import duration_us
+from headrace.errors import StoreDamagedError
 from headrace.model.checkpoint import Head
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.plan import ContainerPlan, Program, TaskPlan
@@ -36,6 +38,7 @@ class WorkerState:
     def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
         self._plan, self._program = plan, program
         self._rejects = rejects
+        self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
     def engine_rejects(self) -> list[Reject]:
         known = [
@@ -55,9 +58,18 @@ class WorkerState:
         return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
 
     def apply(self, task: str, head: Head | None) -> None:
-        """Bring the local store of `task` to the state `head`, which has just been committed."""
-        with self._open(task, head):
-            pass
+        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening.
+
+        A store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one.
+        """
+        store = self._stores.get(task)
+        if store is None or head is None or head.identity == store.identity:
+            return
+        files, delta = self._files(), head.files[-1]
+        try:
+            store.apply(store.identity, head.identity, lambda: files.batches(delta), self._applying)
+        except StoreDamagedError as error:
+            store.found_damaged(error)
 
     @contextmanager
     def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
@@ -68,11 +80,21 @@ class WorkerState:
             self._files(),
             run_id=self._plan.run_id,
             boot_id=self._plan.boot_id,
-            applying=lambda: reached(self._plan.system, APPLY_STEP[self._plan.system]),
+            applying=self._applying,
         ) as store:
             state = TaskState(store, head)
             state.notes = store.notes
-            yield state
+            self._stores[task] = store
+            try:
+                yield state
+            finally:
+                del self._stores[task]
+
+    def _applying(self) -> None:
+        reached(self._plan.system, APPLY_STEP[self._plan.system])
+
+    def writing_state(self) -> AbstractContextManager[None]:
+        return self._files().together()
 
     def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
         files = self._files()
@@ -80,10 +102,12 @@ class WorkerState:
         head = state.write(files, task_folder_of(self._program.application, task.name))
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
-        return msgspec.to_builtins(head), [str(path.absolute()) for path in paths if path is not None]
+        return msgspec.to_builtins(head), [str(path) for path in paths if path is not None]
 
     def cache_of(self, task: str) -> dict[str, Any]:
-        return CACHES.of(f"{self._program.application}/{self._program.id}/{self._plan.run_id}", task)
+        # With the epoch: a new plan may have taken a task's state back, and objects of users must not remember what is gone.
+        plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
+        return CACHES.of(plan, task)
 
     def duration_us(self, value: Any) -> int:
         return value if isinstance(value, int) and not isinstance(value, bool) else duration_us(value)

@@ -44,20 +44,29 @@ class CompactedTopic:
         `READ_S`. Without, up to where committed records can be read.
         """
         with self._lock:
-            began_s = time.monotonic()
-            while True:
-                try:
-                    self._read_to(self._end(committed_only=not wait))
-                    return dict(self._values)
-                except KafkaException as error:
-                    # Consumers may go on by what they knew of a broker that went away: new ones read on from here.
-                    self._close()
-                    if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
-                        raise UnavailableError(
-                            f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
-                            "is the broker up, and may we read it?",
-                        ) from None
-                    self._patience.pause(0.2)
+            self._refresh(wait)
+            return dict(self._values)
+
+    def refreshed_to(self) -> int:
+        """Read as `refresh` does: the offset up to which was read."""
+        with self._lock:
+            self._refresh(wait=True)
+            return self._next
+
+    def _refresh(self, wait: bool) -> None:
+        began_s = time.monotonic()
+        while True:
+            try:
+                return self._read_to(self._end(committed_only=not wait))
+            except KafkaException as error:
+                # Consumers may go on by what they knew of a broker that went away: new ones read on from here.
+                self._close()
+                if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
+                    raise UnavailableError(
+                        f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
+                        "is the broker up, and may we read it?",
+                    ) from None
+                self._patience.pause(0.2)
 
     def close(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from headrace.adapters.kafka.entries import entries_of
@@ -30,11 +31,28 @@ class KafkaMetadataStore:
             return {}
         return entries_of(self._system.metadata_of(self._application).refresh(), namespace)
 
+    def stamp(self) -> object:
+        """How far the topic was read, None where there is none."""
+        if not self._system.has_books(self._application):
+            return None
+        return self._system.metadata_of(self._application).refreshed_to()
+
     def request(self, namespace: str, value: bytes) -> str:
+        return self.request_all(namespace, [value])[0]
+
+    def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
+        if not values:
+            return ()
         self._system.ensure_job_topics(self._application)
-        id_ = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"  # in the order of their making
-        self._system.write_entry(self._application, namespace + REQUESTS, id_, bytes(value))
-        return id_
+        now_ns = time.time_ns()
+        ids = [f"{now_ns + nth:020d}-{uuid.uuid4().hex[:12]}" for nth in range(len(values))]  # in the order of their making
+        entries = {id_: bytes(value) for id_, value in zip(ids, values, strict=True)}
+        self._system.write_entries(self._application, namespace + REQUESTS, entries)
+        return tuple(ids)
 
     def requests(self, namespace: str) -> dict[str, bytes]:
         return self.all(namespace + REQUESTS)
+
+    def withdraw(self, namespace: str, ids: Collection[str]) -> None:
+        if ids and self._system.has_books(self._application):
+            self._system.write_entries(self._application, namespace + REQUESTS, dict.fromkeys(ids))

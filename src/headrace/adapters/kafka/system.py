@@ -23,7 +23,7 @@ from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.adapters.kafka.patience import Patience
-from headrace.adapters.kafka.single_records import write_one
+from headrace.adapters.kafka.single_records import SingleRecords
 from headrace.core.growth import check_expansion
 from headrace.core.near_names import hint_of_missing
 from headrace.core.planning import Extent, OffsetRange
@@ -81,6 +81,7 @@ class KafkaSystem:
         self._books = Books(self.client, self.patience, self.connection.wait_s)
         self._known: dict[str, Topic] = {}
         self._metadata: dict[str, CompactedTopic] = {}
+        self._single = SingleRecords(self.client, self.connection.wait_s)
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._pinned: dict[str, str] = {}
@@ -103,6 +104,7 @@ class KafkaSystem:
             for topic in self._metadata.values():
                 topic.close()
             self._metadata.clear()
+        self._single.close()
         with self._writing:
             self._producer = None
 
@@ -159,12 +161,16 @@ class KafkaSystem:
 
     def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
         """Write one metadata record outside of the coordinator: not in a transaction, durable when this returns."""
-        failure = write_one(
-            self.client, metadata_topic(application), entry_key(namespace, name), value, self.connection.wait_s
-        )
+        self.write_entries(application, namespace, {name: value})
+
+    def write_entries(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
+        """Write metadata records as `write_entry` does; None deletes. Where it raises, some may be written."""
+        records = [(entry_key(namespace, name), value) for name, value in entries.items()]
+        failure = self._single.write(metadata_topic(application), records)
         if failure is not None:
+            names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
             raise StorageError(
-                f"application {application!r}: {namespace} {name!r} could not be written: "
+                f"application {application!r}: {namespace} {names} could not be written: "
                 f"{self.connection.secrets.cleaned(failure)}",
                 f"is the broker at {self.connection.servers} up, and may this user write there?",
             )

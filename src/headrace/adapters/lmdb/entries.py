@@ -7,12 +7,13 @@ find what a look at single values cannot: entries that vanished, or came twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
+import msgspec
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from headrace.errors import StoreDamagedError
 from headrace.model.checkpoint import EMPTY
@@ -61,15 +62,14 @@ def checksum_sum(stored: Iterable[bytes]) -> int:
     return int(np.frombuffer(joined, dtype=">u4").sum(dtype=np.uint64))
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True):
     """What a store holds: the identity of the state, the number of its entries, and the sum of their checksums."""
 
     identity: str = EMPTY
     entries: int = 0
     checksums: int = 0
 
-    KEY = b"state"
+    KEY: ClassVar[bytes] = b"state"
 
     def changed_by(self, added: Sequence[bytes], removed: Sequence[bytes]) -> Meta:
         """After the stored values `removed` gave way to `added`."""
@@ -77,9 +77,13 @@ class Meta:
         return replace(self, entries=self.entries + len(added) - len(removed), checksums=total)
 
     def to_stored(self) -> bytes:
-        return packed(META_DB, [self.KEY], [json.dumps(asdict(self)).encode()])[0]
+        return packed(META_DB, [self.KEY], [_ENCODER.encode(self)])[0]
 
     @classmethod
     def from_stored(cls, stored: bytes) -> Meta:
         """`StoreDamagedError` if it is not what was written."""
-        return cls(**json.loads(unpacked(META_DB, cls.KEY, stored)))
+        return _DECODER.decode(unpacked(META_DB, cls.KEY, stored))
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Meta)

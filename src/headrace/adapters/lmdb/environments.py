@@ -12,13 +12,14 @@ import resource
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import lmdb
 import pyarrow as pa
+from msgspec.structs import replace
 
 from headrace.adapters.lmdb.entries import META_DB, Meta, packed
 from headrace.errors import StateError, StoreDamagedError

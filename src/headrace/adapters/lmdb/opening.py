@@ -12,11 +12,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment
@@ -61,16 +61,15 @@ def open_task_store(
     with owned(folder) as (place, notes):
         opening = _Opening(place, head, files, run_id, boot_id, notes, applying)
         store = opening.store()
-        damaged = False
         try:
             store.begin()
             yield store
         except StoreDamagedError:
-            damaged = True
+            store.is_damaged = True
             raise
         finally:
             store.end()
-            opening.close(damaged)
+            opening.close(store.is_damaged)
             for note in notes:
                 _log.log(logging.INFO if note.startswith("restored") else logging.WARNING, "%s: %s", place, note)
 
@@ -129,8 +128,9 @@ class _Opening:
             return None
         folder = self._place / mark.generation
         environments.close_others(self._place, folder)
-        data = folder / DATA_FILE
-        if not data.exists():
+        try:
+            size = (folder / DATA_FILE).stat().st_size
+        except OSError:
             return None
         if mark.boot_id != self._boot_id:
             raise StoreDamagedError("the machine was started anew since, and the store is not synced")
@@ -140,8 +140,8 @@ class _Opening:
             raise StoreDamagedError(f"process {mark.verifying} ended while it verified the store")
         if mark.in_use is not None or mark.run_id != self._run_id:
             mark = self._verified(mark, folder)
-        elif data.stat().st_size < mark.bytes:
-            raise StoreDamagedError(f"expected at least {mark.bytes} bytes, found {data.stat().st_size}")
+        elif size < mark.bytes:
+            raise StoreDamagedError(f"expected at least {mark.bytes} bytes, found {size}")
         environment = self._take(folder, mark)
         if mark.in_use is None and mark.txnid and environment.txnid != mark.txnid:
             raise StoreDamagedError(f"expected transaction {mark.txnid}, found {environment.txnid}")

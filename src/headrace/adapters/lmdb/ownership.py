@@ -72,10 +72,8 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
     for attempt in range(1 + math.ceil(wait_s / _POLL_S)):
         if attempt:
             time.sleep(_POLL_S)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            lock = os.open(place / _FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:  # removed in between, by an owner of the first folder
+        lock = _opened(place)
+        if lock is None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,15 +83,35 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
             if process_is_stopped(holder):
                 return None, f"process {holder}, which is stopped"
             continue
-        if _is_current(lock, place / _FILE_NAME):
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        if _is_current(lock, f"{place}/{_FILE_NAME}"):
+            _sign(lock)
             return lock, None
         os.close(lock)
     return None, f"process {holder}, which is running"
 
 
-def _is_current(lock: int, path: Path) -> bool:
+def _opened(place: Path) -> int | None:
+    """A descriptor of the lock file in `place`, which is made if need be; None if an owner of the first folder removes it."""
+    path, flags = f"{place}/{_FILE_NAME}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        place.mkdir(parents=True, exist_ok=True)
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        return None
+
+
+def _sign(lock: int) -> None:
+    """Write this process's id into the lock file, for those who find it locked."""
+    name = f"{os.getpid()}\n".encode()
+    if os.pread(lock, 32, 0) != name:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, name, 0)
+
+
+def _is_current(lock: int, path: str) -> bool:
     """Whether the locked file still is the one of that name: a sibling may be removed between open and flock."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(path))
@@ -111,12 +129,19 @@ def process_is_stopped(pid: str) -> bool:
 
 
 def _remove_siblings(folder: Path) -> None:
-    """Remove the siblings that nobody uses any more; the first folder is in use again."""
-    for number in range(1, _SIBLINGS_MAX):
+    """Remove the siblings that nobody uses any more; the first folder is in use again.
+
+    From the last one on, up to one that is in use: so there are none where there is not the first of them, and at most
+    openings no more than that has to be asked.
+    """
+    if not os.path.exists(_sibling(folder, 1)):
+        return
+    for number in reversed(range(1, _SIBLINGS_MAX)):
         place = _sibling(folder, number)
         if not place.exists():
             continue
         lock, _ = _locked(place, 0.0)
-        if lock is not None:
-            shutil.rmtree(place, ignore_errors=True)
-            os.close(lock)
+        if lock is None:
+            return
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(lock)

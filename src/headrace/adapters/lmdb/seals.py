@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import xxhash
+from msgspec.structs import replace
 
 from headrace.adapters.lmdb.environments import DATA_FILE
 from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark

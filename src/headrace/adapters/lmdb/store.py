@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
 from headrace.adapters.lmdb.environments import Environment, damage_named
+from headrace.errors import StoreDamagedError
 
 
 class TaskStore:
@@ -21,6 +22,7 @@ class TaskStore:
     def __init__(self, environment: Environment, notes: list[str]) -> None:
         self.folder = environment.folder
         self.notes = notes
+        self.is_damaged = False
         self._environment = environment
         self._txn: Any = None
 
@@ -102,3 +104,8 @@ class TaskStore:
             return self._environment.apply(base, after, changes, applying)
         finally:
             self.begin()
+
+    def found_damaged(self, error: StoreDamagedError) -> None:
+        """Have the next opening rebuild the store, where the error itself is not to leave this one."""
+        self.is_damaged = True
+        self.notes.append(f"to be rebuilt: {error.message}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from headrace.adapters.log.catalog import Catalog
 
@@ -31,14 +31,33 @@ class LogMetadataStore:
     def all(self, namespace: str) -> dict[str, bytes]:
         return self._all(_place(self._application, namespace))
 
+    def stamp(self) -> object:
+        """SQLite counts, for each connection, the commits of others: and the catalog reads and writes by two."""
+        with self._catalog.read() as db:
+            path = db.execute("PRAGMA database_list").fetchone()[2]  # none where there is no catalog yet
+            return path, db.execute("PRAGMA data_version").fetchone()[0]
+
     def request(self, namespace: str, value: bytes) -> str:
-        id_ = f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"  # in the order of their making
+        return self.request_all(namespace, [value])[0]
+
+    def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
+        """All of them in one transaction."""
+        if not values:
+            return ()
+        place, now_ns = _requests(self._application, namespace), time.time_ns()
+        ids = [f"{now_ns + nth:020d}-{uuid.uuid4().hex[:12]}" for nth in range(len(values))]  # in the order of their making
         with self._catalog.write() as db:
-            db.execute(_PUT, (_requests(self._application, namespace), id_, bytes(value)))
-        return id_
+            db.executemany(_PUT, [(place, id_, bytes(value)) for id_, value in zip(ids, values, strict=True)])
+        return tuple(ids)
 
     def requests(self, namespace: str) -> dict[str, bytes]:
         return self._all(_requests(self._application, namespace))
+
+    def withdraw(self, namespace: str, ids: Collection[str]) -> None:
+        if ids:
+            place = _requests(self._application, namespace)
+            with self._catalog.write() as db:
+                db.executemany(_DELETE, [(place, id_) for id_ in ids])
 
     def _all(self, place: str) -> dict[str, bytes]:
         with self._catalog.read() as db:

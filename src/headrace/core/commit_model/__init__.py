@@ -1,7 +1,8 @@
 """Owns the model checker of the commit protocols: every schedule of a small world, and what must hold in each state.
 
-`explore` searches; `log_model` is the embedded log's commit, `kafka_model` Kafka's. It serves protocol.md, "Three tests
-that catch most mistakes", number 1. Nothing that runs a job imports it.
+`explore` searches; `log_model` is the embedded log's commit, `kafka_model` Kafka's, `startpoint_model` what becomes of
+startpoints on either. It serves protocol.md, "Three tests that catch most mistakes", number 1. Nothing that runs a job
+imports it.
 """
 
 from headrace.core.commit_model.explore import Counterexample, Exploration, Model, explore
@@ -9,6 +10,7 @@ from headrace.core.commit_model.kafka_model import KafkaModel
 from headrace.core.commit_model.kafka_values import KafkaBounds, KafkaSafeguards
 from headrace.core.commit_model.log_model import LogModel
 from headrace.core.commit_model.log_values import Bounds, Safeguards
+from headrace.core.commit_model.startpoint_model import StartpointBounds, StartpointModel, StartpointSafeguards
 
 __all__ = [
     "Bounds",
@@ -20,5 +22,8 @@ __all__ = [
     "LogModel",
     "Model",
     "Safeguards",
+    "StartpointBounds",
+    "StartpointModel",
+    "StartpointSafeguards",
     "explore",
 ]

@@ -29,7 +29,8 @@ FAILED = object()  # what stands in for the result of a function that raised
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most."""
+    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most. `replay`:
+    the number of the replay in which it was read, where it was in one."""
 
     ssp: int
     offset: int
@@ -37,6 +38,7 @@ class Reject:
     error_class: str
     message: str
     traceback: str = ""
+    replay: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("operator", "error_class", "message"):

@@ -1,0 +1,88 @@
+"""Owns how far behind tasks are, counted now: in what their job model knows, and in partitions that have come since."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.core.untaken import Untaken
+    from headrace.model.checkpoint import Checkpoint
+    from headrace.model.job_model import JobModel, SubTopologyModel
+    from headrace.model.streams import SSP
+    from headrace.model.tasks import TaskName
+    from headrace.ports import JobStore
+
+
+class Ends:
+    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+        self._known: dict[str, Mapping[int, int]] = {}
+
+    def of(self, ssp: SSP) -> int | None:
+        return self.of_stream(ssp.stream).get(ssp.partition)
+
+    def of_stream(self, stream: str) -> Mapping[int, int]:
+        """By partition."""
+        from headrace.errors import StreamNotFoundError
+
+        if stream not in self._known:
+            try:
+                self._known[stream] = self._system.end_offsets(stream)
+            except StreamNotFoundError:
+                self._known[stream] = {}
+        return self._known[stream]
+
+
+def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
+    """Records between a task's committed positions and the ends of what it reads."""
+    checkpoint = checkpoints.get(task)
+    positions = {} if checkpoint is None else checkpoint.positions
+    return sum(max(0, (ends.of(ssp) or 0) - positions.get(ssp, 0)) for ssp in ssps)
+
+
+class Newcomers:
+    """The partitions that the streams of `model` have got since it was made, and what is to be said of them."""
+
+    def __init__(self, system: Any, model: JobModel, ends: Ends, is_running: bool) -> None:
+        self._system, self._model, self._ends, self._is_running = system, model, ends, is_running
+
+    @cached_property
+    def _found(self) -> tuple[Untaken, ...]:
+        from headrace.core.untaken import untaken_of
+
+        known = self._model.partition_counts
+        present = self._system.partition_counts(sorted(known))
+        grown = {stream: count for stream, count in present.items() if count > known[stream]}
+        return untaken_of(self._model, grown, {stream: self._system.describe_stream(stream).id for stream in grown})
+
+    def lag_of(self, sub: SubTopologyModel) -> int:
+        """Records in those that `sub` would read, counted once."""
+        return sum(self._records_in(one) for one in self._found if one.stream in _reads(sub))
+
+    def notes(self, subs: Iterable[SubTopologyModel]) -> list[str]:
+        """What is to be said of those that `subs` would read."""
+        from headrace.core.untaken import untaken_text
+
+        reads = {stream for sub in subs for stream in _reads(sub)}
+        return [untaken_text(one, self._is_running) for one in self._found if one.stream in reads]
+
+    def _records_in(self, one: Untaken) -> int:
+        beginnings = self._system.beginning_offsets(one.stream)
+        ends = self._ends.of_stream(one.stream)
+        return sum(end - beginnings.get(number, 0) for number, end in ends.items() if number >= one.known)
+
+
+def _reads(sub: SubTopologyModel) -> set[str]:
+    return {ssp.stream for task in sub.tasks for ssp in task.ssps}
+
+
+def is_run(store: JobStore) -> bool:
+    """Whether a driver holds the application of `store`, and is alive."""
+    from headrace.holders import is_alive
+
+    return is_alive(store.holder(), time.time_ns() // 1000)

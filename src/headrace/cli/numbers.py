@@ -1,0 +1,30 @@
+"""Owns how commands read whole numbers: what was expected and found is said in the same words everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
+    """A parser for an option: a whole number within these bounds, else wrong usage.
+
+    >>> whole_number(1)("12")
+    12
+    """
+    bounds = [f", at least {least:,}" if least is not None else "", f", at most {most:,}" if most is not None else ""]
+    expected = f"expected a whole number{''.join(bounds)}"
+
+    def parsed(given: Any) -> int:
+        text = str(given)  # a default comes as the number that it is
+        try:
+            number = int(text)
+        except ValueError:
+            raise typer.BadParameter(f"{expected}, found {text!r}") from None
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise typer.BadParameter(f"{expected}, found {number}")
+        return number
+
+    return parsed

@@ -1,0 +1,104 @@
+"""Owns what people are shown and asked before startpoints are written: which positions move, how far, and what of state."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headrace.cli.output import iso, print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.core.startpoint_previews import Preview
+
+
+def print_preview(preview: Preview, title: str) -> None:
+    """As a table, with what is to be said about it below."""
+    from headrace.core.startpoint_previews import state_text
+
+    print(f"application {preview.application}: {title}")
+    names = ("stream", "partition", "task", "now", "new", "read again", "skipped")
+    rows = [
+        (
+            move.ssp.stream,
+            move.ssp.partition,
+            None if move.task is None else str(move.task),
+            move.before,
+            move.after,
+            move.read_again,
+            move.skipped,
+        )
+        for move in preview.moves
+    ]
+    print_table(names, rows, right=("partition", "now", "new", "read again", "skipped"))
+    print(f"{preview.read_again:,} {preview.unit} are read again, {preview.skipped:,} are skipped")
+    print(state_text(preview))
+    for note in preview.notes:
+        print(f"note: {note}")
+
+
+def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
+    """For programs. `ids`: of what was written; none where it was only shown."""
+    from headrace.core.startpoint_previews import state_text
+
+    moves = [
+        {
+            "stream": move.ssp.stream,
+            "partition": move.ssp.partition,
+            "task": None if move.task is None else str(move.task),
+            "now": move.before,
+            "new": move.after,
+            "read_again": move.read_again,
+            "skipped": move.skipped,
+        }
+        for move in preview.moves
+    ]
+    rewinds = [
+        {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None}
+        for task, one in (preview.rewinds or {}).items()
+    ]
+    return {
+        "application": preview.application,
+        "startpoints": list(ids),
+        "moves": moves,
+        "counted": preview.unit,
+        "read_again": preview.read_again,
+        "skipped": preview.skipped,
+        "state": preview.state.value,
+        "state_says": state_text(preview),
+        "stores": [*preview.stores.own, *preview.stores.later],
+        "stores_are_certain": preview.stores.is_certain,
+        "rewinds": rewinds,
+        "notes": list(preview.notes),
+    }
+
+
+def confirm(question: str, yes: bool, json: bool) -> None:
+    """Ask, unless `yes` says so already; wrong usage where there is nobody to be asked. Returns if it may be done."""
+    if yes:
+        return
+    if json:
+        raise typer.BadParameter("--json asks nobody, and nothing was written: give --yes as well")
+    if not is_somebody_there():
+        raise typer.BadParameter("nobody is there to be asked, and nothing was written: give --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def is_somebody_there() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def show_and_confirm(preview: Preview, title: str, question: str, yes: bool, json: bool) -> None:
+    """Show what would be done, as text, or as JSON where it will not be done; then `confirm`."""
+    if not json:
+        print_preview(preview, title)
+    elif not yes:
+        print_json(described(preview, ()))
+    confirm(question, yes, json)
+
+
+def when_text(is_running: bool) -> str:
+    """When what was written takes effect."""
+    return "the job runs: it goes on from there at its next round" if is_running else "it takes effect when the job starts"

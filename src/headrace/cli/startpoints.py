@@ -1,0 +1,250 @@
+"""Owns `headrace startpoint`: where tasks are told to read on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.output import iso, print_json, print_table, say
+from headrace.cli.previews import confirm, described, show_and_confirm, when_text
+from headrace.cli.targets import JsonOption, Target, about_an_application
+
+if TYPE_CHECKING:
+    from headrace.model.startpoint import Startpoint
+    from headrace.runtime.startpoints import KnownStartpoint
+    from headrace.wiring.startpoints import Startpoints
+
+SET_EXAMPLES = """Examples:
+
+\b
+  headrace startpoint set flights flights.py --earliest
+  headrace startpoint set flights flights.py --partition 3 --offset 1200
+  headrace startpoint set flights --application flight-delays --ago "2 hours" --yes
+  headrace startpoint set flights flights.py --time 2013-06-01T00:00:00Z
+"""
+LIST_EXAMPLES = """Examples:
+
+\b
+  headrace startpoint list flights.py
+  headrace startpoint list --application flight-delays --system log:./data --json
+"""
+DELETE_EXAMPLES = """Examples:
+
+\b
+  headrace startpoint delete 3f0c5a7be812 --application flight-delays
+  headrace startpoint delete --stream flights --partition 3 --app flights.py
+"""
+
+StreamArgument = Annotated[
+    str, typer.Argument(metavar="STREAM", help="A stream that the application reads, its own repartitions too.")
+]
+_NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "what became of it")
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+StateOption = Annotated[
+    str,
+    typer.Option("--state", metavar="keep|rewind", help="State stays as it is, or goes back to a version from before."),
+]
+
+
+@about_an_application
+def set_startpoint(
+    target: Target,
+    stream: StreamArgument,
+    partition: Annotated[
+        str, typer.Option("--partition", "-p", metavar="P|all", help="Of this partition alone.")
+    ] = "all",
+    task: Annotated[str | None, typer.Option("--task", metavar="T", help="Of several tasks that read it, this one.")] = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="The first record that is there.")] = False,
+    latest: Annotated[bool, typer.Option("--latest", help="The end: only what comes from now on.")] = False,
+    bootstrap: Annotated[
+        bool, typer.Option("--bootstrap", help="The first record, and up to the present end before any other stream.")
+    ] = False,
+    offset: Annotated[int | None, typer.Option("--offset", metavar="N", help="This offset.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--time", metavar="ISO", help="The first record of this time or later; with a zone.")
+    ] = None,
+    ago: Annotated[str | None, typer.Option("--ago", metavar="DURATION", help='The same, before now: "2 hours".')] = None,
+    state: StateOption = "keep",
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Set where tasks read on, while the job runs or not. Shows first what would be read again or skipped, and asks.
+
+    Exactly one of --earliest, --latest, --bootstrap, --offset, --time and --ago says where. It counts until the position
+    has moved, however often the job is started before.
+    """
+    words = {"earliest": earliest, "latest": latest, "bootstrap": bootstrap}
+    chosen: list[Any] = [word for word, is_given in words.items() if is_given]
+    chosen += [value for value in (offset, *_times(at, ago)) if value is not None]
+    if len(chosen) != 1:
+        found = "none" if not chosen else "several"
+        raise typer.BadParameter(
+            f"expected one of --earliest, --latest, --bootstrap, --offset, --time and --ago, found {found} of them"
+        )
+    number = partition_of_text(partition)
+    from headrace.wiring.startpoint_previews import startpoint_of, startpoint_text
+
+    with opened_startpoints(target) as points:
+        startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
+        preview = points.preview(stream, startpoint, partition=number, task=task, state=state)
+        count = len(preview.entries)
+        title = f"startpoint of stream {stream}: {startpoint_text(startpoint)}"
+        show_and_confirm(preview, title, f"set {_counted(count)}?", yes, json)
+        ids = points.write(preview)
+        is_running = points.is_running
+    if json:
+        print_json(described(preview, ids))
+    else:
+        print(f"set {_counted(count)}: {' '.join(ids)}")
+        print(when_text(is_running))
+
+
+def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
+    from headrace.dsl.durations import duration_us, time_us
+    from headrace.model.startpoint import PositionType, Startpoint
+
+    times_us = [
+        None if at is None else time_us(at, "--time"),
+        None if ago is None else time.time_ns() // 1000 - duration_us(ago, "--ago"),
+    ]
+    return [None if one is None else Startpoint(PositionType.TIMESTAMP, one) for one in times_us]
+
+
+def partition_of_text(text: str) -> int | None:
+    """A partition's number; None for all."""
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise typer.BadParameter(f"--partition {text}: expected a number, or all")
+    return int(text)
+
+
+@about_an_application
+def list_startpoints(target: Target, json: JsonOption = False) -> None:
+    """Show all startpoints, oldest first, and what became of each: of those that are done with, the newest thousand.
+
+    One waits for a driver, is pending until a commit has moved the position, was applied, superseded by a later one, or
+    deleted. None expires.
+    """
+    with opened_startpoints(target) as points:
+        found = points.list()
+    if json:
+        print_json({"application": target.application, "startpoints": [_described(one) for one in found]})
+        return
+    if not found:
+        say(f"application {target.application} has no startpoints; `headrace startpoint set` makes one")
+        return
+    print_table(_NAMES, [_row(one) for one in found], right=("partition",))
+
+
+def delete(
+    target: Target,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The startpoints' ids.")] = None,
+    stream: Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="In place of ids: all of a stream.")] = None,
+    partition: Annotated[
+        str, typer.Option("--partition", "-p", metavar="P|all", help="With --stream: of this partition alone.")
+    ] = "all",
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete startpoints that have not moved anything yet. Where one is pending, the position before comes back."""
+    if bool(ids) == (stream is not None):
+        raise typer.BadParameter("expected either ids or --stream")
+    number = partition_of_text(partition)
+    if number is not None and stream is None:
+        raise typer.BadParameter("--partition goes with --stream; an id names the partition already")
+    with opened_startpoints(target) as points:
+        if stream is not None:
+            ids = [one.entry.id for one in points.deletable_in(stream, number)]
+        chosen = list(dict.fromkeys(ids or ()))
+        shown = points.deletable_of(chosen)
+        if not json:
+            print_table(_NAMES, [_row(one) for one in shown], right=("partition",))
+        if chosen:
+            confirm(f"delete {_counted(len(chosen))}?", yes, json)
+            points.delete(*chosen)
+    if json:
+        print_json({"application": target.application, "deleted": chosen})
+    else:
+        print(f"deleted {_counted(len(chosen))}")
+
+
+delete_startpoints = about_an_application(delete, by_argument=False)
+
+
+def opened_startpoints(target: Target) -> Startpoints:
+    """Those of the target; to be used in a `with`."""
+    from headrace.wiring.startpoints import Startpoints
+
+    return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
+
+
+def _counted(count: int) -> str:
+    return f"{count} startpoint{'' if count == 1 else 's'}"
+
+
+def _row(known: KnownStartpoint) -> tuple[Any, ...]:
+    from headrace.wiring.startpoint_previews import startpoint_text
+
+    entry = known.entry
+    return (
+        entry.id,
+        entry.key.ssp.stream,
+        entry.key.ssp.partition,
+        None if entry.key.task is None else str(entry.key.task),
+        startpoint_text(entry.startpoint),
+        entry.state.value,
+        entry.written_by,
+        iso(entry.written_at_us),
+        became_text(known),
+    )
+
+
+def _described(known: KnownStartpoint) -> dict[str, Any]:
+    entry, record = known.entry, known.record
+    return {
+        "id": entry.id,
+        "stream": entry.key.ssp.stream,
+        "partition": entry.key.ssp.partition,
+        "task": None if entry.key.task is None else str(entry.key.task),
+        "type": entry.startpoint.position_type.value,
+        "position": entry.startpoint.position,
+        "state": entry.state.value,
+        "written_by": entry.written_by,
+        "written_at": iso(entry.written_at_us),
+        "became": "waiting" if known.became is None else known.became.value,
+        "deletion_asked": known.deletion_asked,
+        "says": became_text(known),
+        "taken_up_at": None if record is None else iso(record.taken_up_at_us),
+        "changed_at": None if record is None else iso(record.changed_at_us),
+        "replay": None if record is None else record.replay,
+        "offsets": []
+        if record is None
+        else [
+            {
+                "task": str(one.task),
+                "stream": one.ssp.stream,
+                "partition": one.ssp.partition,
+                "offset": one.offset,
+                "before": one.before,
+                "until": one.until,
+            }
+            for one in record.resolutions
+        ],
+    }
+
+
+def became_text(known: KnownStartpoint) -> str:
+    """What became of a startpoint, for people."""
+    record = known.record
+    if known.became is None:
+        return "waiting for a driver"
+    if record is None:
+        return f"{known.became.value} before a driver has seen it"
+    if known.became == "pending":
+        offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
+        text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
+        return f"{text}; its deletion waits for a driver" if known.deletion_asked else text
+    return f"{known.became.value} at {iso(record.changed_at_us)}"

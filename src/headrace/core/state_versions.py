@@ -1,0 +1,263 @@
+"""Owns which states of a task are kept beside the current one, and which of them a task can go back to.
+
+A kept version is a checkpoint, whole: positions, head, watermarks and timers, as they were committed together. Versions of a
+task are told apart, and ordered, by the rounds that made them. A task that goes back leaves what it had come to aside:
+
+    versions by round, positions below   7    9    12           the task has come to round 15, position 90
+                                         10   40   70
+    it goes back to 9                    7    9    (12)  (15)   15 is kept as left for 9: it and 12 are off the line
+    and comes to round 20, position 60   7    9    (12)  (15)  20
+    20 is kept                           7    9    20           what is off the line is needed no more
+
+Until the task has committed anything else, the way back is open: `before_rewind` gives round 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from headrace.errors import StateError
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """What was a task's checkpoint at `kept_us` (µs since the epoch).
+
+    `left_for`: the round of the version that the task went back to from here; None of one that it did not leave so.
+    """
+
+    checkpoint: Checkpoint
+    kept_us: int
+    left_for: RoundId | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Rises from version to version of a task: epochs do, and rounds within each."""
+        return order_of(self.checkpoint.round_id)
+
+    @property
+    def key(self) -> str:
+        """Its name among all versions of all tasks."""
+        return f"{self.checkpoint.task}/{self.checkpoint.round_id.epoch}-{self.checkpoint.round_id.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How many versions of a task are kept beside the current state, and which.
+
+    With `span_us` they are spread over that time, the older the further apart, and none is older; with None they are the
+    newest. `interval_us`: from one version to the next at least.
+    """
+
+    most: int
+    span_us: int | None
+    interval_us: int
+
+
+def order_of(round_id: RoundId) -> tuple[int, int]:
+    """Of the rounds of one task, which is the later one."""
+    return round_id.epoch, round_id.number
+
+
+def by_task(versions: Iterable[KeptVersion]) -> dict[TaskName, tuple[KeptVersion, ...]]:
+    """The versions of each task, oldest first."""
+    found: dict[TaskName, list[KeptVersion]] = {}
+    for version in sorted(versions, key=lambda version: version.order):
+        found.setdefault(version.checkpoint.task, []).append(version)
+    return {task: tuple(found[task]) for task in sorted(found)}
+
+
+def on_the_line(versions: Sequence[KeptVersion]) -> tuple[KeptVersion, ...]:
+    """Of a task's versions, oldest first, those that its present state comes from: not what was left by going back."""
+    line: list[KeptVersion] = []
+    limit: tuple[int, int] | None = None
+    for version in reversed(versions):
+        if version.left_for is not None:
+            target = order_of(version.left_for)
+            limit = target if limit is None else min(limit, target)
+        elif limit is None or version.order <= limit:
+            line.append(version)
+    return tuple(reversed(line))
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------------
+
+
+def is_due(kept_us: int | None, now_us: int, keeping: Keeping) -> bool:
+    """Whether another version may be kept, where the last was at `kept_us`; a clock that was set back holds nothing up."""
+    return keeping.most > 0 and (kept_us is None or abs(now_us - kept_us) >= keeping.interval_us)
+
+
+def new_versions(
+    kept: Mapping[TaskName, Sequence[KeptVersion]], checkpoints: Iterable[Checkpoint], now_us: int
+) -> tuple[KeptVersion, ...]:
+    """A version of each task that has come to something else since its last one; the others' states are kept already."""
+    return tuple(
+        KeptVersion(checkpoint, now_us)
+        for checkpoint in checkpoints
+        if not _is_kept(kept.get(checkpoint.task, ()), checkpoint)
+    )
+
+
+def _is_kept(versions: Sequence[KeptVersion], checkpoint: Checkpoint) -> bool:
+    """Whether it is one of the versions, or the same as the last of them: a round of a container is one of all its tasks."""
+    line = on_the_line(versions)
+    if line and rewound(checkpoint, line[-1]) == checkpoint:
+        return True
+    return any(version.checkpoint.round_id == checkpoint.round_id for version in versions)
+
+
+def thinned(versions: Sequence[KeptVersion], now_us: int, keeping: Keeping) -> tuple[KeptVersion, ...]:
+    """Those of a task's versions, oldest first, that stay.
+
+    Where there are too many, one goes that leaves the smallest gap for its age, never the oldest or the newest. Of a version
+    a minute, four of them spread over a day, in minutes of age:
+
+        60, 16, 2, 0        after an hour
+        999, 86, 2, 0       after 1,000 minutes
+
+    What is off the line stays until something newer is on it: so long going back may be taken back.
+    """
+    line = list(on_the_line(versions))
+    left = [version for version in versions if version not in line]
+    if not keeping.most or (left and line and line[-1].order > left[-1].order):
+        left = []
+    if keeping.span_us is not None:
+        line = [version for version in line if now_us - version.kept_us <= keeping.span_us]
+    while len(line) > keeping.most:
+        del line[_least_missed(line, now_us, is_spread=keeping.span_us is not None)]
+    return tuple(sorted([*line, *left], key=lambda version: version.order))
+
+
+def _least_missed(line: Sequence[KeptVersion], now_us: int, is_spread: bool) -> int:
+    if not is_spread or len(line) < 3:
+        return 0
+
+    def gap_for_its_age(index: int) -> float:
+        return (line[index + 1].kept_us - line[index - 1].kept_us) / max(1, now_us - line[index].kept_us)
+
+    return min(range(1, len(line) - 1), key=gap_for_its_age)
+
+
+# --- going back -----------------------------------------------------------------------------------------------------
+
+
+def usable(
+    versions: Sequence[KeptVersion],
+    checkpoint: Checkpoint,
+    beginnings: Mapping[SSP, int],
+    born: Collection[SSP] = (),
+    internal: Collection[SSP] = (),
+) -> tuple[KeptVersion, ...]:
+    """The states that a task can go back to, oldest first. `checkpoint`: where it is, with every SSP that it reads now.
+
+    `beginnings`: per SSP the first offset that is still there; a version that would read on before it is of no use. Nor is
+    one of other SSPs than the task reads now, but for those in `born`, by an expansion: what was not there yet when the
+    version was made holds nothing that is in its state, and is read from its beginning.
+
+    The oldest of all is the empty state, with everything to be read from its beginning. `internal`: what the job writes to
+    itself; where some of that is gone already, it cannot be read from the beginning, and there is no empty state.
+    """
+    wanted = checkpoint.positions.keys()
+    found: list[KeptVersion] = []
+    if not any(beginnings[ssp] for ssp in wanted if ssp in internal):
+        found.append(_empty(checkpoint, beginnings))
+    for version in on_the_line(versions):
+        missing = wanted - version.checkpoint.positions.keys()
+        if missing <= set(born) and version.checkpoint.positions.keys() <= wanted:
+            positions = {**version.checkpoint.positions, **{ssp: beginnings[ssp] for ssp in missing}}
+            if all(position >= beginnings[ssp] for ssp, position in positions.items()):
+                found.append(replace(version, checkpoint=replace(version.checkpoint, positions=positions)))
+    return tuple(found)
+
+
+def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> KeptVersion:
+    positions = {ssp: beginnings[ssp] for ssp in sorted(checkpoint.positions)}
+    round_id = RoundId(0, checkpoint.round_id.sub_topology, 0)  # before any that there was
+    return KeptVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
+
+
+def version_for(versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> KeptVersion | None:
+    """Of `usable` versions the newest that is not after any of `targets`, SSP to the position asked for; None: none is."""
+    for version in reversed(versions):
+        positions = version.checkpoint.positions
+        if all(positions[ssp] <= target for ssp, target in targets.items()):
+            return version
+    return None
+
+
+def rewound(checkpoint: Checkpoint, version: KeptVersion) -> Checkpoint:
+    """The task's checkpoint with all that the version has; it stays that of its round, and of its job model."""
+    past = version.checkpoint
+    return replace(
+        checkpoint,
+        positions=past.positions,
+        head=past.head,
+        watermarks=past.watermarks,
+        event_timer_us=past.event_timer_us,
+        wall_timer_us=past.wall_timer_us,
+    )
+
+
+def left_aside(versions: Sequence[KeptVersion], checkpoint: Checkpoint, version: KeptVersion, now_us: int) -> KeptVersion:
+    """What is to be stored of a task that goes back to `version`: what it comes from, so that its files stay.
+
+    A task that went back before, and has committed nothing since, comes from where it was the first time.
+    """
+    first = before_rewind(versions, checkpoint)
+    came_from = KeptVersion(checkpoint, now_us) if first is None else first
+    return replace(came_from, left_for=version.checkpoint.round_id)
+
+
+def before_rewind(versions: Iterable[KeptVersion], checkpoint: Checkpoint) -> KeptVersion | None:
+    """Where a task was before it went back, if it has committed nothing since; else None: there is no way back."""
+    for version in versions:
+        if version.left_for is not None and version.checkpoint.round_id == checkpoint.round_id:
+            return version
+    return None
+
+
+def brought_back(
+    versions: Sequence[KeptVersion], checkpoint: Checkpoint
+) -> tuple[tuple[KeptVersion, ...], Checkpoint]:
+    """A task's versions and checkpoint as if it had not gone back, where it has committed nothing since; else as they are.
+
+    So what takes the place of going back begins from where the task was, and all versions up to there are on the line again.
+    """
+    first = before_rewind(versions, checkpoint)
+    if first is None:
+        return tuple(versions), checkpoint
+    there = replace(first, left_for=None)
+    return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
+
+
+def no_version(task: TaskName, versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> StateError:
+    """The error where `version_for` finds none among the `usable` versions of `task`."""
+    asked = ", ".join(f"{ssp} {targets[ssp]}" for ssp in sorted(targets))
+    hint = "leave the state as it is (--state keep), or begin anew under another application name"
+    if not versions:
+        return StateError(f"task {task}: no version of its state is kept that it could go back to, for {asked}", hint)
+    return StateError(
+        f"task {task}: no version of its state is kept from before {asked}; the oldest is {described(versions[0])}",
+        f"go back no further than that; or {hint}",
+    )
+
+
+def described(version: KeptVersion) -> str:
+    """A version for people.
+
+    >>> made = Checkpoint(TaskName.parse("Partition_0"), RoundId(1, None, 1), 1, {SSP("log", "in", 0): 40})
+    >>> described(KeptVersion(made, 1_700_000_000_000_000))
+    'of 2023-11-14 22:13:20 UTC, at log.in.0 40'
+    """
+    positions = version.checkpoint.positions
+    places = ", ".join(f"{ssp} {positions[ssp]}" for ssp in sorted(positions))
+    if version.checkpoint.head is None and not version.kept_us:
+        return f"the empty state, at {places}"
+    made = datetime.fromtimestamp(version.kept_us / 1e6, UTC)
+    return f"of {made:%Y-%m-%d %H:%M:%S} UTC, at {places}"

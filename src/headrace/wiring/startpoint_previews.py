@@ -1,0 +1,223 @@
+"""Owns the making of startpoints that somebody asks for, and of what they would do: checked and resolved as the driver
+does it, so that what cannot be is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from headrace.core.assignments import assignment_of
+from headrace.core.compatibility import check_same_streams
+from headrace.core.expansion import born_in
+from headrace.core.startpoint_previews import Move, Preview, moves_of, moves_of_rewinds, stores_behind, targets_of
+from headrace.core.startpoints import places_of
+from headrace.core.state_versions import KeptVersion, no_version, usable, version_for
+from headrace.dsl.durations import duration_us, time_text, time_us
+from headrace.errors import ConfigError
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
+from headrace.wiring.stored_jobs import StoredJob
+
+_END = Startpoint(PositionType.LATEST)
+_WORDS = {
+    "earliest": Startpoint(PositionType.EARLIEST),
+    "latest": _END,
+    "bootstrap": Startpoint(PositionType.BOOTSTRAP),
+}
+
+
+def startpoint_of(given: Any, now_us: int) -> Startpoint:
+    """A position as users write it: "earliest", "latest", "bootstrap", an offset, a time, or how long before now.
+
+    `ConfigError` for anything else.
+    """
+    match given:
+        case Startpoint():
+            return given
+        case str() if given in _WORDS:
+            return _WORDS[given]
+        case bool():
+            pass
+        case int():
+            if given < 0:
+                raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
+            return Startpoint(PositionType.SPECIFIC_OFFSET, given)
+        case timedelta():
+            return Startpoint(PositionType.TIMESTAMP, now_us - duration_us(given, "how long ago"))
+        case str() | datetime():
+            return Startpoint(PositionType.TIMESTAMP, time_us(given, "startpoint"))
+    raise ConfigError(
+        f"startpoint {given!r}: expected a position, found {type(given).__name__}",
+        "give 'earliest', 'latest', 'bootstrap', an offset, a time (ISO 8601 with a zone, or an aware datetime) or a timedelta",
+    )
+
+
+def startpoint_text(startpoint: Startpoint) -> str:
+    """For people.
+
+    >>> startpoint_text(Startpoint(PositionType.SPECIFIC_OFFSET, 7)), startpoint_text(Startpoint(PositionType.LATEST))
+    ('offset 7', 'latest')
+    """
+    match startpoint.position_type, startpoint.position:
+        case PositionType.SPECIFIC_OFFSET, offset:
+            return f"offset {offset}"
+        case PositionType.TIMESTAMP, int(moment_us):
+            return f"time {time_text(moment_us)}"
+    return startpoint.position_type.lower()
+
+
+def state_policy_of(given: str | StatePolicy) -> StatePolicy:
+    try:
+        return StatePolicy(given)
+    except ValueError:
+        raise ConfigError(f"state {given!r}: expected 'keep' or 'rewind'") from None
+
+
+# --- what is asked for ----------------------------------------------------------------------------------------------
+
+
+def entries_for(
+    job: StoredJob,
+    stream: str,
+    startpoint: Startpoint,
+    partition: int | None,
+    task: str | TaskName | None,
+    state: StatePolicy,
+    written_by: str,
+) -> list[StartpointEntry]:
+    """Startpoints for a partition of a stream, or for all that it has now or the task reads."""
+    stream = job.stream(stream)
+    named = None if task is None else job.task(task, stream)
+    ssps = [ssp for ssp in _ssps(job, stream) if named is None or named in job.owners.get(ssp, ())]
+    if partition is not None:
+        chosen = [ssp for ssp in ssps if ssp.partition == partition]
+        if not chosen:
+            reads = f"task {named} reads" if named is not None else f"stream {stream!r} has"
+            raise ConfigError(
+                f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
+                "give one of those, or leave the partition out for all of them",
+            )
+        ssps = chosen
+    wanted = [(StartpointKey(ssp, named), startpoint) for ssp in ssps]
+    return entries_of(job, wanted, state, written_by)
+
+
+def entries_of(
+    job: StoredJob, wanted: Iterable[tuple[StartpointKey, Startpoint]], state: StatePolicy, written_by: str
+) -> list[StartpointEntry]:
+    """Startpoints with ids and a time of their own: later than any that is known here, whatever the clocks say."""
+    wanted = list(wanted)
+    now_us = _written_at_us(job, {key.ssp for key, _ in wanted})
+    return [StartpointEntry(uuid.uuid4().hex[:12], key, one, written_by, now_us, state) for key, one in wanted]
+
+
+def stamped(job: StoredJob, entries: Sequence[StartpointEntry]) -> list[StartpointEntry]:
+    """The same as of now: between their making and their writing somebody was asked, and others may have written."""
+    now_us = _written_at_us(job, {entry.key.ssp for entry in entries})
+    return [replace(entry, written_at_us=now_us) for entry in entries]
+
+
+def _written_at_us(job: StoredJob, ssps: Collection[SSP]) -> int:
+    latest_us = max((known.entry.written_at_us for known in job.known.values() if known.entry.key.ssp in ssps), default=0)
+    return max(time.time_ns() // 1000, latest_us + 1)
+
+
+def _ssps(job: StoredJob, stream: str) -> list[SSP]:
+    """All partitions that the stream has now, also those that the job has not taken up yet."""
+    described = job.system.describe_stream(stream)
+    check_same_streams(job.model, {stream: described.id}, {stream: described.partitions})
+    return [SSP(job.system.name, stream, partition) for partition in range(described.partitions)]
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    if not partitions:
+        return "none"
+    if list(partitions) == list(range(len(partitions))) and len(partitions) > 1:
+        return f"0 to {partitions[-1]}"
+    return ", ".join(map(str, partitions))
+
+
+# --- what it would do -----------------------------------------------------------------------------------------------
+
+
+def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
+    """What `entries`, all of one state policy, would do now; raises what the driver would stop with."""
+    state = entries[0].state if entries else StatePolicy.KEEP
+    consumer = job.system.consumer()
+    offsets = {entry.id: consumer.register(entry.key.ssp, entry.startpoint) for entry in entries}
+    moves = moves_of(entries, offsets, job.owners, job.positions)
+    rewinds = _rewinds(job, moves) if state is StatePolicy.REWIND else {}
+    if rewinds:
+        others = [move for move in moves if move.task not in rewinds]
+        moves = (*moves_of_rewinds(rewinds, job.positions), *others)
+    stores = stores_behind(job.model, {move.ssp.stream for move in moves}, job.topology)
+    at_end = [one for one in entries if _time_of(one) is not None and offsets[one.id] >= consumer.register(one.key.ssp, _END)]
+    notes = _notes(job, entries, at_end)
+    unit = "offsets" if job.url.startswith("kafka:") else "records"
+    return Preview(job.application, tuple(entries), moves, state, stores, tuple(notes), rewinds or None, unit)
+
+
+def _rewinds(job: StoredJob, moves: Sequence[Move]) -> dict[TaskName, KeptVersion]:
+    """Per task whose position goes back the version that its state goes back to; `StateError` where none is kept."""
+    from headrace.runtime.state_versions import versions_of  # loads Arrow, and few startpoints take state back
+
+    metadata = job.system.metadata_store(job.application)
+    kept = versions_of(metadata)
+    records = SystemStreamPartitionAssignmentManager(metadata).read_partition_records()
+    targets = {task: asked for task, asked in targets_of(moves).items() if task.sub_topology in job.stateful}
+    ssps = {ssp for task in targets for ssp in job.checkpoints[task].positions}
+    streams = sorted({ssp.stream for ssp in ssps})
+    begin = {SSP(job.system.name, one, p): offset for one in streams for p, offset in job.system.beginning_offsets(one).items()}
+    born = born_in(assignment_of(job.model), {stream: record.expansions for stream, record in records.items()})
+    internal = {ssp for ssp in ssps if ssp.stream in job.internal}
+    found: dict[TaskName, KeptVersion] = {}
+    for task, asked in targets.items():
+        versions = usable(kept.get(task, ()), job.checkpoints[task], begin, born, internal)
+        version = version_for(versions, asked)
+        if version is None:
+            raise no_version(task, versions, asked)
+        found[task] = version
+    return found
+
+
+def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[StartpointEntry]) -> list[str]:
+    """What should be said besides. `at_end`: those of a time that come to the end of their partitions."""
+    notes: list[str] = []
+    now_us = time.time_ns() // 1000
+    future = {one.startpoint for one in entries if (_time_of(one) or 0) > now_us}
+    notes += [f"{startpoint_text(one)} is in the future: it means the end of each partition" for one in sorted(future, key=str)]
+    ended = [_place_text(entry.key.ssp) for entry in at_end if entry.startpoint not in future]
+    if ended:
+        notes.append(f"no record is as new as that in {', '.join(ended)}: there it means the end")
+    if any(entry.startpoint.position_type is PositionType.BOOTSTRAP for entry in entries):
+        notes.append("until it has reached the end, as that is then, a task reads none of its other streams")
+    reset = {source.stream for source in job.topology.sources if source.reset_offset} if job.topology is not None else set()
+    for stream in sorted(reset & {entry.key.ssp.stream for entry in entries}):
+        notes.append(f"stream {stream!r} begins anew at every start (reset_offset): a startpoint counts once, at the next one")
+    unread = [_place_text(entry.key.ssp) for entry in entries if not job.owners.get(entry.key.ssp)]
+    if unread:
+        notes.append(f"the job does not read {', '.join(unread)} yet: it begins there when it takes the partitions up")
+    places = {place for entry in entries for place in places_of(entry, job.owners)}
+    for known in job.unspent:
+        if places & places_of(known.entry, job.owners):
+            became = "waiting for a driver" if known.became is None else "pending"
+            said = startpoint_text(known.entry.startpoint)
+            notes.append(f"takes the place of startpoint {known.entry.id} ({said}), which is {became}")
+    if job.url.startswith("kafka:"):
+        notes.append("what is counted are offsets: on Kafka some of them may be markers of transactions, which are no records")
+    return notes
+
+
+def _time_of(entry: StartpointEntry) -> int | None:
+    return entry.startpoint.position if entry.startpoint.position_type is PositionType.TIMESTAMP else None
+
+
+def _place_text(ssp: SSP) -> str:
+    return f"{ssp.stream}/{ssp.partition}"

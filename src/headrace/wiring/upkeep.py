@@ -1,0 +1,61 @@
+"""Owns what goes on beside the rounds of a plan: state files that go, versions of the state that are kept, room given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.config import Config
+from headrace.core.state_versions import Keeping
+from headrace.core.sub_topologies import has_state
+from headrace.model.topology import Repartition
+from headrace.ports import JobStore, System
+from headrace.runtime.rounds import Rounds
+from headrace.runtime.startup import JobPlan
+from headrace.runtime.state_files import StateFiles
+from headrace.runtime.state_garbage import StateGarbage
+from headrace.runtime.state_versions import StateVersions, versions_of
+from headrace.runtime.tidying import Tidying
+
+
+class Upkeep:
+    """`committed` is told of every commit, on the round's way; `tidy` is for a thread of its own."""
+
+    def __init__(
+        self, plan: JobPlan, system: System, store: JobStore, files: StateFiles, config: Config, clock_us: Callable[[], int]
+    ) -> None:
+        self._plan, self._store = plan, store
+        self._garbage = StateGarbage(files, plan.topology.application)
+        checkpoints = {
+            sub.name: [plan.checkpoints[task.name] for task in plan.model.sub_topology(sub.name).tasks] for sub in plan.subs
+        }
+        for name, current in checkpoints.items():  # what a first commit replaces are the files of these
+            self._garbage.committed(name, current)
+        tasks = {sub.name: [one.task for one in checkpoints[sub.name]] for sub in plan.subs if has_state(sub)}
+        stored = versions_of(system.metadata_store(plan.topology.application))
+        self._versions = StateVersions(store, plan.epoch, self._garbage, tasks, stored, _keeping(config), clock_us)
+        self._versions.begin()
+        internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
+        reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
+        self._tidying = Tidying(system, store, plan.epoch, reads, self._versions.checkpoints)
+        for name, current in checkpoints.items():
+            self._tidying.started(name, current)
+
+    def clear_up(self) -> None:
+        """At a start, when no round runs: remove what drivers before have left."""
+        self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
+        self._tidying.tidy()
+
+    def committed(self, rounds: Rounds) -> None:
+        """A round of these was committed."""
+        self._tidying.committed(rounds.sub.name, rounds.checkpoints.values())
+        self._garbage.committed(rounds.sub.name, rounds.checkpoints.values())
+
+    def tidy(self) -> None:
+        """Keep versions that are due, and give back what nobody needs; versions first: they say what is needed."""
+        self._versions.keep()
+        self._tidying.tidy()
+
+
+def _keeping(config: Config) -> Keeping:
+    span_us = int(config.keep_state_versions_s * 1e6) or None
+    return Keeping(config.keep_state_versions - 1, span_us, int(config.state_version_interval_s * 1e6))

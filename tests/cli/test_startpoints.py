@@ -1,0 +1,388 @@
+"""`headrace startpoint`: what it shows before it writes, what it refuses, and what the job makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from cli.shop import SALES, SHOPS
+from headrace import wiring
+from headrace.cli import previews
+from headrace.core.hashing import partition_of
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.startpoint_records import STARTPOINTS
+from headrace.testing import Driver
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
+
+Run = Callable[..., Any]
+REPARTITION = "shop-per-item-repartition"
+FULL = partition_of(b"shop-0", 4)  # a partition with records
+
+
+@pytest.fixture
+def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
+    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    return fresh
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody is at the terminal."""
+    monkeypatch.setattr(previews, "is_somebody_there", lambda: True)
+
+
+def requests() -> list[Any]:
+    with hr.open_system("log:./data") as system:
+        return [json.loads(request) for request in system.metadata_store("shop").requests(STARTPOINTS).values()]
+
+
+def work_off() -> None:
+    """Run until all is read; the state that it begins with is kept, to go back to."""
+    overrides = ["state_version_interval_s=0"]
+    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container), overrides=overrides).wait(60)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    job = wiring.start(load_app("shop.py"), engine=InlineEngine(run_container))
+    try:
+        yield
+    finally:
+        job.stop()
+
+
+def ends() -> dict[int, int]:
+    with hr.open_system("log:./data") as system:
+        return dict(system.end_offsets("sales"))
+
+
+def count_of(run: Run, shop: str) -> int:
+    (entry,) = json.loads(run("state", "get", "per-shop", shop, "--json").stdout)["entries"]
+    return int(entry["value"])
+
+
+def listed(run: Run) -> list[dict[str, Any]]:
+    return list(json.loads(run("startpoint", "list", "--json").stdout)["startpoints"])
+
+
+class TestBeforeItWrites:
+    def test_it_shows_every_position_the_sums_and_the_stores(self, ran: Run) -> None:
+        done = ran("startpoint", "set", "sales", "--earliest")
+        assert done.stdout.startswith("application shop: startpoint of stream sales: earliest\n")
+        lines = [line.split() for line in done.stdout.splitlines()]
+        for row, end in zip(lines[2:6], ends().values(), strict=True):
+            assert row[3:] == [str(end), "0", str(end), "0"]
+        assert f"{SALES} records are read again, 0 are skipped" in done.stdout
+        assert f"state is kept: the {SALES} records that are read again count a second time in aggregates" in done.stdout
+        assert "the stores behind it: dearest, history, last, per-item, per-shop" in done.stdout
+
+    def test_nobody_to_be_asked_is_wrong_usage_and_nothing_is_written(self, ran: Run) -> None:
+        done = ran("startpoint", "set", "sales", "--earliest")
+        assert done.exit_code == 2
+        assert "nobody is there to be asked, and nothing was written: give --yes" in done.stderr
+        assert requests() == []
+
+    def test_json_asks_nobody_but_shows(self, ran: Run, asking: None) -> None:
+        done = ran("startpoint", "set", "sales", "--earliest", "--json")
+        assert done.exit_code == 2
+        shown = json.loads(done.stdout)
+        assert (shown["startpoints"], shown["read_again"], shown["skipped"]) == ([], SALES, 0)
+        assert shown["stores"] == ["history", "last", "per-shop", "dearest", "per-item"]
+        assert requests() == []
+
+    @pytest.mark.parametrize(("answer", "written"), [("n\n", 0), ("\n", 0), ("y\n", 1)])
+    def test_what_is_answered_is_done(self, ran: Run, asking: None, answer: str, written: int) -> None:
+        done = ran("startpoint", "set", "sales", "--earliest", stdin=answer)
+        assert "set 4 startpoints?" in done.stderr
+        assert (done.exit_code == 0) == bool(written)
+        assert len(requests()) == written
+
+    def test_what_is_skipped_is_counted_and_said(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
+        done = ran("startpoint", "set", "sales", "--latest", "--partition", str(FULL))
+        assert "0 records are read again, 5 are skipped" in done.stdout
+        assert "state is kept: the 5 records that are skipped never come to them" in done.stdout
+
+    def test_stores_are_those_of_the_topology_where_the_file_is_at_hand(self, ran: Run) -> None:
+        by_name = json.loads(ran("startpoint", "set", "per-item", "--earliest", "--json").stdout)
+        assert (by_name["stores"], by_name["stores_are_certain"]) == (["dearest", "per-item"], True)
+        by_file = json.loads(ran("startpoint", "set", "per-item", "shop.py", "--earliest", "--json").stdout)
+        assert by_file["stores"] == ["dearest", "per-item"]
+        assert {move["stream"] for move in by_file["moves"]} == {REPARTITION}
+
+    def test_times_that_mean_the_end_are_said_to(self, ran: Run) -> None:
+        future = ran("startpoint", "set", "sales", "--time", "2093-01-01T00:00:00Z")
+        assert "note: time 2093-01-01T00:00:00Z is in the future: it means the end of each partition" in future.stdout
+        past = ran("startpoint", "set", "sales", "--ago", "2 hours", "--partition", str(FULL))
+        assert f"note: no record is as new as that in sales/{FULL}: there it means the end" in past.stdout
+
+    def test_a_time_means_its_first_record(self, ran: Run) -> None:
+        shown = json.loads(ran("startpoint", "set", "sales", "--time", "1970-01-01T01:00:00Z", "--json").stdout)
+        assert shown["read_again"] == SALES - 20  # a sale every 3 minutes
+
+    def test_one_that_waits_is_named(self, ran: Run) -> None:
+        first = json.loads(ran("startpoint", "set", "sales", "--earliest", "-p", str(FULL), "--yes", "--json").stdout)
+        second = ran("startpoint", "set", "sales", "--offset", "1", "-p", str(FULL))
+        assert f"note: takes the place of startpoint {first['startpoints'][0]} (earliest), which is waiting" in second.stdout
+        other = ran("startpoint", "set", "sales", "--earliest", "-p", str((FULL + 1) % 4))
+        assert "takes the place" not in other.stdout
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (("sale", "--latest"), "application 'shop' reads no stream 'sale'\nhint: did you mean 'sales'?"),
+            (("per-shop-out", "--latest"), "application 'shop' reads no stream 'per-shop-out'\nhint: name one that it"),
+            (("sales", "--latest", "-p", "4"), "partition 4 of stream 'sales': stream 'sales' has 0 to 3\nhint: give one"),
+            (("sales", "--latest", "--task", "Partition_4"), "application 'shop' has no task 'Partition_4'\nhint: did you"),
+            (
+                ("sales", "--latest", "--task", "per-item/Partition_0"),
+                "task 'per-item/Partition_0' of application 'shop' does not read stream 'sales'",
+            ),
+            (
+                ("sales", "--latest", "--task", "Partition_1", "-p", "0"),
+                "partition 0 of stream 'sales': task Partition_1 reads 1\nhint: give one of those",
+            ),
+            (("sales", "--offset", "-1"), "offset -1: expected 0 or more"),
+            (("sales", "--time", "2013-06-01"), "--time '2013-06-01': expected a time with its zone"),
+            (("sales", "--time", "yesterday"), "--time 'yesterday': expected a time in ISO 8601"),
+            (("sales", "--ago", "2 months"), "--ago '2 months': expected a unit of time"),
+            (("sales", "--latest", "--state", "drop"), "state 'drop': expected 'keep' or 'rewind'"),
+            (
+                ("sales", "--latest", "--application", "shp"),
+                "application 'shp' has not run on log:./data yet: it has no positions that could be set\nhint: did you mean",
+            ),
+        ],
+    )
+    def test_what_cannot_be_is_refused_before_it_is_written(self, ran: Run, arguments: tuple[str, ...], text: str) -> None:
+        done = ran("startpoint", "set", *arguments, "--yes")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"error: {text}")
+        assert requests() == []
+
+    def test_an_offset_that_is_not_there_names_the_range(self, ran: Run) -> None:
+        end = ends()[FULL]
+        done = ran("startpoint", "set", "sales", "-p", str(FULL), "--offset", str(end + 1), "--yes")
+        assert done.stderr.startswith(
+            f"error: offset {end + 1} of stream 'sales' partition {FULL} is not there: it holds 0 to {end - 1}"
+        )
+        empty = next(partition for partition, end in ends().items() if not end)
+        done = ran("startpoint", "set", "sales", "-p", str(empty), "--offset", "1", "--yes")
+        assert "is not there: it holds nothing, and ends at 0" in done.stderr
+        assert requests() == []
+
+    @pytest.mark.parametrize("given", [(), ("--earliest", "--latest"), ("--offset", "0", "--ago", "1 hour")])
+    def test_exactly_one_position_is_given(self, ran: Run, given: tuple[str, ...]) -> None:
+        done = ran("startpoint", "set", "sales", *given, "--yes")
+        assert done.exit_code == 2
+        assert "expected one of --earliest" in done.stderr
+
+    def test_a_stream_that_was_made_anew_is_another_one(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            system.delete_stream("sales")
+            system.create_stream("sales", 4)
+        done = ran("startpoint", "set", "sales", "--latest", "--yes")
+        assert done.stderr.startswith("error: stream 'sales' was deleted and made anew since application 'shop' last ran")
+
+
+class TestWhatBecomesOfThem:
+    def test_a_stopped_job_begins_there_at_its_next_start(self, ran: Run) -> None:
+        done = ran("startpoint", "set", "sales", "shop.py", "--earliest", "--yes")
+        assert done.exit_code == 0
+        assert done.stdout.splitlines()[-1] == "it takes effect when the job starts"
+        assert {one["says"] for one in listed(ran)} == {"waiting for a driver"}
+        work_off()
+        assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
+        became = {one["partition"]: one["became"] for one in listed(ran)}
+        assert became[FULL] == "applied"
+        empty = next(partition for partition, end in ends().items() if not end)
+        assert became[empty] == "pending"
+        text = ran("startpoint", "list").stdout
+        assert "pending: at offset 0, not moved yet" in text and "applied at 20" in text and "@" in text
+
+    def test_a_running_job_takes_it_up_at_once(self, ran: Run) -> None:
+        with running():
+            done = ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes")
+            assert done.stdout.splitlines()[-1] == "the job runs: it goes on from there at its next round"
+            deadline_s = time.monotonic() + 60
+            while [one["became"] for one in listed(ran)] != ["applied"] or count_of(ran, "shop-0") != 2 * SALES // SHOPS:
+                assert time.monotonic() < deadline_s, listed(ran)
+                time.sleep(0.05)
+
+    def test_all_are_the_partitions_that_there_are_now(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            system.expand_stream("sales", 8)
+            system.produce("sales", [hr.Record("shop-0", {"item": "x", "price": 1.0}, partition=7)], hr.String(), hr.Json())
+        done = json.loads(ran("startpoint", "set", "sales", "--latest", "--yes", "--json").stdout)
+        assert [(move["partition"], move["task"], move["now"]) for move in done["moves"][4:]] == [
+            (partition, None, None) for partition in range(4, 8)
+        ]
+        assert "the job does not read sales/4, sales/5, sales/6, sales/7 yet" in done["notes"][0]
+        work_off()
+        assert count_of(ran, "shop-0") == SALES // SHOPS
+
+    def test_what_was_not_taken_up_is_deleted(self, ran: Run) -> None:
+        first = json.loads(ran("startpoint", "set", "sales", "--earliest", "--yes", "--json").stdout)["startpoints"]
+        refused = ran("startpoint", "delete", first[0])
+        assert (refused.exit_code, len(requests())) == (2, 1)
+        done = ran("startpoint", "delete", first[FULL], "--yes")
+        assert done.stdout.splitlines()[-1] == "deleted 1 startpoint"
+        rest = json.loads(ran("startpoint", "delete", "--stream", "sales", "--yes", "--json").stdout)["deleted"]
+        assert sorted([*rest, first[FULL]]) == sorted(first)
+        work_off()
+        assert count_of(ran, "shop-0") == SALES // SHOPS
+        assert {one["became"] for one in listed(ran)} == {"deleted"}
+
+    def test_of_a_pending_one_the_position_before_comes_back(self, ran: Run) -> None:
+        end = ends()[FULL]
+        ran("startpoint", "set", "sales", "-p", str(FULL), "--latest", "--yes")
+        work_off()
+        assert [one["became"] for one in listed(ran)] == ["pending"]
+        done = ran("startpoint", "delete", "--stream", "sales", "-p", str(FULL), "--yes")
+        assert "pending: at offset" in done.stdout
+        assert "its deletion waits for a driver" in ran("startpoint", "list").stdout
+        work_off()
+        assert [one["became"] for one in listed(ran)] == ["deleted"]
+        exported = json.loads(ran("checkpoint", "export").stdout)["positions"]
+        assert [one["offset"] for one in exported if (one["stream"], one["partition"]) == ("sales", FULL)] == [end]
+
+    def test_one_that_is_done_with_cannot_be_deleted(self, ran: Run) -> None:
+        (id_,) = json.loads(ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes", "--json").stdout)[
+            "startpoints"
+        ]
+        work_off()
+        done = ran("startpoint", "delete", id_, "--yes")
+        assert done.exit_code == 1
+        assert f"startpoint '{id_}' of log.sales.{FULL} was applied at " in done.stderr
+        missing = ran("startpoint", "delete", "abc", "--yes")
+        assert missing.stderr.startswith("error: there is no startpoint 'abc'")
+        nothing = ran("startpoint", "delete", "--stream", "sales", "-p", str(FULL), "--yes")
+        assert nothing.stdout.splitlines()[-1] == "deleted 0 startpoints"
+
+    @pytest.mark.parametrize("arguments", [(), ("x", "--stream", "sales"), ("x", "-p", "1"), ("--stream", "sales", "-p", "a")])
+    def test_what_is_to_be_deleted_is_said_in_one_way(self, ran: Run, arguments: tuple[str, ...]) -> None:
+        assert ran("startpoint", "delete", *arguments, "--yes").exit_code == 2
+
+    def test_there_may_be_none(self, ran: Run) -> None:
+        done = ran("startpoint", "list")
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr == "application shop has no startpoints; `headrace startpoint set` makes one\n"
+
+
+def test_requests_may_be_kept_elsewhere(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_STARTPOINT_METADATA_STORE", "log:./elsewhere")
+    assert ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes").exit_code == 0
+    assert (requests(), [one["became"] for one in listed(ran)]) == ([], ["waiting"])
+    work_off()
+    assert [one["became"] for one in listed(ran)] == ["applied"]
+    assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
+    with hr.open_system("log:./elsewhere") as system:
+        assert system.metadata_store("shop").requests(STARTPOINTS) == {}
+
+
+class TestStateGoesBackToo:
+    def test_the_version_is_shown_before_it_asks_and_is_what_the_job_goes_on_from(self, ran: Run) -> None:
+        end = ends()[FULL]
+        with hr.open_system("log:./data") as system:
+            system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
+        work_off()
+        assert count_of(ran, "shop-0") == SALES // SHOPS + 5
+        position = ("sales", "shop.py", "-p", str(FULL), "--offset", str(end + 2), "--state", "rewind")
+        shown = ran("startpoint", "set", *position)
+        assert (shown.exit_code, requests()) == (2, [])
+        assert f"{5} records are read again" in shown.stdout
+        assert f"state of Partition_{FULL} goes back to the version of 20" in shown.stdout
+        assert f" UTC, at log.sales.{FULL} {end}\n" in shown.stdout
+        assert "what is behind repartition streams does not go back with it" in shown.stdout
+        done = json.loads(ran("startpoint", "set", *position, "--yes", "--json").stdout)
+        assert [(move["task"], move["now"], move["new"]) for move in done["moves"]] == [(f"Partition_{FULL}", end + 5, end)]
+        assert [rewind["task"] for rewind in done["rewinds"]] == [f"Partition_{FULL}"]
+        work_off()
+        assert count_of(ran, "shop-0") == SALES // SHOPS + 5  # each is counted once
+        (record,) = listed(ran)
+        assert (record["became"], record["state"], record["offsets"][0]["offset"]) == ("applied", "rewind", end)
+
+    def test_where_no_version_is_old_enough_nothing_is_written(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            (partition, end) = next((number, end) for number, end in system.end_offsets(REPARTITION).items() if end)
+            system.purge(REPARTITION, {partition: end - 1})
+        done = ran("startpoint", "set", "per-item", "-p", str(partition), "--earliest", "--state", "rewind", "--yes")
+        assert (done.exit_code, requests()) == (1, [])
+        assert done.stderr.startswith(f"error: task per-item/Partition_{partition}: no version of its state is kept")
+        assert "--state keep" in done.stderr
+
+    def test_what_goes_on_takes_no_state_back(self, ran: Run) -> None:
+        done = ran("startpoint", "set", "sales", "--latest", "--state", "rewind", "--yes")
+        assert "no position goes back: state stays as it is" in done.stdout
+        work_off()
+        assert count_of(ran, "shop-0") == SALES // SHOPS
+
+
+class TestTheSameFromPython:
+    def test_it_previews_sets_lists_and_deletes(self, ran: Run) -> None:
+        with hr.startpoints("shop", system="log:./data") as points:
+            preview = points.preview("sales", hr.Startpoint(hr.PositionType.EARLIEST), partition=FULL)
+            assert (preview.read_again, preview.skipped, len(preview.moves)) == (ends()[FULL], 0, 1)
+            assert requests() == []
+            (id_,) = points.set("sales", "earliest", partition=FULL, task=f"Partition_{FULL}")
+            (known,) = points.list()
+            assert (known.entry.id, known.became, str(known.entry.key.task)) == (id_, None, f"Partition_{FULL}")
+            assert points.delete(id_) == (id_,)
+            with pytest.raises(hr.StartpointError, match="was deleted"):
+                points.delete(id_)
+
+    def test_an_app_says_where_it_runs(self, ran: Run) -> None:
+        app = load_app("shop.py")
+        with hr.startpoints(app) as points:
+            assert points.preview("sales", 0, partition=FULL).stores.is_certain
+            assert not points.is_running
+
+    def test_a_later_one_is_later_whatever_the_clock_says(self, ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        with hr.startpoints("shop", system="log:./data") as points:
+            (first,) = points.set("sales", 1, partition=FULL)
+            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+            (second,) = points.set("sales", 2, partition=FULL)
+            written = {one.entry.id: one.entry.written_at_us for one in points.list()}
+            assert written[second] > written[first]
+
+    def test_what_was_shown_long_ago_is_later_than_what_was_written_since(self, ran: Run) -> None:
+        with hr.startpoints("shop", system="log:./data") as points:
+            shown = points.preview("sales", 1, partition=FULL)
+            points.set("sales", 2, partition=FULL)
+            points.write(shown)
+            assert [one.entry.startpoint.position for one in points.list()] == [2, 1]
+        work_off()
+        assert [one["became"] for one in listed(ran)] == ["superseded", "applied"]
+        assert count_of(ran, "shop-0") > SALES // SHOPS
+
+    def test_what_is_special_of_a_position_is_noted(self, ran: Run) -> None:
+        app = hr.App("noted")
+        app.stream("sales", key=hr.String(), value=hr.Double(), reset_offset=True).group_by_key().count(store="n")
+        with Driver(app, directory="noted") as driver:
+            driver.run()
+        with hr.startpoints(app, system="log:./noted/log") as points:
+            assert points.preview("sales", "bootstrap").notes == (
+                "until it has reached the end, as that is then, a task reads none of its other streams",
+                "stream 'sales' begins anew at every start (reset_offset): a startpoint counts once, at the next one",
+            )
+
+    @pytest.mark.parametrize("given", [None, 1.5, True, "first", -1])
+    def test_what_is_no_position_is_refused(self, ran: Run, given: Any) -> None:
+        with hr.startpoints("shop", system="log:./data") as points, pytest.raises(hr.ConfigError):
+            points.preview("sales", given)
+
+    def test_it_is_used_in_a_with(self, ran: Run) -> None:
+        with pytest.raises(hr.ConfigError, match="are not open"):
+            hr.startpoints("shop", system="log:./data").list()

@@ -1,0 +1,174 @@
+"""What startpoints would do: moves, the stores behind a stream, and what is said of state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import headrace as hr
+from headrace.core.compatibility import store_forms
+from headrace.core.startpoint_previews import (
+    Move,
+    Preview,
+    StoresBehind,
+    moves_of,
+    moves_of_rewinds,
+    state_text,
+    stores_behind,
+    targets_of,
+)
+from headrace.core.state_versions import KeptVersion
+from headrace.core.sub_topologies import sub_topologies_of
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
+from headrace.model.streams import SSP
+from headrace.model.tasks import PartitionGroup, TaskName
+from headrace.model.topology import Topology
+
+TASKS = [TaskName(PartitionGroup(partition)) for partition in range(3)]
+A, B = (SSP("log", "a", partition) for partition in range(2))
+WIDE = SSP("log", "wide", 0)  # read by two tasks
+OWNERS = {A: [TASKS[0]], B: [TASKS[1]], WIDE: TASKS[:2]}
+POSITIONS = {(TASKS[0], A): 10, (TASKS[1], B): 20, (TASKS[0], WIDE): 5, (TASKS[1], WIDE): 7}
+
+
+def entry(ssp: SSP, task: TaskName | None = None) -> StartpointEntry:
+    key = StartpointKey(ssp, task)
+    return StartpointEntry(f"{ssp}{task}", key, Startpoint(PositionType.EARLIEST), "me", 1)
+
+
+class TestMoves:
+    def test_every_task_that_reads_the_partition_moves(self) -> None:
+        (one, two) = moves_of([entry(WIDE)], {entry(WIDE).id: 6}, OWNERS, POSITIONS)
+        assert (one.task, one.before, one.after, one.read_again, one.skipped) == (TASKS[0], 5, 6, 0, 1)
+        assert (two.task, two.before, two.after, two.read_again, two.skipped) == (TASKS[1], 7, 6, 1, 0)
+
+    def test_one_for_a_task_moves_that_task_alone(self) -> None:
+        asked = entry(WIDE, TASKS[1])
+        assert [move.task for move in moves_of([asked], {asked.id: 0}, OWNERS, POSITIONS)] == [TASKS[1]]
+
+    def test_a_partition_that_nobody_reads_yet_has_no_position(self) -> None:
+        asked = entry(SSP("log", "a", 9))
+        (move,) = moves_of([asked], {asked.id: 3}, OWNERS, POSITIONS)
+        assert (move.task, move.before, move.after, move.read_again, move.skipped) == (None, None, 3, 0, 0)
+
+    def test_they_come_by_stream_partition_and_task(self) -> None:
+        asked = [entry(WIDE), entry(B), entry(A)]
+        moves = moves_of(asked, {one.id: 0 for one in asked}, OWNERS, POSITIONS)
+        assert [(move.ssp, move.task) for move in moves] == [(A, TASKS[0]), (B, TASKS[1]), (WIDE, TASKS[0]), (WIDE, TASKS[1])]
+
+    def test_state_can_go_back_where_a_position_of_the_task_does(self) -> None:
+        moves = [Move(A, TASKS[0], 10, 4), Move(WIDE, TASKS[0], 5, 9), Move(B, TASKS[1], 20, 30), Move(A, None, None, 0)]
+        assert targets_of(moves) == {TASKS[0]: {A: 4, WIDE: 9}}
+
+    def test_a_task_that_goes_back_moves_in_all_that_it_reads(self) -> None:
+        kept = KeptVersion(Checkpoint(TASKS[0], RoundId(1, None, 1), 1, {A: 3, WIDE: 1}), 1)
+        assert moves_of_rewinds({TASKS[0]: kept}, POSITIONS) == (Move(A, TASKS[0], 10, 3), Move(WIDE, TASKS[0], 5, 1))
+
+
+def shop() -> Topology:
+    """Two inputs into the source sub-topology; one of them goes on into another, and that one into a third."""
+    app = hr.App("shop")
+    sales = app.stream("sales", key=hr.String(), value=hr.Json())
+    sales.group_by_key().count(store="per-shop")
+    by_item = sales.select_key(lambda sale: sale.value["item"], key=hr.String()).group_by_key().count(store="per-item")
+    again = by_item.to_stream().select_key(lambda one: str(one.value), key=hr.String())
+    again.group_by_key().count(store="per-count")
+    app.table("prices", key=hr.String(), value=hr.Double())
+    return app.topology()
+
+
+def model_of(topology: Topology) -> JobModel:
+    subs = sub_topologies_of(topology)
+    models = tuple(
+        SubTopologyModel(
+            sub.name,
+            (
+                ContainerModel(
+                    0,
+                    (TaskModel(TaskName(PartitionGroup(0), sub.name), tuple(SSP("log", one, 0) for one in sub.reads)),),
+                ),
+            ),
+        )
+        for sub in subs
+    )
+    return JobModel("shop", 1, models, stores=store_forms(topology))
+
+
+class TestStores:
+    @pytest.mark.parametrize(
+        ("stream", "own", "later"),
+        [
+            ("sales", ("per-shop",), ("per-count", "per-item")),
+            ("prices", ("prices",), ()),
+            ("shop-per-item-repartition", ("per-item",), ("per-count",)),
+            ("shop-per-count-repartition", ("per-count",), ()),
+        ],
+    )
+    def test_a_topology_tells_which_are_reached(self, stream: str, own: tuple[str, ...], later: tuple[str, ...]) -> None:
+        topology = shop()
+        found = stores_behind(model_of(topology), {stream}, topology)
+        assert found == StoresBehind(own, later, has_tables_only=stream == "prices")
+
+    def test_a_job_model_names_all_that_may_be(self) -> None:
+        topology = shop()
+        found = {one: stores_behind(model_of(topology), {one}) for one in ("sales", "shop-per-item-repartition")}
+        assert found["sales"] == StoresBehind(("per-shop", "prices"), ("per-count", "per-item"), is_certain=False)
+        assert found["shop-per-item-repartition"] == StoresBehind(("per-item",), ("per-count",), is_certain=False)
+
+    @pytest.mark.parametrize("stream", ["sales", "prices", "shop-per-item-repartition", "shop-per-count-repartition"])
+    def test_none_that_is_reached_is_left_out_by_the_model(self, stream: str) -> None:
+        topology = shop()
+        exact, known = stores_behind(model_of(topology), {stream}, topology), stores_behind(model_of(topology), {stream})
+        assert {*exact.own, *exact.later} <= {*known.own, *known.later}
+
+    def test_stores_that_are_gone_do_not_count(self) -> None:
+        model = replace(model_of(shop()), stores={"old": "gone:source|form"})
+        assert stores_behind(model, {"sales"}) == StoresBehind(is_certain=False)
+
+
+def preview(moves: list[Move], stores: StoresBehind, state: StatePolicy = StatePolicy.KEEP) -> Preview:
+    return Preview("shop", (), tuple(moves), state, stores)
+
+
+class TestWhatIsSaid:
+    BACK, ON, STILL = Move(A, TASKS[0], 10, 4), Move(B, TASKS[1], 20, 23), Move(A, TASKS[0], 4, 4)
+
+    def test_without_a_store_nothing_is_counted_twice(self) -> None:
+        assert state_text(preview([self.BACK], StoresBehind())) == "no store is behind it: no state is touched"
+
+    def test_kept_state_counts_twice_and_misses_what_is_skipped(self) -> None:
+        text = state_text(preview([self.BACK, self.ON], StoresBehind(("n",), ("m",))))
+        assert text == (
+            "state is kept: the 6 records that are read again count a second time in aggregates, and the 3 records that are "
+            "skipped never come to them; the stores behind it: m, n"
+        )
+
+    def test_tables_count_nothing(self) -> None:
+        text = state_text(preview([self.BACK], StoresBehind(("t",), has_tables_only=True)))
+        assert text == "state is kept: the 6 records that are read again are put into tables again; the stores behind it: t"
+
+    def test_what_may_not_be_reached_is_said_to(self) -> None:
+        text = state_text(preview([self.BACK], StoresBehind(("n",), is_certain=False)))
+        assert text.endswith("the stores that may be behind it: n")
+
+    def test_nothing_moves(self) -> None:
+        assert state_text(preview([self.STILL], StoresBehind(("n",)))) == "state is kept as it is: the stores behind it: n"
+
+    def test_a_rewind_names_the_version_and_what_does_not_go_with_it(self) -> None:
+        kept = KeptVersion(Checkpoint(TASKS[0], RoundId(1, None, 1), 1, {A: 4}), 1_700_000_000_000_000)
+        shown = replace(
+            preview([self.BACK], StoresBehind(("n",), ("m",)), StatePolicy.REWIND), rewinds={TASKS[0]: kept}
+        )
+        assert state_text(shown).splitlines() == [
+            "state of Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4",
+            (
+                "what is behind repartition streams does not go back with it: what is written to them again counts a second "
+                "time in aggregates there; the stores behind it: m"
+            ),
+        ]
+        assert state_text(preview([self.ON], StoresBehind(("n",)), StatePolicy.REWIND)) == (
+            "no position goes back: state stays as it is"
+        )

@@ -1,0 +1,76 @@
+"""`headrace startpoint` and `checkpoint` on Kafka: offsets are called so, and the job does what was shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from cli.shop import APP, SALES, SHOPS, sale
+from headrace import wiring
+from headrace.cli.commands import application
+from headrace.core.hashing import partition_of
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.testing.kafka_server import KafkaServer
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
+
+Run = Callable[..., Any]
+FULL = partition_of(b"shop-0", 4)  # a partition with records
+NAME = ("--application", "again-shop")
+
+
+def work_off() -> None:
+    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(120)
+
+
+@pytest.fixture
+def ran(kafka_server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Commands beside a broker on which the shop has run."""
+    url = f"kafka://{kafka_server.bootstrap}"
+    text = APP.replace('"shop"', '"again-shop"').replace('"sales"', '"again-sales"').replace('"log:./data"', repr(url))
+    (tmp_path / "shop.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with hr.open_system(url) as system:
+        system.create_stream("again-sales", 4)
+        records = [hr.Record(shop, {"item": i, "price": p}, time) for shop, i, p, time in map(sale, range(SALES))]
+        system.produce("again-sales", records, key=hr.String(), value=hr.Json())
+    work_off()
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(application, [*arguments, "--system", url])
+
+    return run
+
+
+def answer(done: Any) -> Any:
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_job_goes_back_and_on_as_it_was_shown(ran: Run) -> None:
+    positions = answer(ran("checkpoint", "export", *NAME))["positions"]
+    (end,) = [one["offset"] for one in positions if (one["stream"], one["partition"]) == ("again-sales", FULL)]
+    refused = ran("startpoint", "set", "again-sales", *NAME, "-p", str(FULL), "--offset", str(end + 10), "--yes")
+    assert (refused.exit_code, "is not there: it holds 0 to " in refused.stderr) == (1, True)
+    shown = ran("startpoint", "set", "again-sales", *NAME, "-p", str(FULL), "--earliest")
+    assert shown.exit_code == 2
+    assert f"{end:,} offsets are read again, 0 are skipped" in shown.stdout
+    assert "note: what is counted are offsets: on Kafka some of them may be markers of transactions" in shown.stdout
+    assert answer(ran("startpoint", "list", *NAME, "--json"))["startpoints"] == []
+    done = answer(ran("startpoint", "set", "again-sales", *NAME, "-p", str(FULL), "--earliest", "--yes", "--json"))
+    assert (done["counted"], done["read_again"]) == ("offsets", end)
+    work_off()
+    (entry,) = answer(ran("state", "get", "per-shop", "shop-0", *NAME, "--json"))["entries"]
+    assert entry["value"] == 2 * SALES // SHOPS
+    (known,) = answer(ran("startpoint", "list", *NAME, "--json"))["startpoints"]
+    assert (known["id"], known["became"]) == (done["startpoints"][0], "applied")
+
+    Path("positions.json").write_text(json.dumps({**answer(ran("checkpoint", "export", *NAME)), "positions": positions}))
+    unmoved = ran("checkpoint", "import", "positions.json", *NAME)
+    assert "is at these positions already: there is nothing to set" in unmoved.stdout, unmoved.stdout

@@ -1,0 +1,184 @@
+"""The tests' side of `child.py`: an application on either system, a producer that never rests, startpoints that are asked
+for one partition after another, runs, the verdict."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from chaos.checker import KillReport, Row, read_stream
+from chaos.children import Children
+from expansion.child import Run
+from expansion.world import WAIT_S, told
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
+from headrace.model.streams import SSP
+from headrace.wire_startpoints import encode_startpoint_request
+from kafka_faults.broker import read_topic
+from startpoint_kills.passes import Jump, jumps_of, one_pass_each
+
+SERVER = Path(__file__).with_name("child.py")
+READ_BEFORE = 20  # records of each partition that were read before the first startpoint
+TURN_S = 0.05
+TYPES = tuple(PositionType)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A system: Kafka with these servers, or a log in the test's own folder."""
+
+    servers: str = ""
+    settings: Mapping[str, str] | None = None
+
+
+class World:
+    """One application that reads one stream of so many partitions. Each partition gets one startpoint at most."""
+
+    def __init__(
+        self, folder: Path, children: Children, place: Place, partitions: int, seed: int, build: str = "located"
+    ) -> None:
+        self.build = build
+        self.name, self.children, self.place, self.partitions = f"back-{uuid.uuid4().hex[:8]}", children, place, partitions
+        self.draw = random.Random(seed)
+        self.folder = folder / self.name
+        self.folder.mkdir()
+        self._log = self.folder / "log"
+        self.url = f"kafka://{place.servers}" if place.servers else f"log:{self._log}"
+        self.system = hr.open_system(self.url)
+        self.system.create_stream(f"{self.name}-in", partitions)
+        self.system.create_stream(f"{self.name}-passed", 1)
+        self.asked: dict[str, StartpointEntry] = {}
+        self._began_us = time.time_ns() // 1000 - 3_600_000_000
+        self._written = 0
+        self.write(READ_BEFORE)
+
+    # --- what is written and asked for ------------------------------------------------------------------------------
+
+    def write(self, turns: int, system: Any = None) -> None:
+        """To each partition one record a turn; of each the time is one second later."""
+        places = range(self.partitions)
+        rows = [(self._time_us(self._written + turn), place) for turn in range(turns) for place in places]
+        self._written += turns
+        records = [hr.Record(b"%d" % place, b"v", time_us, partition=place) for time_us, place in rows]
+        (system or self.system).produce(f"{self.name}-in", records)
+
+    def _time_us(self, turn: int) -> int:
+        return self._began_us + turn * 1_000_000
+
+    @contextmanager
+    def producer(self) -> Iterator[None]:
+        """While the context lasts, records come all the time."""
+        stop, errors = threading.Event(), []
+
+        def keep_writing() -> None:
+            try:
+                with hr.open_system(self.url) as system:
+                    while not stop.wait(TURN_S):
+                        self.write(1, system)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=keep_writing)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert not errors, f"the producer ended: {errors[0]!r}"
+
+    def ask(self, kind: PositionType | None = None, state: StatePolicy = StatePolicy.KEEP) -> StartpointEntry:
+        """A startpoint for the next partition, of each type in turn where none is given, to before what was read at first."""
+        partition = len(self.asked)
+        kind = kind or TYPES[partition % len(TYPES)]
+        turn = self.draw.randrange(READ_BEFORE)
+        position = {PositionType.SPECIFIC_OFFSET: turn, PositionType.TIMESTAMP: self._time_us(turn)}.get(kind)
+        key = StartpointKey(SSP(self.system.name, f"{self.name}-in", partition))
+        at, now_us = Startpoint(kind, position), time.time_ns() // 1000
+        entry = StartpointEntry(f"sp-{partition}", key, at, "a test", now_us, state)
+        self.asked[entry.id] = entry
+        self._metadata().request("startpoints", encode_startpoint_request([entry]))
+        return entry
+
+    def _metadata(self) -> Any:
+        return self.system.metadata_store(self.name)
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    def run_of(self, **options: Any) -> Run:
+        return Run(self.name, self.url, str(self.folder), build=self.build, **self.children.files(), **options)
+
+    def at_work(self, run: Run) -> int:
+        """The run, started, once it has committed something; its pid."""
+        pid, deadline_s = self.children.start(run), time.monotonic() + WAIT_S
+        while not run.at_work.exists():
+            assert not Path(run.report).exists(), f"it ended: {told(run)}"
+            assert time.monotonic() < deadline_s, f"it is not at work: {told(run)}"
+            time.sleep(0.01)
+        return pid
+
+    def finish(self, **options: Any) -> Run:
+        """A run that has to end well, at the end of what was written."""
+        run = self.run_of(until="caught-up", **options)
+        code = self.children.finish(run)
+        assert code == 0, f"ended with {code}: {told(run)}"
+        return run
+
+    # --- what is committed ------------------------------------------------------------------------------------------
+
+    def rows(self, part: str) -> list[Row]:
+        stream = f"{self.name}-{part}"
+        if self.place.settings is None:
+            return read_stream(self._log, stream)
+        return read_topic(self.place.settings, stream)
+
+    def came_to(self, id_: str) -> Any:
+        """What is on record of what a startpoint came to; None while it has not been taken up."""
+        record = self.on_record().get(id_)
+        return None if record is None else json.loads(record)["resolutions"]
+
+    def on_record(self) -> dict[str, bytes]:
+        """What is stored of each startpoint."""
+        return dict(self._metadata().all("startpoints"))
+
+    def judge(self, report: KillReport) -> None:
+        """Whether all that was asked for has been applied, once, when the job is done."""
+        self.finish()
+        self.write(1)  # so that the positions move that wait at an end
+        self.finish()
+        self.finish()  # and what the last rounds have spent is stored
+        assert not self._metadata().requests("startpoints"), "requests that nobody has taken up"
+        records = self.on_record()
+        assert records.keys() == self.asked.keys(), f"lost, or made up: {records.keys() ^ self.asked.keys()}"
+        jumps, inputs = jumps_of(records), self.rows("in")
+        report.checked("startpoints that meant what was asked for", self._as_asked(jumps, inputs))
+        report.checked("records, in each pass once and in order", one_pass_each(inputs, self.rows("passed"), jumps))
+
+    def _as_asked(self, jumps: list[Jump], inputs: list[Row]) -> int:
+        for jump in jumps:
+            offsets = [(row["offset"], row["timestamp_us"]) for row in inputs if row["partition"] == jump.partition]
+            kind, position = (asked := self.asked[jump.id].startpoint).position_type, asked.position or 0
+            assert jump.before >= offsets[READ_BEFORE - 1][0], f"{asked} was applied before what was read: {jump}"
+            match kind:
+                case PositionType.SPECIFIC_OFFSET:
+                    expected = position
+                case PositionType.TIMESTAMP:
+                    expected = next(offset for offset, time_us in offsets if time_us >= position)
+                case PositionType.LATEST:
+                    assert jump.offset >= jump.before, f"{asked} went back: {jump}"
+                    continue
+                case _:
+                    expected = offsets[0][0]
+            assert jump.offset == expected, f"{asked} came to {jump.offset}, expected {expected}"
+        return len(jumps)
+
+    def close(self) -> None:
+        self.system.close()

@@ -1,0 +1,220 @@
+"""An application on either system whose job passes on what it reads, and those outside who ask for startpoints.
+
+What was processed, and what there was to process, is read by checkers of their own (`chaos.checker`, `startpoints.reading`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from chaos.checker import Row, read_stream
+from headrace import wiring
+from headrace.model.startpoint import (
+    Became,
+    PositionType,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRecord,
+    StatePolicy,
+)
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.startpoint_records import STARTPOINTS
+from headrace.wire_startpoints import decode_startpoint_record, encode_startpoint_request
+from headrace.wiring.worker import run_container
+from startpoints.checker import Place, by_place, processed_in
+from startpoints.reading import TopicReader
+
+WAIT_S = 30.0
+LOG_START_US = 1_700_000_000_000_000
+
+
+def passed_on(record: Any) -> bytes:
+    return f"{record.stream}:{record.partition}:{record.offset}".encode()
+
+
+class World:
+    """One application's streams and folders; `settings` are those of a client of the broker, None on the log."""
+
+    def __init__(self, system: Any, url: str, root: Path, settings: Mapping[str, str] | None) -> None:
+        self.system, self.url, self.root, self._settings = system, url, root, settings
+        self.name = f"sp-{uuid.uuid4().hex[:8]}"
+        self.input, self.output = f"{self.name}-in", f"{self.name}-out"
+        self._numbers: dict[str, int] = {}
+        self._asked_us = 0
+        self._readers: dict[str, TopicReader] = {}
+        self.is_passing = False  # whether its job passes on what it reads, in the form that the checker knows
+        self.seen: dict[str, int] = {}  # id of a startpoint to how many records of its partition were processed before
+
+    # --- the job ------------------------------------------------------------------------------------------------------
+
+    def app(self, **keys: Any) -> hr.App:
+        places = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
+        often = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
+        return hr.App(self.name, self.url, **(places | often | keys))
+
+    def passing(self, *streams: str, source: Mapping[str, Any] | None = None, **keys: Any) -> hr.App:
+        """An application that passes on all that it reads of `streams`; none given: of the input."""
+        self.is_passing = True
+        app = self.app(**keys)
+        first, *others = [app.stream(stream, **(source or {})) for stream in streams or (self.input,)]
+        for other in others:
+            first = first.merge(other)
+        first.map_values(passed_on, value=hr.Bytes()).to(self.output, partitioner=to_the_only_one)
+        return app
+
+    def create(self, partitions: int, *streams: str) -> None:
+        for stream in streams or (self.input,):
+            self.system.create_stream(stream, partitions)
+        self.system.create_stream(self.output, 1)
+
+    def run(self, app: hr.App) -> None:
+        """Until all that there is has gone through."""
+        started(app, until="caught-up").wait(WAIT_S)
+
+    @contextmanager
+    def running(self, app: hr.App) -> Iterator[Any]:
+        job = started(app)
+        try:
+            yield job
+        finally:
+            if job.is_running:
+                job.stop()
+        job.wait()
+
+    # --- its streams --------------------------------------------------------------------------------------------------
+
+    def send(self, count: int, *partitions: int, stream: str | None = None) -> None:
+        """So many records to each of the partitions (none given: to all), a second after each other on the log."""
+        name = stream or self.input
+        records = []
+        for partition in partitions or range(self.system.describe_stream(name).partitions):
+            for _ in range(count):
+                number = self._numbers[name] = self._numbers.get(name, 0) + 1
+                time_us = None if self._settings else LOG_START_US + number * 1_000_000
+                records.append(hr.Record(b"k%d" % (number % 7), b"v%d" % number, time_us, partition=partition))
+        self.system.produce(name, records)
+
+    def put(self, table: str, key: str, value: str) -> None:
+        """A record of a table, older than all that is sent later."""
+        time_us = None if self._settings else LOG_START_US
+        self.system.produce(table, [hr.Record(key.encode(), value.encode(), time_us)])
+
+    @contextmanager
+    def sending(self, stream: str | None = None, every_s: float = 0.1) -> Iterator[None]:
+        """While the context lasts, records arrive in all partitions."""
+        stop, errors = threading.Event(), []
+
+        def send() -> None:
+            try:
+                while not stop.wait(every_s):
+                    self.send(2, stream=stream)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert not errors, f"the producer ended: {errors[0]!r}"
+
+    def ends(self, stream: str | None = None) -> dict[int, int]:
+        return dict(self.system.end_offsets(stream or self.input))
+
+    def is_at_its_end(self, *streams: str) -> bool:
+        """Whether the job's stored positions are where the streams end (none given: the input). For waiting, not judging."""
+        stored = self.system.job_store(self.name).checkpoints().values()
+        positions = {ssp.whole: position for one in stored for ssp, position in one.positions.items()}
+        wanted = {(name, p): end for name in streams or (self.input,) for p, end in self.ends(name).items()}
+        return all(positions.get(SSP(self.system.name, *place), 0) >= end for place, end in wanted.items())
+
+    def rows(self, stream: str) -> list[Row]:
+        """All that a stream holds, read without Headrace."""
+        if self._settings is None:
+            return read_stream(self.root / "log", stream)
+        if stream not in self._readers:
+            self._readers[stream] = TopicReader(self._settings, stream)
+        return self._readers[stream].rows()
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+    def processed(self) -> list[tuple[str, int, int]]:
+        return processed_in(self.rows(self.output))
+
+    def processed_by_place(self) -> dict[Place, list[int]]:
+        return by_place(self.processed())
+
+    # --- startpoints --------------------------------------------------------------------------------------------------
+
+    def entry(
+        self, position_type: PositionType, partition: int, position: int | None = None, *, task: str | None = None,
+        stream: str | None = None, at_us: int | None = None,
+    ) -> StartpointEntry:
+        self._asked_us = max(time.time_ns() // 1000, self._asked_us + 1)
+        ssp = SSP(self.system.name, stream or self.input, partition)
+        key = StartpointKey(ssp, None if task is None else TaskName.parse(task))
+        written_us = self._asked_us if at_us is None else at_us
+        return StartpointEntry(
+            uuid.uuid4().hex[:12], key, Startpoint(position_type, position), "a tester", written_us, StatePolicy.KEEP
+        )
+
+    def ask(self, *entries: StartpointEntry) -> list[str]:
+        """One request for all of them, as a command writes it. What was processed before is noted for the checker."""
+        before = self.processed_by_place() if self.is_passing else {}
+        self.seen |= {entry.id: len(before.get((entry.key.ssp.stream, entry.key.ssp.partition), ())) for entry in entries}
+        self.system.metadata_store(self.name).request(STARTPOINTS, encode_startpoint_request(entries))
+        return [entry.id for entry in entries]
+
+    def ask_for(self, position_type: PositionType, partition: int, position: int | None = None, **options: Any) -> str:
+        return self.ask(self.entry(position_type, partition, position, **options))[0]
+
+    def delete(self, *ids: str) -> None:
+        self.system.metadata_store(self.name).request(STARTPOINTS, encode_startpoint_request(deleted=ids))
+
+    def requests(self) -> int:
+        return len(self.system.metadata_store(self.name).requests(STARTPOINTS))
+
+    def records(self) -> dict[str, StartpointRecord]:
+        found = self.system.metadata_store(self.name).all(STARTPOINTS)
+        return {id_: decode_startpoint_record(data) for id_, data in found.items()}
+
+    def became(self, id_: str) -> Became | None:
+        """What became of a startpoint, None where no driver has taken it up."""
+        found = self.records().get(id_)
+        return None if found is None else found.became
+
+    def offset_of(self, id_: str) -> int:
+        """What a startpoint came to; where several tasks have it, for all of them."""
+        (offset,) = {one.offset for one in self.records()[id_].resolutions}
+        return offset
+
+
+def to_the_only_one(record: Any, count: int) -> int:
+    return 0
+
+
+def started(app: hr.App, until: str | None = None) -> Any:
+    return wiring.start(app, until, engine=InlineEngine(run_container))
+
+
+def waited(what: Callable[[], bool], job: Any, wait_s: float = WAIT_S) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not what():
+        if not job.is_running:
+            job.wait(0)
+        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {job.status()}"
+        time.sleep(0.02)
