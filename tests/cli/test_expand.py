@@ -271,6 +271,13 @@ class TestReaders:
         reader = self.only(partitions)
         assert (reader.refusal is not None, reader.warning is not None) == (is_refused, is_warned)
 
+    def test_without_state_the_reason_is_order(self) -> None:
+        reasons = [({}, "its older ones, and might overtake them"), ({"n": "source|form"}, "its older ones and its state")]
+        for stores, reason in reasons:
+            refusal = self.only(6, stores=stores).refusal
+            assert refusal is not None
+            assert refusal.message.endswith(reason)
+
     def test_who_declares_it_as_partitioned_otherwise_does_not_mind(self) -> None:
         assert self.only(6, partitioned_otherwise=("s",)).refusal is None
 

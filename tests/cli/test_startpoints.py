@@ -89,7 +89,7 @@ class TestBeforeItWrites:
     def test_nobody_to_be_asked_is_wrong_usage_and_nothing_is_written(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "--earliest")
         assert done.exit_code == 2
-        assert "nobody is there to be asked, and nothing was written: give --yes" in done.stderr
+        assert "error: nobody is there to be asked, and nothing was written\nhint: give --yes\n" in done.stderr
         assert requests() == []
 
     def test_json_asks_nobody_but_shows(self, ran: Run, asking: None) -> None:

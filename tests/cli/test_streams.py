@@ -192,7 +192,10 @@ def test_consume_takes_partitions_starts_and_limits(numbered: Run) -> None:
     [
         (
             ("--start", "11"),
-            "--start 11: partition 0 of stream 's' holds 0 to 9, and its next record gets offset 10\nhint: name an offset from 0 to",
+            (
+                "--start 11: partition 0 of stream 's' holds 0 to 9, and its next record gets offset 10\n"
+                "hint: name an offset from 0 to 10 there"
+            ),
         ),
         (("--partition", "7"), "stream 's' has no partition 7\nhint: it has 3 partitions, 0 to 2\n"),
         (("--partition", "7", "--start", "latest"), "stream 's' has no partition 7\n"),
@@ -268,5 +271,5 @@ def test_a_number_that_is_none_is_named_with_what_was_expected(streams: Run, com
 @pytest.mark.parametrize("command", [("run",), ("stream", "consume"), ("checkpoint", "import"), ("state", "get"), ("demo",)])
 def test_usage_lines_show_what_to_give_as_it_is_written(streams: Run, command: tuple[str, ...]) -> None:
     usage = streams(*command, "--help").stdout.splitlines()[0]
-    assert usage.startswith(f"Usage: headrace {' '.join(command)} [OPTIONS]".replace("headrace", "root", usage.count("root")))
+    assert f" {' '.join(command)} [OPTIONS]" in usage
     assert not set(usage) & set("{}")

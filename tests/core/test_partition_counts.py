@@ -84,6 +84,22 @@ def test_a_count_is_at_least_1(count: int) -> None:
         partition_counts_of({"a": ["x"]}, {"a": count}, EXTERNAL, {})
 
 
+def join_error(external: dict[str, int], bases: dict[str, int] | None = None) -> str:
+    with pytest.raises(TopologyError) as raised:
+        partition_counts_of({}, {}, external, {}, joined={"named": sorted(external)}, bases=bases)
+    assert raised.value.hint is not None
+    return raised.value.hint
+
+
+def test_inputs_that_do_not_meet_may_be_made_to_by_expanding_the_smaller() -> None:
+    command = "`headrace stream expand orders --partitions 8`"
+    way = f"expand 'orders' before anything is written to it that is to be joined: {command}"
+    assert way in join_error({"orders": 4, "users": 8})
+    assert way in join_error({"users": 8, "orders": 4})
+    assert way in join_error({"orders": 4, "users": 16}, bases={"users": 8})  # its keys are in the tasks of 8
+    assert "expand" not in join_error({"orders": 4, "users": 8}, bases={"orders": 4})  # its tasks stay 4
+
+
 # --- joins ----------------------------------------------------------------------------------------------------------
 
 joins_of_some = st.dictionaries(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.errors import TopologyError
+from headrace.errors import ConfigError, TopologyError
 from headrace.model.topology import Aggregate, MapValues
 
 VALUE = hr.Json("n int, s string, inner struct<a: int>, many array<int>")
@@ -226,3 +226,45 @@ def test_an_expression_knows_where_it_was_given() -> None:
     records.filter("value.n > 1")
     (node,) = [node for node in records.app.topology().nodes if node.name.endswith("filter")]
     assert node.predicate.given_at.startswith("test_mistakes.py:")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"containres": 3}, "containres (App(...)): there is no such configuration key\n  hint: did you mean 'containers'?"),
+        ({"check_partitioning": "yes"}, "check_partitioning (App(...)): expected 'off' or 'sample', found 'yes'"),
+        ({"system": 3}, "system (App(...)): expected a text that is not empty, found 3"),
+        ({"system": ""}, "system (App(...)): expected a text that is not empty, found ''"),
+        ({"config": {"containers": {"by-day": 0}}}, "containers.by-day (App(...)): expected a whole number, at least 1, found"),
+        ({"elasticity_factor": 3}, "elasticity_factor (App(...)): expected a power of two, found 3"),
+        ({"max_round_ms": "5000"}, "max_round_ms (App(...)): expected a whole number, at least 1, found '5000'"),
+    ],
+)
+def test_configuration_that_is_wrong_is_refused_at_the_line_of_the_app(keys: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        hr.App("a", **keys)
+    assert str(raised.value).startswith(text)
+
+
+def test_configuration_that_is_right_is_taken_and_no_other_place_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_CONTAINRES", "3")  # whoever only declares an application is not told of that
+    app = hr.App("a", "log:./data", containers=2, config={"spark.driver.memory": "2g", "containers.by-day": 3})
+    assert app.config_arguments == {
+        "system": "log:./data", "containers": 2, "spark.driver.memory": "2g", "containers.by-day": 3
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "text"),
+    [
+        ("run", {"untill": "caught-up"}, "run(untill='caught-up'): there is no such option\n  hint: did you mean until?"),
+        ("start", {"progress": True}, "start(progress=True): there is no such option\n  hint: the options are until, "),
+        ("run", {"max_round_ms": 5}, "run(max_round_ms=5): there is no such option\n  hint: the options are until, overrides,"),
+    ],
+)
+def test_options_that_there_are_not_are_named(call: str, options: dict[str, Any], text: str) -> None:
+    app = hr.App("a")
+    with pytest.raises(ConfigError) as raised:
+        getattr(app, call)(**options)
+    assert str(raised.value).startswith(text)
+    assert ("configuration keys are given to App(...)" in str(raised.value)) is ("max_round_ms" in options)

@@ -96,10 +96,11 @@ ENTRIES = st.builds(
 REQUESTS = st.builds(
     wire_startpoints.StartpointRequest, st.lists(ENTRIES, max_size=3).map(tuple), st.lists(TEXTS, max_size=3).map(tuple)
 )
+RESOLUTIONS = st.builds(Resolution, TASKS, SSPS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS)
 STARTPOINT_RECORDS = st.builds(
     StartpointRecord,
     ENTRIES,
-    st.lists(st.builds(Resolution, TASKS, SSPS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS), max_size=3).map(tuple),
+    st.lists(RESOLUTIONS, max_size=3).map(tuple),
     TIMES,
     st.sampled_from(Became),
     TIMES,

@@ -142,6 +142,38 @@ def test_what_inherited_its_number_keeps_it_when_its_source_grows(tmp_path: Path
         assert d.store("c").all() == dict.fromkeys(KEYS, 3)
 
 
+def test_the_ways_out_of_a_growth_that_nobody_can_follow(tmp_path: Path) -> None:
+    """What the refusal says to do, done: without state it may be declared otherwise; anybody follows the first count."""
+
+    def copied(partitioning: str) -> hr.App:
+        app = hr.App("grown")
+        app.stream("in", **SERDES, partitioning=partitioning).to("out")
+        return app
+
+    with Driver(copied("hash"), partitions=4, directory=tmp_path) as d:
+        send_all(d)
+        d.run()
+        d._system.expand_stream("in", 6)
+    with pytest.raises(hr.IncompatibleChangeError, match="and might overtake them") as raised:
+        Driver(copied("hash"), directory=tmp_path).open()
+    assert 'declare the stream with partitioning="other"' in str(raised.value)
+    assert "headrace stream expand in --partitions 12 --system " in str(raised.value)
+    with Driver(copied("other"), directory=tmp_path) as d:
+        send_all(d)
+        d.run()
+        assert len(d.read("out")) == 2 * len(KEYS)
+        d._system.expand_stream("in", 12)
+    with Driver(copied("hash"), directory=tmp_path / "anew", partitions=4) as d:
+        send_all(d)
+        d.run()
+        d._system.expand_stream("in", 6)
+        d._system.expand_stream("in", 12)
+    with Driver(copied("hash"), directory=tmp_path / "anew") as d:
+        send_all(d)
+        d.run()
+        assert len(d.read("out")) == 2 * len(KEYS)
+
+
 def test_a_stream_that_comes_back_grown_finds_its_tasks_and_one_that_was_made_anew_begins_afresh(tmp_path: Path) -> None:
     def counting(**stores: str) -> hr.App:
         app = hr.App("back")

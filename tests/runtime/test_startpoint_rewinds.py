@@ -73,7 +73,15 @@ def rewind(id_: str, ssp: SSP, at: int, written_at_us: int = 0) -> StartpointEnt
 
 @pytest.mark.parametrize(
     ("at", "stands"),
-    [(39, (3, 30, 25)), (30, (3, 30, 25)), (29, (2, 20, 15)), (10, (1, 10, 5)), (9, (0, 0, 0)), (40, (4, 40, 35)), (50, (4, 50, 35))],
+    [
+        (39, (3, 30, 25)),
+        (30, (3, 30, 25)),
+        (29, (2, 20, 15)),
+        (10, (1, 10, 5)),
+        (9, (0, 0, 0)),
+        (40, (4, 40, 35)),
+        (50, (4, 50, 35)),
+    ],
 )
 def test_the_state_goes_back_with_every_position_of_its_task(at: int, stands: tuple[int, int, int]) -> None:
     job = Job()

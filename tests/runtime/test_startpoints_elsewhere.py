@@ -214,3 +214,21 @@ class TestRunningJob:
         job.wait()
         assert caplog.text.count("the job goes on without it") == 1
         assert "answers again" in caplog.text
+
+
+def test_a_job_on_the_log_takes_up_what_is_asked_for_on_a_broker(world: World, kafka_server: Any) -> None:
+    url = f"kafka://{kafka_server.bootstrap}"
+    with hr.open_system(url) as broker:
+        there = broker.metadata_store("app")
+        manager = StartpointManager(world.system.metadata_store("app"), there)
+        job = world.start(startpoint_metadata_store=url)
+        try:
+            wait_for(lambda: world.written == 5)
+            manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
+            wait_for(lambda: world.written == 10 and not there.requests("startpoints"))
+        finally:
+            job.stop()
+        job.wait()
+        manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
+        world.start("caught-up", startpoint_metadata_store=url).wait(WAIT_S)
+        assert (world.written, there.requests("startpoints")) == (15, {})

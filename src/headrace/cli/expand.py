@@ -247,7 +247,8 @@ def _report(
     print(f"expanded stream {after.name} from {before.partitions} to {after.partitions} partitions")
     for reader in readers:
         if reader.refusal is None:
-            when = "runs: it takes them up at its next round" if reader.application in running else "takes them up when it starts"
+            is_running = reader.application in running
+            when = "runs: it takes them up at its next round" if is_running else "takes them up when it starts"
             print(f"  application {reader.application} {when}")
         else:
             print(f"  application {reader.application} cannot follow: what reads the stream there stops")

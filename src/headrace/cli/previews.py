@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.output import iso, print_json, print_table
+from headrace.cli.output import EXIT_USAGE, fail, iso, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.core.startpoint_previews import Preview
@@ -81,7 +81,7 @@ def confirm(question: str, yes: bool, json: bool) -> None:
     if json:
         raise typer.BadParameter("--json asks nobody, and nothing was written: give --yes as well")
     if not is_somebody_there():
-        raise typer.BadParameter("nobody is there to be asked, and nothing was written: give --yes")
+        fail("nobody is there to be asked, and nothing was written", "give --yes", EXIT_USAGE)
     typer.confirm(question, abort=True, err=True)
 
 

@@ -68,7 +68,7 @@ def dump(
     if json:
         print_json({"application": view.application, "store": store, "entries": entries, "file": str(output)})
     else:
-        print(f"wrote {entries:,} entries to {output}")
+        print(f"wrote {entries:,} entries to {output}, as Parquet")
 
 
 def _view(store: str, target: Target) -> StateView:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from headrace.config import KEYS, load_config
 from headrace.core.description import description_of, mermaid_of, text_of
 from headrace.core.picture import picture_of
 from headrace.core.sub_topologies import sub_topologies_of
@@ -29,6 +31,8 @@ from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
 
+_START_OPTIONS = ("until", "overrides", "config", "engine", "log")
+_RUN_OPTIONS = (*_START_OPTIONS, "progress")
 _TIMESTAMP_KINDS = flows.JVM | {FunctionKind.RECORD}
 
 
@@ -38,6 +42,8 @@ class App:
     `system` is where its streams are, `log:./data` where it is not said anywhere. `spark` is a session to run in;
     without one, one is started when it is needed. `config` and `keys` are configuration keys; those with a dot, such
     as `spark.executor.memory`, only fit into `config`. Making an App connects to nothing.
+
+    `ConfigError` at once for a key that there is not, and for a value that it does not take.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class App:
         self.name = checked_own_name("application", name)
         self.spark_given = spark
         self.config_arguments = _config_arguments(system, config, keys)
+        load_config(None, {}, self.config_arguments)  # to be refused here, at the line that is wrong
         self.builder = Builder(name)
 
     # --- what it reads ----------------------------------------------------------------------------------------------
@@ -176,10 +183,12 @@ class App:
 
     def run(self, until: str | None = None, **options: Any) -> Any:
         """Run until it is stopped, or with `until="caught-up"` until the inputs' present end is worked off."""
+        _check_options("run", options, _RUN_OPTIONS)
         return self.wiring().run(self, until, **options)
 
     def start(self, **options: Any) -> Any:
         """Start it, and give the running `Job`: `status()`, `wait()`, `stop()`."""
+        _check_options("start", options, _START_OPTIONS)
         return self.wiring().start(self, **options)
 
     def preview(self, n: int = 20) -> Any:
@@ -198,6 +207,15 @@ class App:
     def wiring(self) -> Any:
         """What runs applications, loaded when first needed: declaring a topology needs neither Spark nor Arrow."""
         return importlib.import_module("headrace.wiring")
+
+
+def _check_options(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+            key = "; configuration keys are given to App(...)" if name in KEYS else ""
+            raise ConfigError(f"{call}({name}={given[name]!r:.40}): there is no such option", hint + key)
 
 
 def _config_arguments(system: str | None, config: Mapping[str, Any] | None, keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from headrace.wire_startpoints import (
 )
 
 FINISHED_MAX = 1000
+NOTES_MAX = 20  # lines of the log for what is taken up at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ class _Taking:
         return gone_back
 
     def result(self, subs: Sequence[SubTopology]) -> TakenUp:
-        asked, records = self.asked, self.records
+        asked, records, rest = self.asked, self.records, len(self.notes) - NOTES_MAX
         new = [record for id_, record in records.items() if id_ not in asked.records]
         back = {one.task.sub_topology for record in new for one in record.resolutions if one.offset < one.before}
         records |= _superseded(records, self.now_us)
@@ -301,7 +302,7 @@ class _Taking:
             {**_written(changed), **dict.fromkeys(forgotten & asked.records.keys())},
             tuple(id_ for id_ in asked.requests if id_ not in waiting),
             waiting,
-            tuple(self.notes),
+            (*self.notes[:NOTES_MAX], *([f"and {rest:,} more positions are set"] if rest > 0 else [])),
         )
 
 
@@ -310,13 +311,15 @@ def _written(records: Mapping[str, StartpointRecord]) -> dict[str, bytes | None]
 
 
 def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName]]) -> StartpointRecord:
-    """The record with the tasks that read its SSP now in the place of those that are gone."""
-    reading = owners.get(record.entry.key.ssp, ())
-    if not record.resolutions or not reading or all(one.task in reading for one in record.resolutions):
+    """The record with the tasks that read its SSPs now in the place of those that are gone."""
+    if all(one.task in owners.get(one.ssp, (one.task,)) for one in record.resolutions):
         return record
-    kept = [one for one in record.resolutions if one.task in reading]
-    new = [task for task in sorted(reading) if all(one.task != task for one in kept)]
-    return replace(record, resolutions=(*kept, *(replace(record.resolutions[0], task=task) for task in new)))
+    found: dict[Place, Resolution] = {}
+    for one in sorted(record.resolutions, key=lambda one: one.task not in owners.get(one.ssp, ())):
+        reading = owners.get(one.ssp, (one.task,))
+        for task in [one.task] if one.task in reading else sorted(reading):
+            found.setdefault((task, one.ssp), replace(one, task=task))
+    return replace(record, resolutions=tuple(found.values()))
 
 
 def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str]) -> frozenset[str]:
