@@ -259,6 +259,7 @@ def test_unknown_streams_name_those_that_look_alike(streams: Run) -> None:
         (("stream", "consume", "s", "-p", "1", "-p", "x"), "'-p': expected a whole number, at least 0, found 'x'"),
         (("stream", "produce", "s", "--batch", "0"), "expected a whole number, at least 1, at most 100,000, found 0"),
         (("kafka", "start", "--port", "x"), "expected a whole number, at least 1, at most 65,535, found 'x'"),
+        (("startpoint", "set", "s", "--offset", "x"), "'--offset': expected a whole number, found 'x'"),
         (("demo", "--partitions", "0"), "expected a whole number, at least 1, at most 1,024, found 0"),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 import headrace as hr
 from cli.shop import APP, SALES, sale
 from headrace import wiring
+from headrace.errors import TopologyError
 from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring.loading import load_app
@@ -44,6 +45,22 @@ def place(kafka_server: KafkaServer, tmp_path_factory: pytest.TempPathFactory) -
     finally:
         os.chdir(before)
     return folder, url
+
+
+@pytest.fixture(scope="module")
+def refused(place: tuple[Path, str]) -> str:
+    """An application whose first start was refused: what it joins cannot meet."""
+    folder, url = place
+    app = hr.App("kafka-refused", url, local_store_dir=str(folder / "stores"), state_uri=str(folder / "state"))
+    users = app.table("users", key=hr.String(), value=hr.String())
+    orders = app.stream("orders", key=hr.String(), value=hr.String())
+    orders.join(users, lambda order, user: user, value=hr.String()).to("named")
+    with hr.open_system(url) as system:
+        system.create_stream("orders", 4)
+        system.create_stream("users", 8)
+    with pytest.raises(TopologyError, match="joins the streams 'orders'"):
+        wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+    return app.name
 
 
 @pytest.fixture
@@ -175,23 +192,18 @@ def test_an_unknown_application_is_told_of_those_that_are_there(headrace: Headra
     ],
 )
 def test_an_application_whose_first_start_was_refused_has_not_run(
-    headrace: Headrace, place: tuple[Path, str], command: tuple[str, ...]
+    headrace: Headrace, place: tuple[Path, str], refused: str, command: tuple[str, ...]
 ) -> None:
-    with hr.open_system(place[1]) as system:
-        system.ensure_job_topics("kafka-refused")
-    done = headrace(*command, "--application", "kafka-refused")
+    done = headrace(*command, "--application", refused)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: application 'kafka-refused' has not run on {place[1]} yet")
+    assert done.stderr.startswith(f"error: application {refused!r} has not run on {place[1]} yet")
     assert "did you mean" not in done.stderr
     assert done.stderr.count("\n") == 2
 
 
-def test_an_application_that_has_not_run_hinders_no_expansion(headrace: Headrace, place: tuple[Path, str]) -> None:
-    with hr.open_system(place[1]) as system:
-        system.ensure_job_topics("kafka-refused")
-    done = headrace("stream", "create", "not-read", "--partitions", "4")
-    assert done.returncode == 0, done.stderr
-    assert answer(headrace("stream", "expand", "not-read", "--partitions", "6", "--json"))["applications"] == []
+@pytest.mark.usefixtures("refused")
+def test_an_application_that_has_not_run_hinders_no_expansion(headrace: Headrace) -> None:
+    assert answer(headrace("stream", "expand", "orders", "--partitions", "6", "--json"))["applications"] == []
 
 
 @pytest.mark.parametrize("command", [("stream", "list"), ("status", "--application", "x")])

@@ -55,10 +55,10 @@ def expand(
         check_expansion(full, stream.partitions, partitions)
         readers = readers_of(full, stream.id, stream.partitions, partitions, _job_models(opened, force))
         _refuse_to_break(stream, partitions, readers, force, system)
+        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
         expanded = opened.expand_stream(full, partitions)
         for reader in readers:
             _tell(opened, reader.application, expanded)
-        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
     _report(stream, expanded, readers, running, json)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.numbers import whole_number
 from headrace.cli.output import iso, print_json, print_table, say
 from headrace.cli.previews import confirm, described, show_and_confirm, when_text
 from headrace.cli.targets import JsonOption, Target, about_an_application
@@ -61,7 +62,9 @@ def set_startpoint(
     bootstrap: Annotated[
         bool, typer.Option("--bootstrap", help="The first record, and up to the present end before any other stream.")
     ] = False,
-    offset: Annotated[int | None, typer.Option("--offset", metavar="N", help="This offset.")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")
+    ] = None,
     at: Annotated[
         str | None, typer.Option("--time", metavar="ISO", help="The first record of this time or later; with a zone.")
     ] = None,
