@@ -146,20 +146,20 @@ class TestGoingBack:
         assert (None if found is None else found.checkpoint.positions[A]) == (max(fitting) if fitting else None)
 
     def test_the_empty_state_is_the_oldest_of_all(self) -> None:
-        kept = usable([version(7, 10)], checkpoint(15, 90), {A: 3, B: 4})
+        kept = usable([version(7, 10)], checkpoint(15, 90), {A: 0, B: 0})
         found = version_for(kept, {A: 9})
         assert found is not None
         back = rewound(checkpoint(15, 90, event_timer_us=7), found)
-        assert (back.head, back.positions, back.watermarks, back.event_timer_us) == (None, {A: 3, B: 4}, {}, None)
-        assert version_for(kept, {A: 2}) is None
-        assert usable([], checkpoint(15, 90), {A: 0, B: 0})[0].checkpoint.positions == {A: 0, B: 0}
+        assert (back.head, back.positions, back.watermarks, back.event_timer_us) == (None, {A: 0, B: 0}, {}, None)
 
-    def test_not_where_some_of_what_the_job_wrote_to_itself_is_gone(self) -> None:
-        assert usable([], checkpoint(15, 90), {A: 5, B: 0}, internal={A}) == ()
-        assert len(usable([], checkpoint(15, 90), {A: 5, B: 0}, internal={B})) == 1
+    def test_there_is_no_empty_state_where_some_of_the_records_are_gone(self) -> None:
+        assert usable([], checkpoint(15, 90), {A: 5, B: 0}) == ()
+        kept = usable([version(7, 10)], checkpoint(15, 90), {A: 3, B: 0})
+        assert version_for(kept, {A: 9}) is None, "what was read of records 0 to 2 could not be read again"
+        assert version_for(kept, {A: 10}) == version(7, 10)
 
     def test_not_to_where_the_records_that_follow_are_gone(self) -> None:
-        kept = usable([version(7, 10), version(9, 40)], checkpoint(15, 90), {A: 0, B: 21}, internal={B})
+        kept = usable([version(7, 10), version(9, 40)], checkpoint(15, 90), {A: 0, B: 21})
         assert kept == (version(9, 40),)
 
     def test_a_partition_that_was_born_since_is_read_from_its_beginning(self) -> None:
@@ -168,7 +168,7 @@ class TestGoingBack:
         found = version_for(usable([version(9, 40)], now, beginnings, born={BORN}), {A: 50})
         assert found is not None and found.checkpoint.positions == {A: 40, B: 80, BORN: 2}
         assert version_for(usable([version(9, 40)], now, beginnings, born={BORN}), {BORN: 1}) is None
-        put_in_by_an_edit = usable([version(9, 40)], now, beginnings)
+        put_in_by_an_edit = usable([version(9, 40)], now, {A: 0, B: 0, BORN: 0})
         assert [one.checkpoint.head for one in put_in_by_an_edit] == [None]
 
     def test_a_version_with_an_input_that_is_not_read_any_more_is_of_no_use(self) -> None:

@@ -43,7 +43,7 @@ class Job:
         self.us += 1
         consumer = Consumer({X: 100, Y: 100})
         rewinds = StateRewinds(
-            by_task(self.versions.values()), {None} if self.stateful else set(), (), (), consumer, self.us
+            by_task(self.versions.values()), {None} if self.stateful else set(), (), consumer, self.us
         )
         asked = Asked({f"{self.us}": StartpointRequest(entries, delete)}, self.asked.records)
         stored: Mapping[TaskName, Checkpoint] = {TASK: self.now}
@@ -162,8 +162,20 @@ def test_without_a_version_that_is_old_enough_nothing_changes() -> None:
     job = Job()
     del job.versions[next(key for key, one in job.versions.items() if one.kept_us == 1)]
     consumer = Consumer({X: 100, Y: 100})
-    rewinds = StateRewinds(by_task(job.versions.values()), {None}, (), ("x",), consumer, 1)
+    rewinds = StateRewinds(by_task(job.versions.values()), {None}, (), consumer, 1)
     consumer.register = lambda ssp, startpoint: 7 if startpoint.position is None else startpoint.position  # type: ignore[method-assign]
     asked = Asked({"1": StartpointRequest((rewind("a", X, 12),))})
     with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no version of its state is kept from before"):
         taken_up(asked, {TASK: job.now}, {TASK: job.now}, consumer, (), 1, (), rewinds)
+
+
+def test_of_entries_that_come_together_a_later_one_alone_sets_a_position_in_a_task_that_goes_back() -> None:
+    job = Job()
+    job.plan(entry("a", X, 100, None, 1), rewind("b", Y, 15, 2))
+    assert job.stands == (2, 20, 15), "a skip from before the rewind would leave out what the state has lost"
+    assert job.became == {"a": Became.SUPERSEDED, "b": Became.PENDING}
+    job = Job()
+    job.plan(rewind("b", Y, 15, 1), entry("a", X, 100, None, 2))
+    assert job.stands == (2, 100, 15)
+    assert job.became == {"a": Became.PENDING, "b": Became.PENDING}
+    assert {one.ssp for one in job.asked.records["b"].resolutions} == {Y}

@@ -152,7 +152,6 @@ def usable(
     checkpoint: Checkpoint,
     beginnings: Mapping[SSP, int],
     born: Collection[SSP] = (),
-    internal: Collection[SSP] = (),
 ) -> tuple[KeptVersion, ...]:
     """The states that a task can go back to, oldest first. `checkpoint`: where it is, with every SSP that it reads now.
 
@@ -160,12 +159,12 @@ def usable(
     one of other SSPs than the task reads now, but for those in `born`, by an expansion: what was not there yet when the
     version was made holds nothing that is in its state, and is read from its beginning.
 
-    The oldest of all is the empty state, with everything to be read from its beginning. `internal`: what the job writes to
-    itself; where some of that is gone already, it cannot be read from the beginning, and there is no empty state.
+    The oldest of all is the empty state, with everything to be read from offset 0; where some of that is gone already, what
+    the state holds of it could not be read again, and there is no empty state.
     """
     wanted = checkpoint.positions.keys()
     found: list[KeptVersion] = []
-    if not any(beginnings[ssp] for ssp in wanted if ssp in internal):
+    if not any(beginnings[ssp] for ssp in wanted):
         found.append(_empty(checkpoint, beginnings))
     for version in on_the_line(versions):
         missing = wanted - version.checkpoint.positions.keys()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.startpoints import Place, in_force, in_order, streams_below, winners
 from headrace.core.sub_topologies import SubTopology
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StorageError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
     Became,
@@ -41,10 +41,12 @@ NOTES_MAX = 20  # lines of the log for what is taken up at once
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, and what is on record. `requests` by their ids, oldest first."""
+    """What is asked for, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
+    this version's, by id, and what is wrong with them."""
 
     requests: Mapping[str, StartpointRequest] = field(default_factory=dict)
     records: Mapping[str, StartpointRecord] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[StartpointEntry]:
@@ -72,11 +74,18 @@ class Asked:
 
 
 def asked_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None) -> Asked:
-    """Read both. `elsewhere`: requests that were read from another store. `StorageError` for what cannot be read."""
+    """Read both. `elsewhere`: requests that were read from another store. `StorageError` for a record that cannot be read; a
+    request may come from anybody, and must not end a job."""
     found = store.requests(STARTPOINTS) | dict(elsewhere or {})
-    requests = {id_: decode_startpoint_request(found[id_]) for id_ in sorted(found)}
+    requests: dict[str, StartpointRequest] = {}
+    unreadable: dict[str, str] = {}
+    for id_ in sorted(found):
+        try:
+            requests[id_] = decode_startpoint_request(found[id_])
+        except StorageError as error:
+            unreadable[id_] = error.message
     records = {id_: decode_startpoint_record(data, f"startpoint {id_!r}") for id_, data in store.all(STARTPOINTS).items()}
-    return Asked(requests, records)
+    return Asked(requests, records, unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ def taken_up(
 
 
 def _no_rewinds(consumer: SystemConsumer, now_us: int) -> StateRewinds:
-    return StateRewinds({}, (), (), (), consumer, now_us)
+    return StateRewinds({}, (), (), consumer, now_us)
 
 
 class _Taking:
@@ -140,7 +149,10 @@ class _Taking:
         self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
-        self.notes: list[str] = []
+        self.notes = [
+            f"request {id_} for startpoints is passed over: {text}; `headrace startpoint delete {id_}` takes it away"
+            for id_, text in asked.unreadable.items()
+        ]
         self.to_undo: set[TaskName] = set()  # tasks whose states went back for a startpoint that counts no more
 
     def take_back(self) -> None:
@@ -259,12 +271,18 @@ class _Taking:
     def _take_states_back(
         self, taken: Sequence[StartpointEntry], resolved: dict[str, list[Resolution]]
     ) -> set[tuple[str, TaskName]]:
-        """Where entries ask for it: a task's state goes back, and every position of it to where that state was; which do."""
+        """Where entries ask for it: a task's state goes back, and every position of it to where that state was; which do.
+
+        What another entry sets in such a task counts if it is later: else its position goes back with the others.
+        """
         gone_back: set[tuple[str, TaskName]] = set()
+        order = {entry.id: (entry.written_at_us, number) for number, entry in enumerate(taken)}
         asking: dict[TaskName, list[tuple[StartpointEntry, Resolution]]] = {}
+        setting: dict[TaskName, list[tuple[StartpointEntry, Resolution]]] = {}
         for entry in taken:
-            for one in resolved[entry.id] if entry.state is StatePolicy.REWIND else ():
-                asking.setdefault(one.task, []).append((entry, one))
+            by_task = asking if entry.state is StatePolicy.REWIND else setting
+            for one in resolved[entry.id]:
+                by_task.setdefault(one.task, []).append((entry, one))
         for task, ones in asking.items():
             before = self.checkpoints[task]
             with _named(ones[0][0]):
@@ -272,14 +290,21 @@ class _Taking:
             if past is None:
                 continue
             self.checkpoints[task] = past
+            self.notes.append(f"the state of {task} goes back, and all that it reads: {_places(past)}")
             for entry, one in ones:
                 gone_back.add((entry.id, task))
                 mine = resolved[entry.id]
                 mine[mine.index(one)] = replace(one, offset=past.positions[one.ssp])
-            beside = sorted(past.positions.keys() - {one.ssp for _, one in ones})
+            set_after = {one.ssp for _, one in ones}
+            last = max(order[entry.id] for entry, _ in ones)
+            for entry, one in setting.get(task, ()):
+                if order[entry.id] > last:
+                    set_after.add(one.ssp)
+                else:
+                    resolved[entry.id].remove(one)
             resolved[ones[0][0].id].extend(
                 Resolution(task, ssp, past.positions[ssp], before.positions[ssp], before.watermarks.get(ssp))
-                for ssp in beside
+                for ssp in sorted(past.positions.keys() - set_after)
                 if past.positions[ssp] != before.positions[ssp]
             )
         return gone_back
@@ -292,6 +317,7 @@ class _Taking:
         left = {entry.id for entry in self.entries if entry.id not in records}
         waiting = frozenset(id_ for id_, request in asked.requests.items() if any(one.id in left for one in request.entries))
         # A request that is done may be seen again, by whoever comes after a crash before its removal.
+        waiting |= asked.unreadable.keys()
         needed = {one.id for request in asked.requests.values() for one in request.entries}
         forgotten = _to_forget(records, needed)
         kept = {id_: record for id_, record in records.items() if id_ not in forgotten}
@@ -304,6 +330,11 @@ class _Taking:
             waiting,
             (*self.notes[:NOTES_MAX], *([f"and {rest:,} more positions are set"] if rest > 0 else [])),
         )
+
+
+def _places(checkpoint: Checkpoint) -> str:
+    """Where a task reads on, for people."""
+    return ", ".join(f"{ssp} from {position}" for ssp, position in sorted(checkpoint.positions.items()))
 
 
 def _written(records: Mapping[str, StartpointRecord]) -> dict[str, bytes | None]:

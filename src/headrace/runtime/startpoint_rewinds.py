@@ -26,18 +26,17 @@ EARLIEST = Startpoint(PositionType.EARLIEST)
 
 class StateRewinds:
     """`versions`: those that are kept. `stateful`: the sub-topologies that have state. `born`: partitions that came by an
-    expansion. `internal`: streams that the job writes to itself."""
+    expansion."""
 
     def __init__(
         self,
         versions: Versions,
         stateful: Collection[str | None],
         born: Collection[SSP],
-        internal: Collection[str],
         consumer: SystemConsumer,
         now_us: int,
     ) -> None:
-        self._versions, self._stateful, self._born, self._internal = versions, stateful, born, internal
+        self._versions, self._stateful, self._born = versions, stateful, born
         self._consumer, self._now_us = consumer, now_us
         self._left: list[KeptVersion] = []
 
@@ -48,9 +47,8 @@ class StateRewinds:
         if checkpoint.task.sub_topology not in self._stateful or not ahead:
             return None
         beginnings = {ssp: self._consumer.register(ssp, EARLIEST) for ssp in checkpoint.positions}
-        internal = [ssp for ssp in checkpoint.positions if ssp.stream in self._internal]
         stored = self._versions.get(checkpoint.task, ())
-        found = usable(stored, checkpoint, beginnings, self._born, internal)
+        found = usable(stored, checkpoint, beginnings, self._born)
         version = version_for(found, targets)
         if version is None:
             raise no_version(checkpoint.task, found, targets)

@@ -153,7 +153,6 @@ def planned(
         versions_of(stored_metadata),
         {sub.name for sub in subs if has_state(sub)},
         born_in(assignment_of(model), {stream: record.expansions for stream, record in records.items()}),
-        {stream for sub in subs for stream in sub.writes},
         consumer,
         now_us,
     )

@@ -176,10 +176,9 @@ def _rewinds(job: StoredJob, moves: Sequence[Move]) -> dict[TaskName, KeptVersio
     streams = sorted({ssp.stream for ssp in ssps})
     begin = {SSP(job.system.name, one, p): offset for one in streams for p, offset in job.system.beginning_offsets(one).items()}
     born = born_in(assignment_of(job.model), {stream: record.expansions for stream, record in records.items()})
-    internal = {ssp for ssp in ssps if ssp.stream in job.internal}
     found: dict[TaskName, KeptVersion] = {}
     for task, asked in targets.items():
-        versions = usable(kept.get(task, ()), job.checkpoints[task], begin, born, internal)
+        versions = usable(kept.get(task, ()), job.checkpoints[task], begin, born)
         version = version_for(versions, asked)
         if version is None:
             raise no_version(task, versions, asked)
