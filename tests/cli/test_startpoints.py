@@ -18,12 +18,14 @@ from headrace import wiring
 from headrace.cli import previews
 from headrace.core.hashing import partition_of
 from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.startpoint_records import STARTPOINTS
+from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
+from headrace.runtime.startpoints import StartpointManager
 from headrace.testing import Driver
 from headrace.wiring.loading import load_app
 from headrace.wiring.worker import run_container
 
 Run = Callable[..., Any]
+END = hr.Startpoint(hr.PositionType.LATEST)
 REPARTITION = "shop-per-item-repartition"
 FULL = partition_of(b"shop-0", 4)  # a partition with records
 
@@ -138,6 +140,32 @@ class TestBeforeItWrites:
         other = ran("startpoint", "set", "sales", "--earliest", "-p", str((FULL + 1) % 4))
         assert "takes the place" not in other.stdout
 
+    def test_one_that_is_displaced_already_is_not_named(self, ran: Run) -> None:
+        set_ = ("startpoint", "set", "sales", "-p", str(FULL))
+        ids = [json.loads(ran(*set_, "--offset", text, "--yes", "--json").stdout)["startpoints"][0] for text in ("1", "2")]
+        notes = json.loads(ran(*set_, "--earliest", "--json").stdout)["notes"]
+        assert notes == [f"takes the place of startpoint {ids[1]} (offset 2), which is waiting for a driver"]
+
+    def test_what_a_commit_has_spent_is_named_no_more_and_cannot_be_deleted(
+        self, ran: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_ = ("startpoint", "set", "sales", "-p", str(FULL), "--earliest")
+        (id_,) = json.loads(ran(*set_, "--yes", "--json").stdout)["startpoints"]
+        with monkeypatch.context() as killed:  # behind the commit that spends it, before it is on record
+            killed.setattr(StartpointRecords, "settle", lambda *_: ())
+            work_off()
+        (before,) = listed(ran)
+        assert (before["became"], before["changed_at"]) == ("applied", None)
+        assert before["says"] == "applied by a commit that no driver has noted yet"
+        shown = json.loads(ran(*set_, "--json").stdout)
+        assert (shown["read_again"], shown["notes"]) == (ends()[FULL], [])
+        assert f"startpoint {id_!r} of log.sales.{FULL} was applied: it" in ran("startpoint", "delete", id_, "--yes").stderr
+        assert "deleted 0 startpoints" in ran("startpoint", "delete", "--stream", "sales", "--yes").stdout
+        assert listed(ran) == [before]
+        work_off()
+        (noted,), (again,) = listed(ran), listed(ran)
+        assert noted == again and noted["says"] == f"applied at {noted['changed_at']}"
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -159,7 +187,8 @@ class TestRefusals:
             (("sales", "--time", "2013-06-01"), "--time '2013-06-01': expected a time with its zone"),
             (("sales", "--time", "yesterday"), "--time 'yesterday': expected a time in ISO 8601"),
             (("sales", "--ago", "2 months"), "--ago '2 months': expected a unit of time"),
-            (("sales", "--latest", "--state", "drop"), "state 'drop': expected 'keep' or 'rewind'"),
+            (("sales", "--latest", "--state", "drop"), "state 'drop': expected 'keep' or 'rewind'\nhint: keep leaves"),
+            (("sales", "--ago", "90000000 days"), "--ago '90000000 days': expected a time that a calendar has, found"),
             (
                 ("sales", "--latest", "--application", "shp"),
                 "application 'shp' has not run on log:./data yet: it has no positions that could be set\nhint: did you mean",
@@ -188,6 +217,12 @@ class TestRefusals:
         done = ran("startpoint", "set", "sales", *given, "--yes")
         assert done.exit_code == 2
         assert "expected one of --earliest" in done.stderr
+
+    @pytest.mark.parametrize("text", ["1_0", "1.0", " 1", "0x1", "\N{ARABIC-INDIC DIGIT ONE}", ""])
+    def test_an_offset_is_written_in_digits(self, ran: Run, text: str) -> None:
+        done = ran("startpoint", "set", "sales", "-p", str(FULL), "--offset", text, "--yes")
+        assert (done.exit_code, requests()) == (2, [])
+        assert f"expected a whole number, found {text!r}" in done.stderr
 
     def test_a_stream_that_was_made_anew_is_another_one(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:
@@ -269,7 +304,23 @@ class TestWhatBecomesOfThem:
         missing = ran("startpoint", "delete", "abc", "--yes")
         assert missing.stderr.startswith("error: there is no startpoint 'abc'")
         nothing = ran("startpoint", "delete", "--stream", "sales", "-p", str(FULL), "--yes")
-        assert nothing.stdout.splitlines()[-1] == "deleted 0 startpoints"
+        assert nothing.stdout == f"deleted 0 startpoints: none of stream sales partition {FULL} is waiting or pending\n"
+        assert ran("startpoint", "delete", "--stream", "sales", "--yes").stdout.count("\n") == 1
+
+    def test_what_the_job_does_not_read_waits_for_no_driver(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            StartpointManager(system.metadata_store("shop")).write_startpoint(hr.SystemStreamPartition("log", "sales", 9), END)
+        work_off()
+        assert [one["says"] for one in listed(ran)] == ["waiting: the job does not read sales/9"]
+
+    def test_one_that_cannot_be_resolved_says_how_it_is_deleted(self, ran: Run) -> None:
+        set_ = ("startpoint", "set", "sales", "-p", str(FULL), "--offset", "1", "--yes", "--json")
+        (id_,) = json.loads(ran(*set_).stdout)["startpoints"]
+        with hr.open_system("log:./data") as system:
+            system.purge("sales", {FULL: 3})
+        with pytest.raises(hr.HeadraceError) as caught:
+            work_off()
+        assert f"`headrace startpoint delete {id_} --application shop --system log:./data`" in str(caught.value.hint)
 
     @pytest.mark.parametrize("arguments", [(), ("x", "--stream", "sales"), ("x", "-p", "1"), ("--stream", "sales", "-p", "a")])
     def test_what_is_to_be_deleted_is_said_in_one_way(self, ran: Run, arguments: tuple[str, ...]) -> None:
@@ -290,6 +341,36 @@ def test_requests_may_be_kept_elsewhere(ran: Run, monkeypatch: pytest.MonkeyPatc
     assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
     with hr.open_system("log:./elsewhere") as system:
         assert system.metadata_store("shop").requests(STARTPOINTS) == {}
+
+
+class TestUnreadableRequests:
+    """Left by a newer version, or by whoever writes what is none."""
+
+    @pytest.mark.parametrize("request_", [b"{", b'{"wire":99,"set":[],"delete":[]}'])
+    def test_all_else_goes_on_and_it_can_be_withdrawn(self, ran: Run, request_: bytes) -> None:
+        with hr.open_system("log:./data") as system:
+            stray = system.metadata_store("shop").request(STARTPOINTS, request_)
+        assert f"request {stray} is unreadable" in ran("startpoint", "list").stderr
+        (id_,) = json.loads(ran("startpoint", "set", "sales", "--latest", "-p", "0", "--yes", "--json").stdout)["startpoints"]
+        done = ran("startpoint", "list")
+        assert id_ in done.stdout and stray not in done.stdout
+        assert f"`headrace startpoint delete {stray} --application shop --system log:./data`" in done.stderr
+        (shown,) = json.loads(ran("startpoint", "list", "--json").stdout)["unreadable"]
+        assert shown["request"] == stray and "stored request for startpoints" in shown["says"]
+        assert ran("startpoint", "delete", stray).exit_code == 2
+        assert ran("startpoint", "delete", stray, "nothing", "--yes").exit_code == 1
+        both = ran("startpoint", "delete", stray, id_, "--yes")
+        assert both.stdout.splitlines()[-1] == "deleted 1 startpoint and 1 unreadable request"
+        assert json.loads(ran("startpoint", "list", "--json").stdout)["unreadable"] == []
+        assert [one["became"] for one in listed(ran)] == ["deleted"]
+
+    def test_one_that_is_kept_elsewhere_is_withdrawn_there(self, ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADRACE_STARTPOINT_METADATA_STORE", "log:./elsewhere")
+        with hr.open_system("log:./elsewhere") as system:
+            stray = system.metadata_store("shop").request(STARTPOINTS, b"{")
+        assert ran("startpoint", "delete", stray, "--yes").stdout.endswith("deleted 1 unreadable request\n")
+        with hr.open_system("log:./elsewhere") as system:
+            assert system.metadata_store("shop").requests(STARTPOINTS) == {}
 
 
 class TestStateGoesBackToo:
@@ -322,6 +403,20 @@ class TestStateGoesBackToo:
         assert (done.exit_code, requests()) == (1, [])
         assert done.stderr.startswith(f"error: task per-item/Partition_{partition}: no version of its state is kept")
         assert "--state keep" in done.stderr
+
+    def test_what_was_asked_for_is_said_where_the_state_goes_back_further(self, ran: Run) -> None:
+        done = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--offset", "5", "--state", "rewind")
+        assert f"{ends()[FULL]} records are read again" in done.stdout
+        assert f"note: asked for was offset 5 of sales/{FULL}: a task reads on from where the version is" in done.stdout
+        exact = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--earliest", "--state", "rewind")
+        assert "asked for" not in exact.stdout
+
+    def test_without_a_store_there_is_nothing_to_take_back(self, ran: Run) -> None:
+        app = hr.App("through", system="log:./data")
+        app.stream("sales", key=hr.String(), value=hr.Json()).to("per-shop-out")
+        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+        done = ran("startpoint", "set", "sales", "--application", "through", "--earliest", "--state", "rewind")
+        assert "\nno store is behind it: no state is touched\n" in done.stdout
 
     def test_what_goes_on_takes_no_state_back(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "--latest", "--state", "rewind", "--yes")

@@ -12,6 +12,7 @@ from headrace.core.startpoint_previews import (
     Move,
     Preview,
     StoresBehind,
+    further_back,
     moves_of,
     moves_of_rewinds,
     state_text,
@@ -172,3 +173,25 @@ class TestWhatIsSaid:
         assert state_text(preview([self.ON], StoresBehind(("n",)), StatePolicy.REWIND)) == (
             "no position goes back: state stays as it is"
         )
+
+    def test_the_empty_state_is_no_version(self) -> None:
+        empty = KeptVersion(Checkpoint(TASKS[0], RoundId(0, None, 0), 1, {A: 4}), 0)
+        shown = replace(preview([self.BACK], StoresBehind(("n",)), StatePolicy.REWIND), rewinds={TASKS[0]: empty})
+        assert state_text(shown) == "state of Partition_0 goes back to the empty state, at log.a.0 4"
+
+    def test_what_has_no_state_does_not_go_back(self) -> None:
+        without = preview([self.BACK], StoresBehind(), StatePolicy.REWIND)
+        assert state_text(without) == "no store is behind it: no state is touched"
+        later = state_text(preview([self.BACK], StoresBehind((), ("m",)), StatePolicy.REWIND)).splitlines()
+        assert later[0] == "no task with state goes back: state stays as it is"
+        assert later[1].startswith("what is behind repartition streams does not go back with it")
+
+    def test_what_goes_further_back_than_was_asked_is_said(self) -> None:
+        moves = [Move(A, TASKS[0], 10, 3), Move(WIDE, TASKS[0], 5, 1)]
+        assert further_back([Move(A, TASKS[0], 10, 3)], moves) is None
+        assert further_back([Move(B, TASKS[1], 20, 3)], moves) is None
+        said = further_back([self.BACK, Move(WIDE, TASKS[0], 5, 1)], moves)
+        assert said == "asked for was offset 4 of a/0: a task reads on from where the version is that its state goes back to"
+        many = [Move(SSP("log", "a", number), TASKS[0], 10, 4) for number in range(10)]
+        short = further_back(many, [replace(move, after=0) for move in many])
+        assert short is not None and "offset 4 of a/7 and 2 more: a task" in short

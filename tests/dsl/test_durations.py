@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dsl.durations import duration_text, duration_us, time_text, time_us
+from headrace.dsl.durations import duration_text, duration_us, time_ago_us, time_text, time_us
 from headrace.errors import ConfigError
 
 MINUTE_US = 60_000_000
@@ -115,3 +115,11 @@ def test_time_text_is_the_inverse(value: datetime) -> None:
 
 def test_time_text_outside_of_datetimes() -> None:
     assert time_text(2**62) == f"{2**62} µs"
+
+
+@pytest.mark.parametrize("ago", ["90000000 days", timedelta(days=2014 * 366)])
+def test_a_time_ago_is_one_that_a_calendar_has(ago: Any) -> None:
+    now_us = time_us("2013-01-01T00:00:00Z")
+    assert time_ago_us("1 day", now_us) == time_us("2012-12-31T00:00:00Z")
+    with pytest.raises(ConfigError, match="expected a time that a calendar has, found one before the year 1"):
+        time_ago_us(ago, now_us, "--ago")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.dsl.durations import time_us
+from headrace.model.topology import Repartition
+from headrace.runtime.state_versions import versions_of
 from headrace.testing import Driver
+from headrace.testing.driver import START
 from headrace.wiring.startpoint_previews import startpoint_of
 from headrace.wiring.startpoints import Startpoints
 
@@ -16,6 +22,7 @@ from headrace.wiring.startpoints import Startpoints
 def words() -> Any:
     app = hr.App("words")
     stream = app.stream("words", key=hr.String(), value=hr.String())
+    stream.to("seen")
     stream.group_by_key().count(store="counts").to_stream().to("counts")
     return app
 
@@ -129,6 +136,104 @@ def test_state_goes_back_with_the_position_where_that_is_asked_for() -> None:
         d.startpoint("words", "earliest", state="rewind")
         d.run()
         assert (counted(d), d.store("counts").get("a")) == ({"a": 3}, 3)
+
+
+def kept(driver: Driver) -> list[tuple[int, int]]:
+    """The versions on record: the position of each, and the minute of the driver's first day in which it was kept."""
+    on_record = versions_of(driver._system.metadata_store("words"))
+    begun_us = time_us(START, "start")
+    return [
+        (sum(version.checkpoint.positions.values()), (version.kept_us - begun_us) // 60_000_000)
+        for versions in on_record.values()
+        for version in versions
+    ]
+
+
+def work(driver: Driver, runs: int, then: str | None = None) -> None:
+    for _ in range(runs):
+        driver.send("words", "a", "x")
+        driver.run()
+        if then is not None:
+            driver.advance(then)
+
+
+def rewind(driver: Driver, offset: int) -> int:
+    """Read on from `offset`, with the state taken back; how many records were read again."""
+    driver.read("seen")
+    driver.startpoint("words", offset, state="rewind")
+    driver.run()
+    return len(driver.read("seen"))
+
+
+def test_every_run_keeps_a_version_where_there_is_no_interval_and_state_goes_back_to_the_newest() -> None:
+    with Driver(words(), overrides=["state_version_interval_s=0", "keep_state_versions=9"]) as d:
+        work(d, 3)
+        d.send("words", "b", "one run")
+        d.send("words", "a", "with two records")
+        d.run()
+        assert kept(d) == [(0, 0), (1, 0), (2, 0), (3, 0), (5, 0)]
+        assert d.run() == 0
+        assert len(kept(d)) == 5, "a run that does nothing has come to nothing new"
+        assert rewind(d, 4) == 2, "from the version at 3, which is the newest that is not after 4"
+        assert d.store("counts").all() == {"a": 4, "b": 1}
+        assert rewind(d, 1) == 4
+        assert d.store("counts").all() == {"a": 4, "b": 1}
+
+
+def test_versions_are_as_far_apart_as_is_asked_for_by_the_clock_of_the_driver() -> None:
+    with Driver(words(), overrides=["state_version_interval_s=120"]) as d:
+        work(d, 6, then="1 minute")
+        assert kept(d) == [(0, 0), (3, 2), (5, 4)]
+        assert rewind(d, 4) == 3
+        assert d.store("counts").get("a") == 6
+
+
+def test_no_more_and_no_older_versions_are_kept_than_is_asked_for() -> None:
+    newest = ["state_version_interval_s=0", "keep_state_versions=3", "keep_state_versions_s=0"]
+    with Driver(words(), overrides=newest) as d:
+        work(d, 5)
+        assert kept(d) == [(4, 0), (5, 0)]
+    young = ["state_version_interval_s=0", "keep_state_versions=9", "keep_state_versions_s=120"]
+    with Driver(words(), overrides=young) as d:
+        work(d, 5, then="1 minute")
+        assert kept(d) == [(3, 2), (4, 3), (5, 4)]
+    with Driver(words(), overrides=["state_version_interval_s=0", "keep_state_versions=1"]) as d:
+        work(d, 2)
+        assert kept(d) == []
+
+
+def test_what_time_has_made_due_since_the_last_run_is_there_to_go_back_to() -> None:
+    with Driver(words()) as d:
+        work(d, 2)
+        assert kept(d) == [(0, 0)], "it is too soon for another one"
+        d.advance("1 hour")
+        assert rewind(d, 2) == 0
+        assert kept(d) == [(0, 0), (2, 60)]
+        assert d.store("counts").get("a") == 2
+
+
+def test_versions_stay_over_a_restart(tmp_path: Path) -> None:
+    overrides = ["state_version_interval_s=0", "keep_state_versions=9"]
+    with Driver(words(), directory=tmp_path, overrides=overrides) as d:
+        work(d, 3)
+        before = kept(d)
+    shutil.rmtree(tmp_path / "stores")  # state is made anew from the files of the version alone
+    with Driver(words(), directory=tmp_path, overrides=overrides) as d:
+        assert kept(d) == before == [(0, 0), (1, 0), (2, 0), (3, 0)]
+        assert rewind(d, 2) == 1
+        work(d, 1)
+        assert d.store("counts").get("a") == 4
+        assert kept(d)[-1] == (4, 0)
+
+
+def test_a_run_keeps_versions_and_purges_nothing_that_a_test_may_read() -> None:
+    app = hr.App("words")
+    stream = app.stream("words", key=hr.String(), value=hr.String())
+    stream.select_key(lambda r: r.value, key=hr.String()).repartition(name="by-value").group_by_key().count(store="counts")
+    with Driver(app, overrides=["state_version_interval_s=0", "keep_state_versions=1"]) as d:
+        work(d, 3)
+        (internal,) = (node.stream for node in app.topology().nodes if isinstance(node, Repartition))
+        assert [record.key for record in d.read(internal)] == ["x", "x", "x"]
 
 
 @pytest.mark.parametrize("state", ["keep", "rewind"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
 def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
     """A parser for an option: a whole number within these bounds, else wrong usage.
@@ -19,10 +21,9 @@ def whole_number(least: int | None = None, most: int | None = None) -> Callable[
 
     def parsed(given: Any) -> int:
         text = str(given)  # a default comes as the number that it is
-        try:
-            number = int(text)
-        except ValueError:
-            raise typer.BadParameter(f"{expected}, found {text!r}") from None
+        if not _WHOLE.fullmatch(text):  # int() takes 1_0, and digits of other scripts
+            raise typer.BadParameter(f"{expected}, found {text!r}")
+        number = int(text)
         if (least is not None and number < least) or (most is not None and number > most):
             raise typer.BadParameter(f"{expected}, found {number}")
         return number

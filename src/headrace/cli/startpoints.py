@@ -13,6 +13,8 @@ from headrace.cli.previews import confirm, described, show_and_confirm, when_tex
 from headrace.cli.targets import JsonOption, Target, about_an_application
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headrace.model.startpoint import Startpoint
     from headrace.runtime.startpoints import KnownStartpoint
     from headrace.wiring.startpoints import Startpoints
@@ -105,12 +107,12 @@ def set_startpoint(
 
 
 def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
-    from headrace.dsl.durations import duration_us, time_us
+    from headrace.dsl.durations import time_ago_us, time_us
     from headrace.model.startpoint import PositionType, Startpoint
 
     times_us = [
         None if at is None else time_us(at, "--time"),
-        None if ago is None else time.time_ns() // 1000 - duration_us(ago, "--ago"),
+        None if ago is None else time_ago_us(ago, time.time_ns() // 1000, "--ago"),
     ]
     return [None if one is None else Startpoint(PositionType.TIMESTAMP, one) for one in times_us]
 
@@ -132,19 +134,30 @@ def list_startpoints(target: Target, json: JsonOption = False) -> None:
     deleted. None expires.
     """
     with opened_startpoints(target) as points:
-        found = points.list()
+        found, unreadable = points.list(), points.unreadable()
     if json:
-        print_json({"application": target.application, "startpoints": [_described(one) for one in found]})
+        requests = [{"request": id_, "says": why} for id_, why in unreadable.items()]
+        shown = [_described(one) for one in found]
+        print_json({"application": target.application, "startpoints": shown, "unreadable": requests})
         return
-    if not found:
+    if not found and not unreadable:
         say(f"application {target.application} has no startpoints; `headrace startpoint set` makes one")
-        return
-    print_table(_NAMES, [_row(one) for one in found], right=("partition",))
+    elif found:
+        print_table(_NAMES, [_row(one) for one in found], right=("partition",))
+    _say_unreadable(target, unreadable)
+
+
+def _say_unreadable(target: Target, unreadable: Mapping[str, str]) -> None:
+    """On standard error: it is trouble, and no startpoint."""
+    where = f"--application {target.application} --system {target.config.system}"
+    for id_, why in unreadable.items():
+        say(f"request {id_} is unreadable, and no driver of this version takes it up: {why}")
+        say(f"hint: `headrace startpoint delete {id_} {where}` withdraws it")
 
 
 def delete(
     target: Target,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The startpoints' ids.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Of startpoints, or unreadable requests.")] = None,
     stream: Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="In place of ids: all of a stream.")] = None,
     partition: Annotated[
         str, typer.Option("--partition", "-p", metavar="P|all", help="With --stream: of this partition alone.")
@@ -163,15 +176,32 @@ def delete(
             ids = [one.entry.id for one in points.deletable_in(stream, number)]
         chosen = list(dict.fromkeys(ids or ()))
         shown = points.deletable_of(chosen)
+        unreadable = {id_: why for id_, why in points.unreadable().items() if id_ in chosen}
         if not json:
-            print_table(_NAMES, [_row(one) for one in shown], right=("partition",))
+            _print_chosen(shown, unreadable)
         if chosen:
-            confirm(f"delete {_counted(len(chosen))}?", yes, json)
+            confirm(f"delete {_deleted_text(shown, unreadable)}?", yes, json)
             points.delete(*chosen)
     if json:
         print_json({"application": target.application, "deleted": chosen})
+    elif chosen:
+        print(f"deleted {_deleted_text(shown, unreadable)}")
     else:
-        print(f"deleted {_counted(len(chosen))}")
+        place = f"stream {stream}" if number is None else f"stream {stream} partition {number}"
+        print(f"deleted 0 startpoints: none of {place} is waiting or pending")
+
+
+def _print_chosen(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> None:
+    if shown:
+        print_table(_NAMES, [_row(one) for one in shown], right=("partition",))
+    for id_, why in unreadable.items():
+        print(f"request {id_} is unreadable: {why}")
+
+
+def _deleted_text(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> str:
+    requests = f"{len(unreadable)} unreadable request{'' if len(unreadable) == 1 else 's'}"
+    parts = [*([_counted(len(shown))] if shown else []), *([requests] if unreadable else [])]
+    return " and ".join(parts)
 
 
 delete_startpoints = about_an_application(delete, by_argument=False)
@@ -221,7 +251,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
         "deletion_asked": known.deletion_asked,
         "says": became_text(known),
         "taken_up_at": None if record is None else iso(record.taken_up_at_us),
-        "changed_at": None if record is None else iso(record.changed_at_us),
+        "changed_at": iso(known.changed_at_us),
         "replay": None if record is None else record.replay,
         "offsets": []
         if record is None
@@ -243,11 +273,15 @@ def became_text(known: KnownStartpoint) -> str:
     """What became of a startpoint, for people."""
     record = known.record
     if known.became is None:
-        return "waiting for a driver"
+        if known.is_read:
+            return "waiting for a driver"
+        ssp = known.entry.key.ssp
+        return f"waiting: the job does not read {ssp.stream}/{ssp.partition}"
     if record is None:
         return f"{known.became.value} before a driver has seen it"
     if known.became == "pending":
         offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
         text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
         return f"{text}; its deletion waits for a driver" if known.deletion_asked else text
-    return f"{known.became.value} at {iso(record.changed_at_us)}"
+    at = iso(known.changed_at_us)
+    return f"{known.became.value} at {at}" if at else f"{known.became.value} by a commit that no driver has noted yet"

@@ -19,6 +19,7 @@ from headrace.model.tasks import TaskName
 from headrace.model.topology import Node, Repartition, Source, Topology
 
 _TABLES = frozenset({"table", "global"})
+NAMED_MAX = 8  # places in one sentence
 _SOURCE = "source"  # what the sub-topology without a name is called where its stores are
 
 
@@ -117,6 +118,17 @@ def targets_of(moves: Iterable[Move]) -> dict[TaskName, dict[SSP, int]]:
     return found
 
 
+def further_back(asked: Iterable[Move], moves: Iterable[Move]) -> str | None:
+    """What is to be said where `moves` of tasks whose state goes back are to somewhere else than was asked; None: nowhere."""
+    after = {(move.task, move.ssp): move.after for move in moves}
+    other = [move for move in asked if after.get((move.task, move.ssp), move.after) != move.after]
+    named = dict.fromkeys(f"offset {move.after} of {move.ssp.stream}/{move.ssp.partition}" for move in other)
+    if not named:
+        return None
+    few = ", ".join(list(named)[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
+    return f"asked for was {few}: a task reads on from where the version is that its state goes back to"
+
+
 def _order(move: Move) -> tuple[SSP, tuple[object, ...]]:
     return move.ssp, () if move.task is None else move.task.sort_key
 
@@ -179,13 +191,16 @@ def _reached(topology: Topology, streams: Collection[str]) -> list[Node]:
     return found
 
 
+_NO_STORE = "no store is behind it: no state is touched"
+
+
 def state_text(preview: Preview) -> str:
     """What happens to state, in a sentence or two."""
     if preview.state is StatePolicy.REWIND:
         return _rewind_text(preview)
     stores = [*preview.stores.own, *preview.stores.later]
     if not stores:
-        return "no store is behind it: no state is touched"
+        return _NO_STORE
     named = _stores_text(stores, preview.stores.is_certain)
     if not preview.read_again and not preview.skipped:
         return f"state is kept as it is: {named}"
@@ -199,9 +214,12 @@ def state_text(preview: Preview) -> str:
 
 
 def _rewind_text(preview: Preview) -> str:
-    lines = [f"state of {task} goes back to the version {described(one)}" for task, one in (preview.rewinds or {}).items()]
+    lines = [f"state of {task} goes back to {_version_text(one)}" for task, one in (preview.rewinds or {}).items()]
     if not lines:
-        lines.append("no position goes back: state stays as it is")
+        if not preview.stores.own and not preview.stores.later:
+            return _NO_STORE
+        is_back = preview.read_again > 0
+        lines.append(f"no {'task with state' if is_back else 'position'} goes back: state stays as it is")
     if preview.stores.later and preview.read_again:
         stores = _stores_text(preview.stores.later, preview.stores.is_certain)
         lines.append(
@@ -209,6 +227,11 @@ def _rewind_text(preview: Preview) -> str:
             f"in aggregates there; {stores}"
         )
     return "\n".join(lines)
+
+
+def _version_text(version: KeptVersion) -> str:
+    text = described(version)
+    return f"the version {text}" if text.startswith("of ") else text  # the empty state is no version that was kept
 
 
 def _stores_text(stores: Iterable[str], is_certain: bool) -> str:

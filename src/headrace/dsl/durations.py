@@ -136,6 +136,21 @@ def time_text(time_us_: int) -> str:
         return f"{time_us_} µs"
 
 
+def time_ago_us(ago: str | timedelta, now_us: int, name: str = "how long ago") -> int:
+    """The time in µs that lies a duration before `now_us`. Raises `ConfigError`, also for one before the year 1.
+
+    >>> time_ago_us("2 hours", 1356998400000000) == time_us("2012-12-31T22:00:00Z")
+    True
+    """
+    found_us = now_us - duration_us(ago, name)
+    try:
+        datetime_of(found_us)
+    except OverflowError:
+        hint = "times are those of the years 1 to 9999"
+        raise ConfigError(f"{name} {ago!r}: expected a time that a calendar has, found one before the year 1", hint) from None
+    return found_us
+
+
 def datetime_of(time_us_: int) -> datetime:
     """The aware datetime in UTC; `OverflowError` outside the years 1 to 9999."""
     return _EPOCH + timedelta(microseconds=time_us_)

@@ -43,11 +43,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan and its rounds. `collect` is told of every commit, `tidy` gives room back, see `wiring.launch.Launched`."""
+    """A plan and its rounds. `collect` is told of every commit; `tidy` keeps versions of the state that are due, as `keep`
+    does, and gives room back.
+    """
 
     plan: JobPlan
     rounds: list[Rounds]
     collect: Callable[[Rounds], None]
+    keep: Callable[[], None]
     tidy: Callable[[], None]
 
 

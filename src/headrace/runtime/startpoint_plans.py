@@ -112,14 +112,16 @@ def taken_up(
     now_us: int,
     subs: Sequence[SubTopology] = (),
     rewinds: StateRewinds | None = None,
+    named: str = "",
 ) -> TakenUp:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
     `subs`: all of the job: what is read again must not be late further down either.
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
-    the consumer are raised with the startpoint's name; nothing has changed then.
+    the consumer are raised with the startpoint's name; nothing has changed then. `named`: the options with which a command
+    names the application, for hints.
     """
-    taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us)
+    taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
     taking.take_back()
     taking.take_up(frozenset(read_anew))
     return taking.result(subs)
@@ -140,8 +142,9 @@ class _Taking:
         consumer: SystemConsumer,
         rewinds: StateRewinds,
         now_us: int,
+        named: str,
     ) -> None:
-        self.asked, self.consumer, self.rewinds = asked, consumer, rewinds
+        self.asked, self.consumer, self.rewinds, self.named = asked, consumer, rewinds, named
         # Which was taken up last is told by these times: a clock that goes back must not decide.
         self.now_us = max(now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
         self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
@@ -150,7 +153,7 @@ class _Taking:
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
         self.notes = [
-            f"request {id_} for startpoints is passed over: {text}; `headrace startpoint delete {id_}` takes it away"
+            f"request {id_} for startpoints is passed over: {text}; {_deletion(id_, named)} takes it away"
             for id_, text in asked.unreadable.items()
         ]
         self.to_undo: set[TaskName] = set()  # tasks whose states went back for a startpoint that counts no more
@@ -259,7 +262,7 @@ class _Taking:
     def _resolved(self, entry: StartpointEntry, place: Place, unspent: Resolution | None) -> Resolution:
         """What an entry comes to for one task. `unspent`: what another came to there that has moved nothing yet."""
         (task, ssp), register = place, self.consumer.register
-        with _named(entry):
+        with _named(entry, self.named):
             offset = register(ssp, entry.startpoint)
             is_bootstrap = entry.startpoint.position_type is PositionType.BOOTSTRAP
             until = register(ssp, Startpoint(PositionType.LATEST)) if is_bootstrap else None
@@ -285,7 +288,7 @@ class _Taking:
                 by_task.setdefault(one.task, []).append((entry, one))
         for task, ones in asking.items():
             before = self.checkpoints[task]
-            with _named(ones[0][0]):
+            with _named(ones[0][0], self.named):
                 past = self.rewinds.taken_back(before, {one.ssp: one.offset for _, one in ones})
             if past is None:
                 continue
@@ -374,15 +377,19 @@ def _owners(checkpoints: Iterable[Checkpoint]) -> dict[SSP, list[TaskName]]:
 
 
 @contextmanager
-def _named(entry: StartpointEntry) -> Iterator[None]:
+def _named(entry: StartpointEntry, named: str) -> Iterator[None]:
     """Have errors say which startpoint it is that cannot be resolved."""
     try:
         yield
     except HeadraceError as error:
         raise type(error)(
             f"startpoint {entry.id} of {entry.key.ssp}, written by {entry.written_by}, cannot be resolved: {error.message}",
-            f"{error.hint}; it stays until it is deleted: `headrace startpoint delete {entry.id}`",
+            f"{error.hint}; it stays until it is deleted: {_deletion(entry.id, named)}",
         ) from error
+
+
+def _deletion(id_: str, named: str) -> str:
+    return f"`headrace startpoint delete {id_}{named and f' {named}'}`"
 
 
 def _moved(checkpoint: Checkpoint, ones: Sequence[Resolution]) -> Checkpoint:

@@ -44,13 +44,20 @@ ENTRIES_PER_REQUEST_MAX = 1000  # of some 200 to 800 bytes each: one request fit
 class KnownStartpoint:
     """What became of a startpoint. `became` None: no driver has taken it up yet; `record`: what the one that has made of it.
 
-    `deletion_asked`: somebody has asked to delete it, and no driver has seen that yet.
+    `deletion_asked`: somebody has asked to delete it, and no driver has seen that yet. `is_read`: not known not to be of what
+    the job reads. Where `record` is pending and `became` is applied, a commit has spent it that no driver has noted.
     """
 
     entry: StartpointEntry
     became: Became | None
     record: StartpointRecord | None = None
     deletion_asked: bool = False
+    is_read: bool = True
+
+    @property
+    def changed_at_us(self) -> int | None:
+        """When it became what it is; None where no driver has noted that."""
+        return None if self.record is None or self.record.became is not self.became else self.record.changed_at_us
 
 
 class StartpointManager:
@@ -168,6 +175,10 @@ class StartpointManager:
         found.sort(key=lambda known: (known.entry.written_at_us, known.entry.id))
         return {known.entry.id: known for known in found}
 
+    def unreadable(self) -> Mapping[str, str]:
+        """Requests that no driver can take up, by their ids, and why: they are of a newer version, or damaged."""
+        return self._stored().asked.unreadable
+
     # --- deleting ---------------------------------------------------------------------------------------------------
 
     def delete_startpoint(self, startpoint: str | Key) -> tuple[str, ...]:
@@ -184,9 +195,17 @@ class StartpointManager:
         return tuple(ids)
 
     def delete_startpoints(self, ids: Collection[str]) -> tuple[str, ...]:
-        """Ask to delete all of these, in one request; errors as for `delete_startpoint`, before any is deleted."""
-        check_deletable(ids, self.records())
-        self._ask_deletion(ids)
+        """Ask to delete all of these, in one request; errors as for `delete_startpoint`, before any is deleted.
+
+        An id may also be that of a request in `unreadable`, which is withdrawn: no driver will do that.
+        """
+        unreadable = [id_ for id_ in ids if id_ in self.unreadable()]
+        others = [id_ for id_ in ids if id_ not in unreadable]
+        check_deletable(others, self.records())
+        self._ask_deletion(others)
+        for store in (self._own, self._elsewhere) if unreadable else ():
+            if store is not None:
+                store.withdraw(STARTPOINTS, unreadable)
         return tuple(ids)
 
     # --- in here ----------------------------------------------------------------------------------------------------
@@ -298,8 +317,8 @@ def check_deletable(ids: Collection[str], known: Mapping[str, KnownStartpoint]) 
 
 
 def _done_with(known: KnownStartpoint) -> StartpointError:
-    record = known.record
-    when = "" if record is None else time.strftime(" at %Y-%m-%dT%H:%M:%SZ", time.gmtime(record.changed_at_us // 1_000_000))
+    at_us = known.changed_at_us
+    when = "" if at_us is None else time.strftime(" at %Y-%m-%dT%H:%M:%SZ", time.gmtime(at_us // 1_000_000))
     match known.became:
         case Became.APPLIED:
             said, hint = f"was applied{when}", "to read from another place, write a new startpoint"

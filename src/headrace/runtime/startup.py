@@ -156,7 +156,8 @@ def planned(
         consumer,
         now_us,
     )
-    taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds)
+    named = f"--application {topology.application} --system {config.system}"
+    taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds, named)
     programs = seeing_replays(programs, taken.records.values())
     changes = manager.changes(merged(assignment, assignment_of(model)), records)
     handovers = handovers_set_elsewhere(subs, stored_metadata, stored, taken.checkpoints)

@@ -59,8 +59,9 @@ class Driver:
     application can carry on there; without one all is deleted at the end. `overrides` are configuration, as `--set` takes
     it (`"max_records_per_round=10"`).
 
-    The clock is the job's wall clock: it times records that are sent without a time, wall-clock timers, and how long an
-    input has been idle. It moves only by `advance`. Event time is the records' own, and moves only by records.
+    The clock is the job's wall clock: it times records that are sent without a time, wall-clock timers, how long an input
+    has been idle, and the versions of the state that are kept at the end of a `run`. It moves only by `advance`. Event time
+    is the records' own, and moves only by records.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Driver:
             self._system = open_configured(config)
             self._make_streams({source.stream for source in topology.sources} - _internal(topology))
             engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
-            self._job = launched(self.app, config, engine, LOG.info)
+            self._job = launched(self.app, config, engine, LOG.info, lambda: self.now_us)
             self._go_by(self._job.made)
         except BaseException:
             self.close()
@@ -166,6 +167,7 @@ class Driver:
             self._plan_anew()
         done = self._run_rounds()
         self._startpoints.settle(self.now_us)
+        self._made.keep()
         return done
 
     def _run_rounds(self) -> int:
@@ -211,6 +213,7 @@ class Driver:
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before the clock's time, or an
         `hr.Startpoint`. `partition` None: all of them.
         """
+        self._opened.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
         self._flush()
         chosen = startpoint_of(startpoint, self.now_us)
         topology = self._opened.plan.topology

@@ -84,8 +84,13 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
     ).start()
 
 
-def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) -> Launched:
-    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back."""
+def launched(
+    app: Any, config: Config, engine: Any, say: Callable[[str], None], clock_us: Callable[[], int] | None = None
+) -> Launched:
+    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
+
+    `clock_us` times plans and versions of the state, by default the machine's clock; who holds the job goes by that always.
+    """
     topology: Topology = app.topology()
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
@@ -122,7 +127,8 @@ def launched(app: Any, config: Config, engine: Any, say: Callable[[str], None]) 
             staging,
             _max_round_ms(config, store, say) / 1000,
         )
-        making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere)
+        clock_us = _now_us if clock_us is None else clock_us
+        making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere, clock_us)
         made = making.made(epoch, going_on=False)
         left.append((place, made.plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
@@ -156,6 +162,7 @@ class _Making:
     place: Place
     say: Callable[[str], None]
     elsewhere: RequestsElsewhere | None
+    clock_us: Callable[[], int]
 
     def made(self, epoch: int, going_on: bool) -> Planned:
         config, store = self.config, self.store
@@ -168,18 +175,19 @@ class _Making:
             epoch,
             self.engine.slots,
             self.say,
-            _now_us(),
+            self.clock_us(),
             going_on=going_on,
             elsewhere=self.elsewhere,
         )
-        upkeep = Upkeep(plan, self.system, store, self.files, config, _now_us)
+        upkeep = Upkeep(plan, self.system, store, self.files, config, self.clock_us)
         if not going_on:
             for note in plan.notes:
                 self.say(note)
             upkeep.clear_up()
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
-        return Planned(plan, [self._rounds_of(sub, plan) for sub in plan.subs], upkeep.committed, upkeep.tidy)
+        rounds = [self._rounds_of(sub, plan) for sub in plan.subs]
+        return Planned(plan, rounds, upkeep.committed, upkeep.keep, upkeep.tidy)
 
     def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
         terms = RoundTerms(

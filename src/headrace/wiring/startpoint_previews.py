@@ -14,10 +14,18 @@ from typing import Any
 from headrace.core.assignments import assignment_of
 from headrace.core.compatibility import check_same_streams
 from headrace.core.expansion import born_in
-from headrace.core.startpoint_previews import Move, Preview, moves_of, moves_of_rewinds, stores_behind, targets_of
-from headrace.core.startpoints import places_of
+from headrace.core.startpoint_previews import (
+    Move,
+    Preview,
+    further_back,
+    moves_of,
+    moves_of_rewinds,
+    stores_behind,
+    targets_of,
+)
+from headrace.core.startpoints import places_of, winners
 from headrace.core.state_versions import KeptVersion, no_version, usable, version_for
-from headrace.dsl.durations import duration_us, time_text, time_us
+from headrace.dsl.durations import time_ago_us, time_text, time_us
 from headrace.errors import ConfigError
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
@@ -50,7 +58,7 @@ def startpoint_of(given: Any, now_us: int) -> Startpoint:
                 raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
             return Startpoint(PositionType.SPECIFIC_OFFSET, given)
         case timedelta():
-            return Startpoint(PositionType.TIMESTAMP, now_us - duration_us(given, "how long ago"))
+            return Startpoint(PositionType.TIMESTAMP, time_ago_us(given, now_us))
         case str() | datetime():
             return Startpoint(PositionType.TIMESTAMP, time_us(given, "startpoint"))
     raise ConfigError(
@@ -77,7 +85,8 @@ def state_policy_of(given: str | StatePolicy) -> StatePolicy:
     try:
         return StatePolicy(given)
     except ValueError:
-        raise ConfigError(f"state {given!r}: expected 'keep' or 'rewind'") from None
+        hint = "keep leaves state as it is, rewind takes it back to a version from before the new position"
+        raise ConfigError(f"state {given!r}: expected 'keep' or 'rewind'", hint) from None
 
 
 # --- what is asked for ----------------------------------------------------------------------------------------------
@@ -153,13 +162,15 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
     consumer = job.system.consumer()
     offsets = {entry.id: consumer.register(entry.key.ssp, entry.startpoint) for entry in entries}
     moves = moves_of(entries, offsets, job.owners, job.positions)
+    asked = moves
     rewinds = _rewinds(job, moves) if state is StatePolicy.REWIND else {}
     if rewinds:
         others = [move for move in moves if move.task not in rewinds]
         moves = (*moves_of_rewinds(rewinds, job.positions), *others)
     stores = stores_behind(job.model, {move.ssp.stream for move in moves}, job.topology)
     at_end = [one for one in entries if _time_of(one) is not None and offsets[one.id] >= consumer.register(one.key.ssp, _END)]
-    notes = _notes(job, entries, at_end)
+    elsewhere = further_back(asked, moves)
+    notes = [*([] if elsewhere is None else [elsewhere]), *_notes(job, entries, at_end)]
     unit = "offsets" if job.url.startswith("kafka:") else "records"
     return Preview(job.application, tuple(entries), moves, state, stores, tuple(notes), rewinds or None, unit)
 
@@ -204,8 +215,10 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     if unread:
         notes.append(f"the job does not read {', '.join(unread)} yet: it begins there when it takes the partitions up")
     places = {place for entry in entries for place in places_of(entry, job.owners)}
+    counting = winners([known.entry for known in job.unspent], job.owners)
+    displaced = {counting[place].id for place in places if place in counting}
     for known in job.unspent:
-        if places & places_of(known.entry, job.owners):
+        if known.entry.id in displaced:
             became = "waiting for a driver" if known.became is None else "pending"
             said = startpoint_text(known.entry.startpoint)
             notes.append(f"takes the place of startpoint {known.entry.id} ({said}), which is {became}")

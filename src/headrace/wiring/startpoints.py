@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,9 +15,7 @@ from typing import Any, Self
 from headrace import wiring
 from headrace.config import Config, load_config
 from headrace.core.startpoint_previews import Preview
-from headrace.core.startpoints import spent_of
 from headrace.errors import ConfigError
-from headrace.model.startpoint import Became
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
 from headrace.ports import MetadataStore
@@ -122,21 +119,24 @@ class Startpoints:
 
     def list(self) -> tuple[KnownStartpoint, ...]:
         """Every startpoint that is known and what became of it, oldest first: of those that are done with the newest 1,000."""
-        job = self._job()
-        spent = spent_of([one.record for one in job.known.values() if one.record is not None], job.checkpoints)
-        return tuple(_as_committed(one) if id_ in spent else one for id_, one in job.known.items())
+        return tuple(self._job().known.values())
+
+    def unreadable(self) -> Mapping[str, str]:
+        """Requests for startpoints that no driver can take up, by their ids, and why: of a newer version, or damaged."""
+        return self._job().unreadable
 
     def delete(self, *ids: str) -> tuple[str, ...]:
-        """Delete startpoints that have moved nothing yet; the ids. `StartpointError` for one that is not known, or is
-        done with."""
+        """Delete startpoints that have moved nothing yet; the ids. `StartpointError` for one that is not known, or is done
+        with. An id may also be that of an unreadable request."""
         self.deletable_of(ids)
         return self._manager().delete_startpoints(ids)
 
     def deletable_of(self, ids: Collection[str]) -> tuple[KnownStartpoint, ...]:
-        """These startpoints, all of which can be deleted; errors as for `delete`."""
-        known = {one.entry.id: one for one in self.list()}
-        check_deletable(ids, known)
-        return tuple(known[id_] for id_ in ids)
+        """These startpoints, all of which can be deleted; errors as for `delete`. Unreadable requests are left out."""
+        job = self._job()
+        ids = [id_ for id_ in ids if id_ not in job.unreadable]
+        check_deletable(ids, job.known)
+        return tuple(job.known[id_] for id_ in ids)
 
     def deletable_in(self, stream: str, partition: int | None = None) -> tuple[KnownStartpoint, ...]:
         """Those for a stream, or a partition of it, that have moved nothing yet."""
@@ -180,8 +180,3 @@ class Startpoints:
 
     def _job(self) -> StoredJob:
         return stored_job(self.application, self._config.system, self._opened(), self._manager(), self._topology)
-
-
-def _as_committed(known: KnownStartpoint) -> KnownStartpoint:
-    """As applied: a commit has spent it that no driver has taken note of."""
-    return replace(known, became=Became.APPLIED, deletion_asked=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from headrace import holders
 from headrace.core.compatibility import in_use
 from headrace.core.near_names import hint_of_missing
-from headrace.core.startpoints import Place
+from headrace.core.startpoints import Place, spent_of
 from headrace.core.sub_topologies import REPARTITION_SUFFIX, has_state, sub_topologies_of
 from headrace.errors import ConfigError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint
@@ -27,7 +27,8 @@ from headrace.runtime.startpoints import KnownStartpoint, StartpointManager
 class StoredJob:
     """What is stored of an application. `url` is that of its system, `topology` is there if its file is at hand.
 
-    `known`: its startpoints by id, oldest first.
+    `known`: its startpoints by id, oldest first, as what is committed makes them. `unreadable`: requests for startpoints that
+    no driver can take up, by their ids, and why.
     """
 
     application: str
@@ -37,6 +38,7 @@ class StoredJob:
     checkpoints: Mapping[TaskName, Checkpoint]
     known: Mapping[str, KnownStartpoint]
     topology: Topology | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def owners(self) -> dict[SSP, list[TaskName]]:
@@ -54,8 +56,9 @@ class StoredJob:
 
     @property
     def unspent(self) -> list[KnownStartpoint]:
-        """Startpoints that would count if nothing else were asked for, oldest first."""
-        return [one for one in self.known.values() if one.became in (None, Became.PENDING) and not one.deletion_asked]
+        """Startpoints that would count if nothing else were asked for, in the driver's order: those that it took up first."""
+        left = [one for one in self.known.values() if one.became in (None, Became.PENDING) and not one.deletion_asked]
+        return sorted(left, key=lambda one: one.became is None)
 
     @property
     def is_running(self) -> bool:
@@ -117,4 +120,19 @@ def stored_job(
             f"application {application!r} has not run on {url} yet: it has no positions that could be set",
             hint_of_missing(application, known, there),
         )
-    return StoredJob(application, url, system, model, store.checkpoints(), manager.records(), topology)
+    before = manager.records()
+    checkpoints = store.checkpoints()
+    known = manager.records()
+    records = [one.record for one in known.values() if one.record is not None]
+    # What has changed in between may be of another plan than the checkpoints are.
+    spent = {id_ for id_ in spent_of(records, checkpoints) if before.get(id_) == known[id_]}
+    read = {ssp for task in model.tasks for ssp in task.ssps}
+    known = {id_: _as_it_is(one, id_ in spent, one.entry.key.ssp in read) for id_, one in known.items()}
+    return StoredJob(application, url, system, model, checkpoints, known, topology, manager.unreadable())
+
+
+def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
+    """As applied, where a commit has spent it that no driver has taken note of."""
+    if is_spent:
+        return replace(known, became=Became.APPLIED, deletion_asked=False)
+    return known if is_read else replace(known, is_read=False)

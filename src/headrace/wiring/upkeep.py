@@ -18,7 +18,10 @@ from headrace.runtime.tidying import Tidying
 
 
 class Upkeep:
-    """`committed` is told of every commit, on the round's way; `tidy` is for a thread of its own."""
+    """`committed` is told of every commit, on the round's way; `tidy` is for a thread of its own.
+
+    `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
+    """
 
     def __init__(
         self, plan: JobPlan, system: System, store: JobStore, files: StateFiles, config: Config, clock_us: Callable[[], int]
@@ -50,9 +53,13 @@ class Upkeep:
         self._tidying.committed(rounds.sub.name, rounds.checkpoints.values())
         self._garbage.committed(rounds.sub.name, rounds.checkpoints.values())
 
+    def keep(self) -> None:
+        """Keep versions of the state that are due, and let go of those that are too many or too old."""
+        self._versions.keep()
+
     def tidy(self) -> None:
         """Keep versions that are due, and give back what nobody needs; versions first: they say what is needed."""
-        self._versions.keep()
+        self.keep()
         self._tidying.tidy()
 
 
