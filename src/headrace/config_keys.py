@@ -125,7 +125,7 @@ class Config(Mapping[str, Any]):
         least=1,
     )
     keep_state_versions_s: float = _key(
-        86_400.0,
+        3_600.0,
         "Over how many seconds the kept versions are spread, the older the further apart, and none is older; 0: the newest "
         "ones are kept, however old.",
         least=0,

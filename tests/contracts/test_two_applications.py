@@ -33,7 +33,8 @@ class World:
 
     def app(self, name: str) -> hr.App:
         """Two repartition streams, stores, timers of windows that close; all outputs begin with the name."""
-        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
+        folders: dict[str, Any] = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
+        folders["keep_state_versions"] = 1  # what others of its versions would read again is not purged
         app = hr.App(name, self.url, max_records_per_round=25, trigger_interval_ms=1, containers=2, **folders)
         rows = app.stream(f"{self.name}-in", key=hr.String(), value=hr.Long())
         rows.group_by_key().count(store="n")
@@ -179,7 +180,7 @@ def test_a_stream_that_is_the_other_s_is_not_taken(world: World) -> None:
     """`a` with `b-c` and `a-b` with `c` would have one stream: the second to start is refused, and nothing is done."""
 
     def app(name: str) -> hr.App:
-        folders = {"state_uri": str(world.folder / "state"), "local_store_dir": str(world.folder / "stores")}
+        folders: dict[str, Any] = {"state_uri": str(world.folder / "state"), "local_store_dir": str(world.folder / "stores")}
         made = hr.App(name, world.url, **folders)
         rows = made.stream(f"{world.name}-in", key=hr.String(), value=hr.Long())
         for short in ("c", "b-c"):

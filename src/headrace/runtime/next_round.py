@@ -47,19 +47,19 @@ class NextRound:
 
         `now_s` is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by.
         """
-        upstream = self._watermark_above(rounds, now_s)  # before the ends: what comes after it may only be later
         standing = rounds.standing
+        standing.note_upstream(self._watermark_above(rounds, now_s))  # before the ends: what comes after may only be later
         ends = standing.ends()
         rounds.progress.lag = standing.lag(ends)
         standing.note_idle(ends, now_s)
         idle = frozenset(standing.idle(now_s, self._idle_timeout_s))
-        return rounds.plan(Outlook(ends, upstream, idle, now_us, limit))
+        return rounds.plan(Outlook(ends, idle, now_us, limit))
 
     def _watermark_above(self, rounds: Rounds, now_s: float) -> int | None:
         tasks: list[tuple[int | None, bool]] = []
         for writer in self._upstream[rounds.sub.name]:
             above = self._rounds[writer].standing
             idle = above.idle(now_s, self._idle_timeout_s)
-            marks = above.watermarks(above.positions(), self._watermark_above(self._rounds[writer], now_s), idle)
+            marks = above.watermarks(idle)
             tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
         return stream_watermark(tasks)

@@ -151,9 +151,9 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     """One container's work in one round. `ssps`: number to (system, stream, partition).
 
     `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
-    (`ports.JobStore.container_terms`). `ends`: of repartition streams, by SSP number, the end when the round was planned;
-    a task that reaches it knows event time up to `upstream_watermark_us` there. `stop_flag`, `cut_flag`: files that tell the
-    container, once they are there, to throw its work away, or to commit what it has reached.
+    (`ports.JobStore.container_terms`). `upstream`: of repartition streams, by SSP number, an offset and the event
+    time up to which a task knows all once it is there. `stop_flag`, `cut_flag`: files that tell the container, once they are
+    there, to throw its work away, or to commit what it has reached.
     """
 
     round_id: str
@@ -174,8 +174,7 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     job_model_version: int
     terms: Any = None
     known_failures: list[KnownFailure] = []
-    ends: dict[int, int] = {}
-    upstream_watermark_us: int | None = None
+    upstream: dict[int, tuple[int, int]] = {}
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -97,7 +97,6 @@ class Outlook:
     """
 
     ends: Mapping[SSP, int]
-    upstream_watermark: int | None
     idle: frozenset[SSP]
     now_us: int
     limit: Mapping[SSP, int] | None = None
@@ -171,7 +170,7 @@ class RoundPlans:
             handover = self._handovers.next(round_id, self._standing, tuple(ranges.values()), passed, outlook.ends)
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
-        marks = self._standing.watermarks(outlook.ends, outlook.upstream_watermark, set(outlook.idle))
+        marks = self._standing.watermarks(set(outlook.idle))
         records = self._lanes(ranges, marks, outlook.now_us)
         if not records:
             return None
@@ -244,7 +243,7 @@ class RoundPlans:
         if owner.lane not in planned.lanes:
             owner = self._containers[min(planned.lanes)]
         ranges = {piece.ssp: piece}
-        outlook = Outlook({}, None, frozenset(), 0)
+        outlook = Outlook({}, frozenset(), 0)
         common = self._common(planned.id, outlook, staging)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
         payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
@@ -331,12 +330,11 @@ class RoundPlans:
             cut_flag=str(staging / CUT_FLAG),
             system=self._system.name,
             job_model_version=self._terms.model_version,
-            ends={
-                self._numbers[ssp]: end
-                for ssp, end in outlook.ends.items()
-                if ssp in self._numbers and self._standing.is_repartition(ssp)
+            upstream={
+                self._numbers[ssp]: claim
+                for ssp, claim in self._standing.upstream_within(outlook.ends).items()
+                if ssp in self._numbers
             },
-            upstream_watermark_us=outlook.upstream_watermark,
         )
 
     def _filled(

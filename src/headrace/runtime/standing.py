@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from headrace.core.planning import lags_of
 from headrace.core.purging import lowest_positions
@@ -14,6 +15,16 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import SourceKind
 from headrace.ports import System
+
+CLAIMS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Of what lies at `ends` of repartition streams, or behind, nothing is older than `watermark_us`."""
+
+    watermark_us: int
+    ends: Mapping[SSP, int]
 
 
 class Standing:
@@ -28,6 +39,7 @@ class Standing:
         self._kinds = {source.stream: source.kind for source in sub.sources}
         self._system = system
         self._idle_since: dict[SSP, float] = {}
+        self._claims: tuple[_Claim, ...] = ()
 
     def goes_on_from(self, before: Standing) -> None:
         """Know of the partitions that were idle under another plan that they are, where they stand as they stood."""
@@ -98,12 +110,37 @@ class Standing:
     def idle(self, now_s: float, timeout_s: float) -> set[SSP]:
         return {ssp for ssp, since in self._idle_since.items() if now_s - since >= timeout_s}
 
-    def watermarks(
-        self, ends: Mapping[SSP, int], upstream: int | None, idle: set[SSP]
-    ) -> dict[TaskName, int | None]:
+    def note_upstream(self, watermark_us: int | None) -> None:
+        """Those that write what is read here have come to `watermark_us` with all that they have committed.
+
+        It counts for a partition once that is read to where it ended just now, what cannot be read yet included: on Kafka a
+        commit returns before its records can be read.
+        """
+        if watermark_us is None or (self._claims and self._claims[-1].watermark_us == watermark_us):
+            return
+        ends = {
+            SSP(self._system.name, stream, partition): end
+            for stream in self._reads
+            if self._kinds[stream] is SourceKind.REPARTITION
+            for partition, end in self._system.high_watermarks(stream).items()
+        }
+        self._claims = (*self._claims, _Claim(watermark_us, ends))[-CLAIMS_MAX:]
+
+    def upstream_within(self, ends: Mapping[SSP, int]) -> dict[SSP, tuple[int, int]]:
+        """Per partition of a repartition stream the highest upstream watermark that counts somewhere up to `ends`, behind the
+        offset from which on it does."""
+        found: dict[SSP, tuple[int, int]] = {}
+        for claim in self._claims:
+            for ssp, end in claim.ends.items():
+                is_higher = ssp not in found or claim.watermark_us > found[ssp][1]
+                if end <= ends.get(ssp, -1) and is_higher:
+                    found[ssp] = end, claim.watermark_us
+        return found
+
+    def watermarks(self, idle: set[SSP]) -> dict[TaskName, int | None]:
         """The watermark of every task as it stands: what the next round judges by."""
         known: dict[SSP, int | None] = dict(joined_reports(self.checkpoints.values()))
-        for ssp, position in self.positions().items():
-            if self.is_repartition(ssp) and position >= ends.get(ssp, 0):
-                known[ssp] = upstream if upstream is not None else known.get(ssp)
+        for ssp, (_, watermark_us) in self.upstream_within(self.positions()).items():
+            before = known.get(ssp)
+            known[ssp] = watermark_us if before is None else max(watermark_us, before)
         return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ def checkpoint_of(
     marks = dict(task.watermarks)
     for number, position in positions.items():
         if kinds[names[number].stream] is SourceKind.REPARTITION:
-            seen = plan.upstream_watermark_us if position >= plan.ends.get(number, 0) else None
+            end, watermark_us = plan.upstream.get(number, (sys.maxsize, 0))
+            seen = watermark_us if position >= end else None
         else:
             seen = reports.get(number)
         if seen is not None:

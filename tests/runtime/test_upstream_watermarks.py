@@ -1,0 +1,78 @@
+"""When a reader of a repartition stream may go by the event time of those that write it: once it has read all they wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.core.sub_topologies import sub_topologies_of
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.standing import CLAIMS_MAX, Standing
+
+TASK = TaskName.parse("by/Partition_0")
+PLACE = SSP("k", "app-by-repartition", 0)
+
+
+class Written:
+    """A system of which only the end of what was written is known."""
+
+    name = "k"
+
+    def __init__(self) -> None:
+        self.end = 0
+
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        return {0: self.end}
+
+
+def standing(written: Any, position: int = 0) -> Standing:
+    app = hr.App("app")
+    app.stream("in").group_by(lambda record: record.key, hr.Repartitioned.as_("by"), key=hr.Bytes()).count()
+    sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
+    model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
+    return Standing(sub, model, {TASK: at(position)}, written)
+
+
+def at(position: int) -> Checkpoint:
+    return Checkpoint(TASK, RoundId(1, "by", 1), 1, {PLACE: position})
+
+
+def test_what_cannot_be_read_yet_is_waited_for() -> None:
+    """A commit has returned, its records are written, and the end of what can be read still lies before them."""
+    written = Written()
+    written.end = 10
+    here = standing(written)
+    here.note_upstream(70)
+    assert here.upstream_within({PLACE: 4}) == {}, "the records at 4 to 9 may be older"
+    assert here.watermarks(set()) == {TASK: None}
+    assert here.upstream_within({PLACE: 10}) == {PLACE: (10, 70)}
+    here.move_to([at(10)])
+    assert here.watermarks(set()) == {TASK: 70}
+
+
+def test_under_load_that_does_not_end_older_claims_come_to_count() -> None:
+    written = Written()
+    here = standing(written)
+    for number in range(1, 6):
+        written.end = 10 * number
+        here.note_upstream(number)
+    assert here.upstream_within({PLACE: 35}) == {PLACE: (30, 3)}
+    for number in range(6, 100):
+        written.end = 10 * number
+        here.note_upstream(number)
+    assert here.upstream_within({PLACE: 10 * (99 - CLAIMS_MAX)}) == {}
+    assert here.upstream_within({PLACE: 990}) == {PLACE: (990, 99)}
+
+
+def test_the_first_end_that_was_seen_for_a_watermark_is_enough() -> None:
+    written = Written()
+    here = standing(written)
+    written.end = 10
+    here.note_upstream(7)
+    written.end = 20
+    here.note_upstream(7)
+    here.note_upstream(None)
+    assert here.upstream_within({PLACE: 10}) == {PLACE: (10, 7)}
