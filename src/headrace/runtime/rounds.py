@@ -11,6 +11,7 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.core.lost_offsets import described
@@ -172,8 +173,9 @@ class Rounds:
 
     def _flag(self, planned: PlannedRound, name: str) -> None:
         staging = self._plans.staging_of(planned.id)
-        staging.mkdir(parents=True, exist_ok=True)
-        (staging / name).touch()
+        with suppress(FileNotFoundError):  # between the two: the round has ended, and its folder is gone
+            staging.mkdir(parents=True, exist_ok=True)
+            (staging / name).touch()
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
         """Have the round committed, and stand where it came to; see `JobStore.commit_round` for what is raised."""
