@@ -31,6 +31,7 @@ from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
 _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
+_loaded: list[str] = []  # the program, once for each time that what was loaded with it was set aside
 _PROGRAMS_MAX = 32
 
 RunContainer = Callable[..., bytes]
@@ -288,6 +289,9 @@ def _program(pickled: bytes, program_id: str) -> Any:
         if len(_programs) >= _PROGRAMS_MAX:
             _programs.clear()
         held = _programs[program_id] = (pickled, cloudpickle.loads(pickled))
+        _loaded.clear()
+    if len(_loaded) < 2:  # once more when a round has loaded what it loads late
+        _loaded.append(program_id)
         # Spark's worker collects garbage after every Spark task, and looks at all there is: not at what was loaded for good.
         gc.collect()
         gc.freeze()
