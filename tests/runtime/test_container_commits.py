@@ -110,6 +110,12 @@ class FailingEngine(InlineEngine):
         return answers
 
 
+@pytest.fixture(autouse=True)
+def no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log takes a round for finished as a whole; here its containers commit one by one, and their files would be gone."""
+    monkeypatch.setattr(LogSystem, "collect_garbage", lambda self: ())
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def own_store(self: LogSystem, application: str, reached: Any, exactly_once: bool = True) -> OwnStore:
