@@ -28,6 +28,7 @@ from headrace.core.resolution import Sides
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.errors import HeadraceError, StreamExistsError
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -43,7 +44,7 @@ from headrace.runtime.plan import Program
 from headrace.runtime.programs import is_repartition, program_of, seeing_replays, with_limits
 from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
-from headrace.runtime.startpoint_plans import TakenUp, asked_of, taken_up
+from headrace.runtime.startpoint_plans import Asked, TakenUp, asked_of, taken_up
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
 from headrace.runtime.startpoint_rewinds import StateRewinds
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
@@ -147,21 +148,9 @@ def planned(
     programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
-    anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
-    consumer = system.consumer()
-    rewinds = StateRewinds(
-        versions_of(stored_metadata),
-        {sub.name for sub in subs if has_state(sub)},
-        born_in(assignment_of(model), {stream: record.expansions for stream, record in records.items()}),
-        consumer,
-        now_us,
-    )
-    named = f"--application {topology.application} --system {config.system}"
-    taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds, named)
+    taken, changes = _taken_up(topology, subs, model, stored, checkpoints, asked, records, system, config, now_us)
     programs = seeing_replays(programs, taken.records.values())
-    changes = manager.changes(merged(assignment, assignment_of(model)), records)
-    handovers = handovers_set_elsewhere(subs, stored_metadata, stored, taken.checkpoints)
-    changes = {**changes, STATE_VERSIONS: rewinds.written, HANDOVERS: handovers}
+    changes = {**changes, **manager.changes(merged(assignment, assignment_of(model)), records)}
     _commit(store, epoch, model, taken, changes, elsewhere, log)
     there = {**existing, **seen.found}
     watched = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}
@@ -182,6 +171,34 @@ def planned(
     )
 
 
+def _taken_up(
+    topology: Topology,
+    subs: tuple[SubTopology, ...],
+    model: JobModel,
+    stored: Mapping[TaskName, Checkpoint],
+    checkpoints: Mapping[TaskName, Checkpoint],
+    asked: Asked,
+    records: Mapping[str, PartitionRecord],
+    system: System,
+    config: Config,
+    now_us: int,
+) -> tuple[TakenUp, Metadata]:
+    """What comes of the startpoints that are asked for, and what is to be stored of it with the plan."""
+    metadata, consumer = system.metadata_store(topology.application), system.consumer()
+    anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
+    rewinds = StateRewinds(
+        versions_of(metadata),
+        {sub.name for sub in subs if has_state(sub)},
+        born_in(assignment_of(model), {stream: record.expansions for stream, record in records.items()}),
+        consumer,
+        now_us,
+    )
+    named = f"--application {topology.application} --system {config.system}"
+    taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds, named)
+    handovers = handovers_set_elsewhere(subs, metadata, stored, taken.checkpoints)
+    return taken, {STARTPOINTS: taken.written, STATE_VERSIONS: rewinds.written, HANDOVERS: handovers}
+
+
 def _commit(
     store: JobStore,
     epoch: int,
@@ -193,7 +210,7 @@ def _commit(
 ) -> None:
     """Commit the plan, then remove the requests for startpoints that are in it."""
     reached("start", 8)
-    store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), {**metadata, STARTPOINTS: taken.written})
+    store.commit_job_model(epoch, model, tuple(taken.checkpoints.values()), metadata)
     if taken.done:
         store.write_metadata(epoch, STARTPOINTS, {}, done=taken.done)
         if elsewhere is not None:
