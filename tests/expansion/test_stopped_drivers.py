@@ -30,6 +30,7 @@ def taken_over(world: World, step: int) -> bool:
     """Stop a driver at a step of its change from 2 to 4 partitions, and have another finish; whether that one could."""
     with world.producers():
         first, pid = world.stopped_in_change(step, 4)
+        world.wait_for_moved_keys()
     successor = world.run_of(until="caught-up", stale_us=0, lock_wait_s=0.5)
     if world.children.finish(successor) != 0:
         assert "which is stopped" in report_of(successor)["message"], told(successor)

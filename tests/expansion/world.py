@@ -136,6 +136,13 @@ class World:
         assert sprung(run) == [f"stop start {step}"], told(run)
         return run, pid
 
+    def wait_for_moved_keys(self) -> None:
+        """Until a producer has written to a new partition: what is judged then has keys with records in two."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not any(end for place, end in self.system.end_offsets(f"{self.name}-in").items() if place >= PARTITIONS):
+            assert time.monotonic() < deadline_s, f"no producer has written to a new partition within {WAIT_S:.0f} s"
+            time.sleep(0.05)
+
     def finish(self, **options: Any) -> Run:
         """A run that has to end well, at the end of what was written."""
         run = self.run_of(until="caught-up", **options)

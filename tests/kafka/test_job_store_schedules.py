@@ -119,3 +119,23 @@ def test_a_driver_that_takes_its_id_again_after_another_took_over_writes_nothing
     assert committed_positions(system.client, coordinator_group(application), [place])[place][0] == epoch + 1
     holder = second.holder()
     assert holder is not None and holder.run_id == "run-2"
+
+
+def test_a_driver_that_was_replaced_right_behind_its_model_is_fenced(
+    system: Any, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps between its transaction and the reading back; its successor plans anew and commits in between."""
+    first, second = system.job_store(application), system.job_store(application)
+    epoch = first.acquire(FIRST, 0)
+    ssp = SSP(system.name, f"{application}-input", 0)
+    containers = (ContainerModel(0, (TaskModel(TASK, (ssp,)),)),)
+    model = JobModel(application, 1, (SubTopologyModel(None, containers),), {ssp.stream: 1}, stream_ids={ssp.stream: "id"})
+
+    def successor() -> None:
+        then = second.acquire(SECOND, STALE_US)
+        second.commit_job_model(then, replace(model, version=2), [Checkpoint(TASK, RoundId(then, None, 0), 2, {ssp: 3})])
+
+    monkeypatch.setattr(first._coordinator, "transact", after_its_first_call(first._coordinator.transact, successor))
+    with pytest.raises(FencedError, match="another driver has taken over"):
+        first.commit_job_model(epoch, model, [Checkpoint(TASK, RoundId(epoch, None, 0), 1, {ssp: 0})])
+    assert second.job_model() == replace(model, version=2)

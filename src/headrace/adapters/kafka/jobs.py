@@ -309,9 +309,10 @@ class KafkaJobStore:
         self._system.pin(model.stream_ids)
         stands = self._checkpoints.refresh()
         if self._read(MODELS).get("current") != encoded or set(stands) != planned:
+            self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
                 f"application {self.application!r}: the job model was committed, and something else was read back",
-                "another driver took over, or somebody writes to the application's topics",
+                "somebody else writes to the application's topics: look who may, and start the job again",
             )
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
