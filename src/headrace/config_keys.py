@@ -121,7 +121,7 @@ class Config(Mapping[str, Any]):
     keep_state_versions: int = _key(
         5,
         "How many committed versions of each task's state are kept for it to go back to, the current one included (1: none "
-        "but that); repartition streams keep the records that follow the oldest.",
+        "but that, and a rewind goes to the very beginning); repartition streams keep the records that follow the oldest.",
         least=1,
     )
     keep_state_versions_s: float = _key(

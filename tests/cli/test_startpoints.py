@@ -17,7 +17,9 @@ from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.cli import previews
 from headrace.core.hashing import partition_of
+from headrace.ports import Holder
 from headrace.runtime.inline_engine import InlineEngine
+from headrace.runtime.rewind_records import FLOWS
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
 from headrace.runtime.startpoints import StartpointManager
 from headrace.testing import Driver
@@ -28,6 +30,10 @@ Run = Callable[..., Any]
 END = hr.Startpoint(hr.PositionType.LATEST)
 REPARTITION = "shop-per-item-repartition"
 FULL = partition_of(b"shop-0", 4)  # a partition with records
+BEHIND_FULL = partition_of(b"item-0", 4)  # the same behind the repartition stream
+ITEM = next(name for name in (f"x-{number}" for number in range(99)) if partition_of(name.encode(), 4) == BEHIND_FULL)
+BEHIND = f"per-item/Partition_{BEHIND_FULL}"
+HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
 
 
 @pytest.fixture
@@ -71,6 +77,24 @@ def ends() -> dict[int, int]:
 def count_of(run: Run, shop: str) -> int:
     (entry,) = json.loads(run("state", "get", "per-shop", shop, "--json").stdout)["entries"]
     return int(entry["value"])
+
+
+def sell(count: int) -> None:
+    """Sales of `ITEM`, all in one partition of the input, and in one behind the repartition stream."""
+    with hr.open_system("log:./data") as system:
+        system.produce("sales", [("shop-0", {"item": ITEM, "price": 1.0})] * count, key=hr.String(), value=hr.Json())
+
+
+def repartitioned() -> int:
+    """Where the partition of the repartition stream ends that `sell` comes to."""
+    with hr.open_system("log:./data") as system:
+        return int(system.end_offsets(REPARTITION)[BEHIND_FULL])
+
+
+def sold(run: Run) -> int:
+    """How many sales of `ITEM` are counted behind the repartition stream."""
+    entries = json.loads(run("state", "get", "per-item", ITEM, "--json").stdout)["entries"]
+    return sum(int(entry["value"]["n"]) for entry in entries)
 
 
 def listed(run: Run) -> list[dict[str, Any]]:
@@ -374,26 +398,81 @@ class TestUnreadableRequests:
 
 
 class TestStateGoesBackToo:
-    def test_the_version_is_shown_before_it_asks_and_is_what_the_job_goes_on_from(self, ran: Run) -> None:
-        end = ends()[FULL]
-        with hr.open_system("log:./data") as system:
-            system.produce("sales", [("shop-0", {"item": "x", "price": 1.0})] * 5, key=hr.String(), value=hr.Json())
+    """All tasks of the source go back to one cut, and what is behind the repartition stream goes back with them."""
+
+    def test_what_goes_back_is_shown_before_it_asks_and_is_what_the_job_goes_on_from(self, ran: Run) -> None:
+        end, written = ends()[FULL], repartitioned()
+        sell(5)
         work_off()
         assert count_of(ran, "shop-0") == SALES // SHOPS + 5
         position = ("sales", "shop.py", "-p", str(FULL), "--offset", str(end + 2), "--state", "rewind")
         shown = ran("startpoint", "set", *position)
         assert (shown.exit_code, requests()) == (2, [])
-        assert f"{5} records are read again" in shown.stdout
         assert f"state of Partition_{FULL} goes back to the version of 20" in shown.stdout
         assert f" UTC, at log.sales.{FULL} {end}\n" in shown.stdout
-        assert "what is behind repartition streams does not go back with it" in shown.stdout
+        assert f"state of {BEHIND} goes back to the version of 20" in shown.stdout
+        assert "\nall tasks of sub-topology 'source' go back together, and the stores behind its repartition" in shown.stdout
+        (row,) = [line.split() for line in shown.stdout.splitlines() if line.startswith(REPARTITION)]
+        assert row == [REPARTITION, str(BEHIND_FULL), BEHIND, str(written + 5), str(written), "0", "0", "5"]
+        assert f"written again: {written} to {written + 4} of {REPARTITION}/{BEHIND_FULL}\n" in shown.stdout
         done = json.loads(ran("startpoint", "set", *position, "--yes", "--json").stdout)
-        assert [(move["task"], move["now"], move["new"]) for move in done["moves"]] == [(f"Partition_{FULL}", end + 5, end)]
-        assert [rewind["task"] for rewind in done["rewinds"]] == [f"Partition_{FULL}"]
+        assert [(move["task"], move["now"], move["new"], move["read_again"]) for move in done["moves"]] == [
+            (f"Partition_{FULL}", end + 5, end, 5),
+            (BEHIND, written + 5, written, 0),
+        ]
+        assert [move["passed_over"] for move in done["moves"]] == [0, 5]
+        assert (done["read_again"], done["skipped"]) == (5, 0)
+        assert [rewind["task"] for rewind in done["rewinds"]] == [f"Partition_{FULL}", BEHIND]
+        assert done["gaps"] == [{"stream": REPARTITION, "partition": BEHIND_FULL, "start": written, "end": written + 5}]
         work_off()
         assert count_of(ran, "shop-0") == SALES // SHOPS + 5  # each is counted once
+        assert sold(ran) == 5  # behind the repartition stream too
         (record,) = listed(ran)
-        assert (record["became"], record["state"], record["offsets"][0]["offset"]) == ("applied", "rewind", end)
+        offsets = {one["task"]: (one["before"], one["offset"]) for one in record["offsets"]}
+        assert offsets == {f"Partition_{FULL}": (end + 5, end), BEHIND: (written + 5, written)}
+        assert (record["became"], record["state"]) == ("applied", "rewind")
+
+    def test_what_goes_back_with_what_is_known_without_the_file(self, ran: Run) -> None:
+        sell(5)
+        work_off()
+        position = ("startpoint", "set", "sales", "-p", str(FULL), "--offset", str(ends()[FULL] - 1), "--state", "rewind")
+        by_file, by_name = (json.loads(ran(*position, *file, "--json").stdout) for file in (("shop.py",), ()))
+        assert len(by_file["moves"]) == 2
+        for part in ("moves", "rewinds", "gaps"):
+            assert by_file[part] == by_name[part]
+
+    def test_where_that_was_never_stored_the_file_is_asked_for(self, ran: Run) -> None:
+        with hr.open_system("log:./data") as system:
+            store = system.job_store("shop")
+            epoch = store.acquire(HOLDER, 1)
+            store.write_metadata(epoch, FLOWS, {FLOWS: None})
+            store.release(epoch)
+        back = ("startpoint", "set", "sales", "--earliest", "--state", "rewind")
+        refused = ran(*back, "--yes")
+        assert (refused.exit_code, requests()) == (1, [])
+        assert refused.stderr.startswith("error: application 'shop' last ran under an older version, which has not stored")
+        assert "hint: name the application's file, or run it once;" in refused.stderr
+        assert "state of Partition_" in ran(*back, "--app", "shop.py").stdout
+        assert "no position goes back" in ran("startpoint", "set", "sales", "--latest", "--state", "rewind").stdout
+        work_off()
+        assert "state of Partition_" in ran(*back).stdout
+
+    def test_what_an_earlier_rewind_has_written_again_stays_passed_over(self, ran: Run) -> None:
+        written = repartitioned()
+        sell(5)
+        work_off()
+        ran("startpoint", "set", "sales", "-p", str(FULL), "--offset", str(ends()[FULL] - 5), "--state", "rewind", "--yes")
+        work_off()
+        assert repartitioned() == written + 10
+        done = json.loads(ran("startpoint", "set", "per-item", "-p", str(BEHIND_FULL), "--earliest", "--json").stdout)
+        (move,) = done["moves"]
+        assert (move["now"], move["new"], move["passed_over"]) == (written + 10, 0, 5)
+        assert done["read_again"] == written + 5
+        (note,) = done["notes"]
+        assert note.endswith(f"written again: {written} to {written + 4} of {REPARTITION}/{BEHIND_FULL}")
+        ran("startpoint", "set", "per-item", "-p", str(BEHIND_FULL), "--earliest", "--yes")
+        work_off()
+        assert sold(ran) == 10  # the five a second time, and not a third
 
     def test_where_no_version_is_old_enough_nothing_is_written(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:
@@ -406,7 +485,7 @@ class TestStateGoesBackToo:
 
     def test_what_was_asked_for_is_said_where_the_state_goes_back_further(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--offset", "5", "--state", "rewind")
-        assert f"{ends()[FULL]} records are read again" in done.stdout
+        assert f"{SALES} records are read again" in done.stdout, "no cut was taken on the way: all begins anew"
         assert f"note: asked for was offset 5 of sales/{FULL}: a task reads on from where the version is" in done.stdout
         exact = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--earliest", "--state", "rewind")
         assert "asked for" not in exact.stdout

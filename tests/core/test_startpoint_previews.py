@@ -8,13 +8,18 @@ import pytest
 
 import headrace as hr
 from headrace.core.compatibility import store_forms
+from headrace.core.rewinds import Flow, Past, Span
 from headrace.core.startpoint_previews import (
+    NAMED_MAX,
     Move,
     Preview,
     StoresBehind,
     further_back,
+    minding_gaps,
     moves_of,
-    moves_of_rewinds,
+    moves_with,
+    older_gaps,
+    read_already,
     state_text,
     stores_behind,
     targets_of,
@@ -33,6 +38,14 @@ A, B = (SSP("log", "a", partition) for partition in range(2))
 WIDE = SSP("log", "wide", 0)  # read by two tasks
 OWNERS = {A: [TASKS[0]], B: [TASKS[1]], WIDE: TASKS[:2]}
 POSITIONS = {(TASKS[0], A): 10, (TASKS[1], B): 20, (TASKS[0], WIDE): 5, (TASKS[1], WIDE): 7}
+
+
+BY_X = SSP("log", "shop-by-x-repartition", 0)
+BEHIND = TaskName(PartitionGroup(0), "by-x")
+
+
+def kept(task: TaskName, positions: dict[SSP, int], kept_us: int = 1_700_000_000_000_000) -> KeptVersion:
+    return KeptVersion(Checkpoint(task, RoundId(1, task.sub_topology, 1), 1, positions), kept_us)
 
 
 def entry(ssp: SSP, task: TaskName | None = None) -> StartpointEntry:
@@ -65,8 +78,52 @@ class TestMoves:
         assert targets_of(moves) == {TASKS[0]: {A: 4, WIDE: 9}}
 
     def test_a_task_that_goes_back_moves_in_all_that_it_reads(self) -> None:
-        kept = KeptVersion(Checkpoint(TASKS[0], RoundId(1, None, 1), 1, {A: 3, WIDE: 1}), 1)
-        assert moves_of_rewinds({TASKS[0]: kept}, POSITIONS) == (Move(A, TASKS[0], 10, 3), Move(WIDE, TASKS[0], 5, 1))
+        asked = [Move(A, TASKS[0], 10, 4), Move(B, TASKS[1], 20, 30)]
+        assert moves_with(asked, {TASKS[0]: kept(TASKS[0], {A: 3, WIDE: 1})}, POSITIONS) == (
+            Move(A, TASKS[0], 10, 3),
+            Move(B, TASKS[1], 20, 30),
+            Move(WIDE, TASKS[0], 5, 1),
+        )
+
+    def test_what_is_behind_a_repartition_stream_comes_behind_the_source(self) -> None:
+        rewinds = {TASKS[0]: kept(TASKS[0], {WIDE: 1}), BEHIND: kept(BEHIND, {BY_X: 80})}
+        moves = moves_with([Move(WIDE, TASKS[0], 5, 2)], rewinds, {**POSITIONS, (BEHIND, BY_X): 210})
+        assert moves == (Move(WIDE, TASKS[0], 5, 1), Move(BY_X, BEHIND, 210, 80))
+
+
+class TestGaps:
+    """Of 210 read, back to 80: what is between is read again, but for what is written again."""
+
+    BACK = Move(BY_X, BEHIND, 210, 80)
+
+    @pytest.mark.parametrize(
+        ("spans", "passed_over", "read_again"),
+        [
+            ((), 0, 130),
+            (((100, 230),), 110, 20),
+            (((20, 30), (80, 81), (209, 300)), 2, 128),
+            (((10, 80), (210, 220)), 0, 130),
+            (((0, 500),), 130, 0),
+        ],
+    )
+    def test_what_lies_in_them_is_not_read(self, spans: tuple[Span, ...], passed_over: int, read_again: int) -> None:
+        (move,) = minding_gaps([self.BACK], {BY_X: spans, A: ((0, 500),)})
+        assert (move.passed_over, move.read_again, move.skipped, move.is_back) == (passed_over, read_again, 0, True)
+
+    def test_nor_is_it_skipped(self) -> None:
+        (move,) = minding_gaps([Move(BY_X, BEHIND, 80, 210)], {BY_X: ((100, 150),)})
+        assert (move.passed_over, move.read_again, move.skipped, move.is_back) == (50, 0, 80, False)
+
+    def test_a_partition_that_nobody_reads_yet_passes_over_nothing(self) -> None:
+        (move,) = minding_gaps([Move(BY_X, None, None, 80)], {BY_X: ((0, 500),)})
+        assert (move.passed_over, move.read_again, move.skipped) == (0, 0, 0)
+
+    def test_those_of_earlier_rewinds_are_said_where_they_matter(self) -> None:
+        older = {BY_X: ((20, 30), (90, 95)), A: ((0, 500),)}
+        said = older_gaps([self.BACK], older, Past())
+        assert said == "passed over still, for an earlier rewind had it written again: 90 to 94 of shop-by-x-repartition/0"
+        assert older_gaps([self.BACK], older, Past(gaps={BY_X: (85, 300)})) is None
+        assert older_gaps([self.BACK], {BY_X: ((20, 30),)}, Past()) is None
 
 
 def shop() -> Topology:
@@ -130,6 +187,13 @@ class TestStores:
         assert stores_behind(model, {"sales"}) == StoresBehind(is_certain=False)
 
 
+SOURCE_AND_BEHIND = (
+    Flow(None, ("a",), (BY_X.stream,), has_state=False),
+    Flow("by-x", (BY_X.stream,), (), has_state=True),
+)
+VERSIONS = (kept(TASKS[0], {A: 4}), kept(BEHIND, {BY_X: 30}))
+
+
 def preview(moves: list[Move], stores: StoresBehind, state: StatePolicy = StatePolicy.KEEP) -> Preview:
     return Preview("shop", (), tuple(moves), state, stores)
 
@@ -158,40 +222,77 @@ class TestWhatIsSaid:
     def test_nothing_moves(self) -> None:
         assert state_text(preview([self.STILL], StoresBehind(("n",)))) == "state is kept as it is: the stores behind it: n"
 
-    def test_a_rewind_names_the_version_and_what_does_not_go_with_it(self) -> None:
-        kept = KeptVersion(Checkpoint(TASKS[0], RoundId(1, None, 1), 1, {A: 4}), 1_700_000_000_000_000)
-        shown = replace(
-            preview([self.BACK], StoresBehind(("n",), ("m",)), StatePolicy.REWIND), rewinds={TASKS[0]: kept}
-        )
-        assert state_text(shown).splitlines() == [
-            "state of Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4",
-            (
-                "what is behind repartition streams does not go back with it: what is written to them again counts a second "
-                "time in aggregates there; the stores behind it: m"
-            ),
+    def rewound(self, flows: tuple[Flow, ...], *versions: KeptVersion, gaps: dict[SSP, Span] | None = None) -> list[str]:
+        past = Past({one.checkpoint.task: one for one in versions}, gaps or {})
+        shown = preview([self.BACK], StoresBehind(("n",)), StatePolicy.REWIND)
+        return state_text(replace(shown, past=past, flows=flows)).splitlines()
+
+    def test_a_rewind_names_the_version(self) -> None:
+        assert self.rewound((Flow(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4})) == [
+            "state of Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4"
         ]
-        assert state_text(preview([self.ON], StoresBehind(("n",)), StatePolicy.REWIND)) == (
-            "no position goes back: state stays as it is"
-        )
 
     def test_the_empty_state_is_no_version(self) -> None:
-        empty = KeptVersion(Checkpoint(TASKS[0], RoundId(0, None, 0), 1, {A: 4}), 0)
-        shown = replace(preview([self.BACK], StoresBehind(("n",)), StatePolicy.REWIND), rewinds={TASKS[0]: empty})
-        assert state_text(shown) == "state of Partition_0 goes back to the empty state, at log.a.0 4"
+        assert self.rewound((Flow(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4}, 0)) == [
+            "state of Partition_0 goes back to the empty state, at log.a.0 4"
+        ]
+
+    def test_what_goes_back_together_is_said_with_what_is_passed_over(self) -> None:
+        """The source has no state: its tasks go back for what is behind."""
+        said = self.rewound(SOURCE_AND_BEHIND, *VERSIONS, gaps={BY_X: (40, 230)})
+        assert said == [
+            "Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4",
+            "state of by-x/Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.shop-by-x-repartition.0 30",
+            (
+                "all tasks of sub-topology 'source' go back together, and the stores behind its repartition streams with them: "
+                "none counts a record twice"
+            ),
+            "passed over, for it is written again: 40 to 229 of shop-by-x-repartition/0",
+        ]
+
+    def test_one_that_only_reads_a_repartition_stream_goes_back_alone(self) -> None:
+        assert self.rewound(SOURCE_AND_BEHIND, VERSIONS[1]) == [
+            "state of by-x/Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.shop-by-x-repartition.0 30"
+        ]
+
+    def test_several_that_go_by_cuts_are_named(self) -> None:
+        behind = Flow("by-x", (BY_X.stream,), ("y",), has_state=False), Flow("by-y", ("y",), (), has_state=True)
+        (said,) = [line for line in self.rewound((SOURCE_AND_BEHIND[0], *behind), *VERSIONS) if line.startswith("all tasks")]
+        assert said == (
+            "all tasks of sub-topologies 'source', 'by-x' go back together, and the stores behind their repartition streams "
+            "with them: none counts a record twice"
+        )
+
+    @pytest.mark.parametrize(("count", "rest"), [(0, ""), (1, "1 more task goes back"), (1200, "1,200 more tasks go back")])
+    def test_of_many_few_are_named(self, count: int, rest: str) -> None:
+        tasks = [TaskName(PartitionGroup(number)) for number in range(NAMED_MAX + count)]
+        gaps = {replace(BY_X, partition=number): (number, number + 1) for number in range(NAMED_MAX + count)}
+        said = self.rewound(SOURCE_AND_BEHIND, *(kept(task, {A: 4}) for task in tasks), gaps=gaps)
+        assert said[NAMED_MAX - 1].startswith(f"Partition_{NAMED_MAX - 1} goes back")
+        assert said[NAMED_MAX:-2] == ([rest] if rest else [])
+        last = f"7 of shop-by-x-repartition/7{f' and {count:,} more' if count else ''}"
+        assert said[-1].startswith("passed over, for it is written again: 0 of ") and said[-1].endswith(f", {last}")
 
     def test_what_has_no_state_does_not_go_back(self) -> None:
         without = preview([self.BACK], StoresBehind(), StatePolicy.REWIND)
         assert state_text(without) == "no store is behind it: no state is touched"
-        later = state_text(preview([self.BACK], StoresBehind((), ("m",)), StatePolicy.REWIND)).splitlines()
-        assert later[0] == "no task with state goes back: state stays as it is"
-        assert later[1].startswith("what is behind repartition streams does not go back with it")
+        maybe = preview([self.BACK], StoresBehind((), ("m",), is_certain=False), StatePolicy.REWIND)
+        assert state_text(maybe) == "no task with state goes back: state stays as it is"
+        assert state_text(preview([self.ON], StoresBehind(("n",)), StatePolicy.REWIND)) == (
+            "no position goes back: state stays as it is"
+        )
 
     def test_what_goes_further_back_than_was_asked_is_said(self) -> None:
         moves = [Move(A, TASKS[0], 10, 3), Move(WIDE, TASKS[0], 5, 1)]
         assert further_back([Move(A, TASKS[0], 10, 3)], moves) is None
         assert further_back([Move(B, TASKS[1], 20, 3)], moves) is None
         said = further_back([self.BACK, Move(WIDE, TASKS[0], 5, 1)], moves)
-        assert said == "asked for was offset 4 of a/0: a task reads on from where the version is that its state goes back to"
+        assert said == "asked for was offset 4 of a/0: a task reads on from where the version is that it goes back to"
         many = [Move(SSP("log", "a", number), TASKS[0], 10, 4) for number in range(10)]
         short = further_back(many, [replace(move, after=0) for move in many])
         assert short is not None and "offset 4 of a/7 and 2 more: a task" in short
+
+    def test_what_is_read_again_already_is_said(self) -> None:
+        assert read_already([self.BACK, self.ON], [self.BACK, self.ON]) is None
+        said = read_already([self.BACK, self.ON], [self.BACK, replace(self.ON, after=20)])
+        assert said == "asked for was offset 23 of a/1: an earlier rewind has that read again already, and nothing is skipped"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import wire, wire_startpoints
+from headrace import wire, wire_rewinds, wire_startpoints
+from headrace.core.rewinds import Cut, Flow, Rewind
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
@@ -110,6 +111,13 @@ MAPPINGS = st.builds(SetSSPTaskMapping, SSPS, st.lists(TASKS, max_size=3).map(tu
 SETTLED = st.none() | st.dictionaries(st.integers(0, 9), NUMBERS, max_size=4)
 EXPANSIONS = st.builds(Expansion, st.integers(1, 9), st.integers(10, 99), NUMBERS, SETTLED)
 RECORDS = st.builds(PartitionRecord, TEXTS, NUMBERS, st.lists(EXPANSIONS, max_size=3).map(tuple))
+PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
+ROUNDS = st.dictionaries(TASKS, ROUND_IDS, max_size=3)
+CUTS = st.builds(Cut, st.none() | NAMES, NUMBERS, ROUNDS, st.dictionaries(PARTITIONS, NUMBERS, max_size=3))
+GAPS = st.dictionaries(PARTITIONS, st.tuples(NUMBERS, NUMBERS), max_size=3)
+REWINDS = st.builds(Rewind, NUMBERS, ROUNDS, GAPS)
+STREAM_NAMES = st.lists(NAMES, max_size=3).map(tuple)
+FLOWS = st.lists(st.builds(Flow, st.none() | NAMES, STREAM_NAMES, STREAM_NAMES, st.booleans()), max_size=3).map(tuple)
 
 KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "round id": (ROUND_IDS, wire.encode_round_id, wire.decode_round_id),
@@ -128,6 +136,9 @@ KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     ),
     "assignment of an SSP": (MAPPINGS, wire.encode_ssp_task_mapping, wire.decode_ssp_task_mapping),
     "number of partitions": (RECORDS, wire.encode_partition_record, wire.decode_partition_record),
+    "cut": (CUTS, wire_rewinds.encode_cut, wire_rewinds.decode_cut),
+    "rewind": (REWINDS, wire_rewinds.encode_rewind, wire_rewinds.decode_rewind),
+    "flows of the job": (FLOWS, wire_rewinds.encode_flows, wire_rewinds.decode_flows),
 }
 
 
@@ -206,6 +217,22 @@ def test_the_form_is_readable_and_sorted() -> None:
         '"job_model_version":1,"positions":{"log.views.3":4,"log.views.3/1":17},"head":null,"watermarks":{},'
         '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":{"log.views.3":"s-1"}}'
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a/Partition_3", "a/Partition_03"), ('"s",1', '"",1'), ('"s",1', '"s",-1'), ('"number":8', '"number":"8"')],
+)
+def test_cuts_and_rewinds_of_what_has_no_such_name_are_refused(old: str, new: str) -> None:
+    rounds, place = {TaskName.parse("a/Partition_3"): RoundId(2, "a", 8)}, SSP("log", "s", 1)
+    cut, rewind = Cut("a", 5, rounds, {place: 7}), Rewind(5, rounds, {place: (7, 9)})
+    for text, decode in (
+        (wire_rewinds.encode_cut(cut).decode(), wire_rewinds.decode_cut),
+        (wire_rewinds.encode_rewind(rewind).decode(), wire_rewinds.decode_rewind),
+    ):
+        assert old in text
+        with pytest.raises(StorageError, match="stored the one of now: cannot be read"):
+            decode(text.replace(old, new), "the one of now")
 
 
 def test_a_checkpoint_from_before_startpoints_is_read() -> None:

@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.core.rewinds import Flow, Rewind
 from headrace.core.state_versions import KeptVersion, by_task
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.startpoint import Became, StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
+from headrace.runtime.rewind_records import REWINDS
 from headrace.runtime.startpoint_plans import Asked, TakenUp, taken_up
-from headrace.runtime.startpoint_rewinds import StateRewinds
+from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
+from headrace.runtime.state_versions import STATE_VERSIONS
+from headrace.wire_rewinds import decode_rewind
 from headrace.wire_startpoints import StartpointRequest
 from headrace.wire_versions import decode_version
 from runtime.planned_startpoints import Consumer, entry
@@ -38,20 +42,30 @@ class Job:
         self.asked, self.stateful = Asked(), stateful
         self.versions = {one.key: one for one in (KeptVersion(checkpoint(n, at), n) for n, at in VERSIONS.items())}
         self.us = 100
+        self.stored_rewinds: dict[str, Rewind] = {}
 
     def plan(self, *entries: StartpointEntry, delete: tuple[str, ...] = ()) -> TakenUp:
         self.us += 1
         consumer = Consumer({X: 100, Y: 100})
-        rewinds = StateRewinds(
-            by_task(self.versions.values()), {None} if self.stateful else set(), (), consumer, self.us
-        )
+        rewinds = self.rewinds(consumer)
         asked = Asked({f"{self.us}": StartpointRequest(entries, delete)}, self.asked.records)
         stored: Mapping[TaskName, Checkpoint] = {TASK: self.now}
         taken = taken_up(asked, stored, stored, consumer, (), self.us, (), rewinds)
         self.now = taken.checkpoints[TASK]
         self.asked = Asked({}, taken.records)
-        self.versions |= {key: decode_version(data, key) for key, data in rewinds.written.items()}
+        in_force = rewinds.in_force(taken.checkpoints)
+        changes = rewinds.changes(in_force)
+        self.versions |= {key: decode_version(data, key) for key, data in changes[STATE_VERSIONS].items() if data}
+        self.stored_rewinds |= {key: decode_rewind(data) for key, data in changes[REWINDS].items() if data}
+        for key in [key for key, data in changes[REWINDS].items() if data is None]:
+            del self.stored_rewinds[key]
+        assert tuple(self.stored_rewinds.values()) == in_force
         return taken
+
+    def rewinds(self, consumer: Consumer) -> StateRewinds:
+        flow = Flow(None, ("x", "y"), (), self.stateful)
+        kept = Kept(by_task(self.versions.values()), (), tuple(self.stored_rewinds.values()))
+        return StateRewinds(kept, (flow,), (), consumer, lambda stream: {}, self.us)
 
     @property
     def stands(self) -> tuple[int, int, int]:
@@ -162,7 +176,7 @@ def test_without_a_version_that_is_old_enough_nothing_changes() -> None:
     job = Job()
     del job.versions[next(key for key, one in job.versions.items() if one.kept_us == 1)]
     consumer = Consumer({X: 100, Y: 100})
-    rewinds = StateRewinds(by_task(job.versions.values()), {None}, (), consumer, 1)
+    rewinds = job.rewinds(consumer)
     consumer.register = lambda ssp, startpoint: 7 if startpoint.position is None else startpoint.position  # type: ignore[method-assign]
     asked = Asked({"1": StartpointRequest((rewind("a", X, 12),))})
     with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no version of its state is kept from before"):
@@ -179,3 +193,15 @@ def test_of_entries_that_come_together_a_later_one_alone_sets_a_position_in_a_ta
     assert job.stands == (2, 100, 15)
     assert job.became == {"a": Became.PENDING, "b": Became.PENDING}
     assert {one.ssp for one in job.asked.records["b"].resolutions} == {Y}
+
+
+def test_what_the_state_is_going_to_come_to_again_is_not_skipped() -> None:
+    job = Job()
+    job.plan(rewind("a", X, 10))
+    job.plan(rewind("b", Y, 12, 1))
+    assert job.stands == (1, 10, 5), "the state has lost what is between 5 and 12 of Y: it reads on from 5"
+    job.now = checkpoint(5, (12, 6))
+    job.plan(rewind("c", Y, 34, 2))
+    assert job.stands == (5, 12, 6)
+    job.plan(rewind("d", Y, 36, 3))
+    assert job.stands[2] == 36, "nothing from there on was in the state"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.core.startpoint_previews import Move
 from headrace.dsl.durations import time_us
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 from headrace.model.topology import Repartition
 from headrace.runtime.state_versions import versions_of
 from headrace.testing import Driver
@@ -263,3 +268,147 @@ def test_a_plan_begins_where_the_preview_says(startpoint: Any, state: str, parti
             assert before[move.task][move.ssp] == move.before
             before[move.task][move.ssp] = move.after
         assert after == before
+
+
+def by_value(source_has_state: bool) -> Any:
+    """A count behind a repartition stream, and another behind a second one."""
+    app = hr.App("words")
+    stream = app.stream("words", key=hr.String(), value=hr.String())
+    if source_has_state:
+        stream.group_by_key().count(store="by-key")
+    values = stream.select_key(lambda r: r.value, key=hr.String()).repartition(name="by-value")
+    values.group_by_key().count(store="values")
+    lengths = values.select_key(lambda r: str(len(r.key)), key=hr.String()).repartition(name="by-length")
+    lengths.group_by_key().count(store="lengths")
+    lengths.to("lengths")
+    return app
+
+
+def positions(driver: Driver) -> dict[TaskName, dict[SSP, int]]:
+    return {task: dict(one.positions) for rounds in driver._made.rounds for task, one in rounds.checkpoints.items()}
+
+
+def written(driver: Driver) -> list[int]:
+    """How many records each sub-topology of `by_value` has ever passed on."""
+    names = ["words-by-value-repartition", "words-by-length-repartition", "lengths"]
+    return [sum(driver._system.end_offsets(name).values()) for name in names]
+
+
+def read_again(moves: Sequence[Move]) -> list[int]:
+    found: Counter[str | None] = Counter()
+    for move in moves:
+        assert move.task is not None
+        found[move.task.sub_topology] += move.read_again
+    return [found[name] for name in (None, "by-value", "by-length")]
+
+
+@pytest.mark.parametrize("source_has_state", [False, True])
+@pytest.mark.parametrize(("startpoint", "partition"), [("earliest", None), ("earliest", 1), (5, 1), (7, 0), ("latest", 0)])
+def test_what_is_behind_repartition_streams_begins_where_the_preview_says(
+    startpoint: Any, partition: int | None, source_has_state: bool
+) -> None:
+    app = by_value(source_has_state)
+    rounds_of = ["max_records_per_round=3", "keep_state_versions=9"]  # so that versions do not stand where cuts do
+    with Driver(app, partitions=2, overrides=["state_version_interval_s=0", *rounds_of]) as d:
+        for _ in range(4):
+            for number in range(4):
+                d.send("words", f"key-{number}", "word" * (number + 1), partition=number % 2)
+            d.run()
+        counts = {name: d.store(name).all() for name in ("values", "lengths")}
+        before = positions(d)
+        with Startpoints("words", d._config(), app.topology(), d._system) as points:
+            preview = points.preview("words", startpoint_of(startpoint, d.now_us), partition=partition, state="rewind")
+            points.write(preview)
+        d._plan_anew()
+        for move in preview.moves:
+            assert move.task is not None
+            assert before[move.task][move.ssp] == move.before
+            before[move.task][move.ssp] = move.after
+        assert positions(d) == before
+        assert [dict(rewind.gaps) for rewind in d._made.plan.rewinds] == ([preview.gaps] if preview.gaps else [])
+        assert bool(preview.gaps) == (startpoint != "latest")
+        assert startpoint != 5 or read_again(preview.moves)[2], "a version behind stands before where the cut does"
+        before_it = written(d)
+        d.run()
+        assert {name: d.store(name).all() for name in counts} == counts, "each record is counted once, all the same"
+        passed_on = 0
+        for again, was, now in zip(read_again(preview.moves), before_it, written(d), strict=True):
+            assert now - was == again + passed_on, "each passes on what it reads: what is read again, and what is new"
+            passed_on = now - was
+
+
+def test_a_preview_says_that_what_it_takes_the_place_of_is_undone() -> None:
+    with Driver(words(), overrides=["state_version_interval_s=0"]) as d:
+        work(d, 3)
+        (id_,) = d.startpoint("words", 1, state="rewind")
+        d._plan_anew()
+        assert [list(one.values()) for one in positions(d).values()] == [[1]]
+        with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
+            (note,) = points.preview("words", 2).notes
+        assert note == (
+            f"takes the place of startpoint {id_} (offset 1), which is pending: what went back for it is put where it was "
+            "first, if nothing was committed there since"
+        )
+        d.startpoint("words", "latest")
+        d._plan_anew()
+        assert [list(one.values()) for one in positions(d).values()] == [[3]]
+        assert d.store("counts").get("a") == 3
+
+
+def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
+    with Driver(words(), overrides=["state_version_interval_s=0", "keep_state_versions=9", "max_records_per_round=1"]) as d:
+        work(d, 6)
+        d.startpoint("words", 1, state="rewind")
+        d._plan_anew()
+        (rounds,) = d._made.rounds
+        planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
+        assert planned is not None
+        d._work_off(rounds, planned)
+        with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
+            preview = points.preview("words", 4, state="rewind")
+        assert [(move.before, move.after, move.skipped) for move in preview.moves] == [(2, 2, 0)]
+        assert preview.notes == (
+            "asked for was offset 4 of words/0: an earlier rewind has that read again already, and nothing is skipped",
+        )
+        d.startpoint("words", 4, state="rewind")
+        d._plan_anew()
+        assert [list(one.values()) for one in positions(d).values()] == [[2]]
+        d.run()
+        assert d.store("counts").get("a") == 6
+
+
+def test_one_rewind_after_another_leaves_what_the_first_passes_over() -> None:
+    """At one moment of the driver's clock."""
+    with Driver(by_value(source_has_state=False), partitions=2, overrides=["state_version_interval_s=0"]) as d:
+        for _ in range(2):
+            for number in range(4):
+                d.send("words", f"key-{number}", "word" * (number + 1), partition=number % 2)
+            d.run()
+        counts = {name: d.store(name).all() for name in ("values", "lengths")}
+        for _ in range(2):
+            d.startpoint("words", 2, state="rewind")
+            d._plan_anew()
+            for rounds in d._made.rounds[:2]:  # what is behind the second repartition stream has not gone on
+                planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
+                assert planned is not None
+                d._work_off(rounds, planned)
+        assert len({rewind.key for rewind in d._made.plan.rewinds}) == 2
+        d.run()
+        assert {name: d.store(name).all() for name in counts} == counts
+
+
+@pytest.mark.parametrize("keep_state_versions", [1, 5])
+def test_one_that_takes_the_place_of_another_undoes_it_however_few_versions_are_kept(keep_state_versions: int) -> None:
+    kept_of = [f"keep_state_versions={keep_state_versions}", "state_version_interval_s=0"]
+    with Driver(by_value(source_has_state=False), partitions=2, overrides=kept_of) as d:
+        for number in range(4):
+            d.send("words", f"key-{number}", "word" * (number + 1), partition=number % 2)
+        d.run()
+        counts = {name: d.store(name).all() for name in ("values", "lengths")}
+        for _ in range(2):
+            d.startpoint("words", "earliest", 0, state="rewind")
+            d._plan_anew()
+            d._made.keep()
+        assert len(d._made.plan.rewinds) == 1
+        d.run()
+        assert {name: d.store(name).all() for name in counts} == counts

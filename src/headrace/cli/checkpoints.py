@@ -134,7 +134,8 @@ def import_positions(
 ) -> None:
     """Go on from exported positions: a startpoint for each partition that is elsewhere now. Shows them first, and asks.
 
-    Positions in repartition streams stay as they are, for what the inputs give again is written to those again.
+    Positions in repartition streams are not set, for what the inputs give again is written to those again; but --state rewind
+    takes them back as far as it has to.
     """
     from headrace.wiring.positions import decode_positions
 

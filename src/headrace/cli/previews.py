@@ -18,7 +18,8 @@ def print_preview(preview: Preview, title: str) -> None:
     from headrace.core.startpoint_previews import state_text
 
     print(f"application {preview.application}: {title}")
-    names = ("stream", "partition", "task", "now", "new", "read again", "skipped")
+    names = ["stream", "partition", "task", "now", "new", "read again", "skipped"]
+    has_gaps = any(move.passed_over for move in preview.moves)
     rows = [
         (
             move.ssp.stream,
@@ -28,10 +29,12 @@ def print_preview(preview: Preview, title: str) -> None:
             move.after,
             move.read_again,
             move.skipped,
+            *([move.passed_over] if has_gaps else []),
         )
         for move in preview.moves
     ]
-    print_table(names, rows, right=("partition", "now", "new", "read again", "skipped"))
+    names += ["passed over"] if has_gaps else []
+    print_table(names, rows, right=("partition", *names[3:]))
     print(f"{preview.read_again:,} {preview.unit} are read again, {preview.skipped:,} are skipped")
     print(state_text(preview))
     for note in preview.notes:
@@ -51,12 +54,17 @@ def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
             "new": move.after,
             "read_again": move.read_again,
             "skipped": move.skipped,
+            "passed_over": move.passed_over,
         }
         for move in preview.moves
     ]
     rewinds = [
         {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None}
-        for task, one in (preview.rewinds or {}).items()
+        for task, one in preview.rewinds.items()
+    ]
+    gaps = [
+        {"stream": ssp.stream, "partition": ssp.partition, "start": start, "end": end}
+        for ssp, (start, end) in preview.gaps.items()
     ]
     return {
         "application": preview.application,
@@ -70,6 +78,7 @@ def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
         "stores": [*preview.stores.own, *preview.stores.later],
         "stores_are_certain": preview.stores.is_certain,
         "rewinds": rewinds,
+        "gaps": gaps,
         "notes": list(preview.notes),
     }
 

@@ -47,7 +47,7 @@ _NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written b
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 StateOption = Annotated[
     str,
-    typer.Option("--state", metavar="keep|rewind", help="State stays as it is, or goes back to a version from before."),
+    typer.Option("--state", metavar="keep|rewind", help="State stays as it is, or all goes back to versions from before."),
 ]
 
 
@@ -79,6 +79,10 @@ def set_startpoint(
 
     Exactly one of --earliest, --latest, --bootstrap, --offset, --time and --ago says where. It counts until the position
     has moved, however often the job is started before.
+
+    With --state rewind the whole application goes back: also stores behind repartition streams, and other tasks that write
+    to these, so that no store counts a record twice. What it comes to is shown first. With --state keep stores stay, and
+    count what is read again twice.
     """
     words = {"earliest": earliest, "latest": latest, "bootstrap": bootstrap}
     chosen: list[Any] = [word for word, is_given in words.items() if is_given]
@@ -165,7 +169,8 @@ def delete(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete startpoints that have not moved anything yet. Where one is pending, the position before comes back."""
+    """Delete startpoints that have not moved anything yet. Where one is pending, the position before comes back, and with it
+    all that went back for it."""
     if bool(ids) == (stream is not None):
         raise typer.BadParameter("expected either ids or --stream")
     number = partition_of_text(partition)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.core.startpoints import Place
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.startpoint import Became, StartpointRecord
+from headrace.model.startpoint import Became, StartpointRecord, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -52,6 +52,23 @@ def unfinished(replays: Mapping[Place, Replay], checkpoints: Mapping[TaskName, C
         for (task, ssp), replay in replays.items()
         if task in checkpoints and checkpoints[task].positions.get(ssp, replay.until) < replay.until
     }
+
+
+def going_back(
+    records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]
+) -> dict[Place, Replay]:
+    """Of tasks that went back with their states the replays that they are in: all that lies before the end of one is yet to
+    come to their states, so that nobody has to go back to it, and must not go forward to it."""
+    return unfinished(replays_of(one for one in records if one.entry.state is StatePolicy.REWIND), checkpoints)
+
+
+def not_forward_within(replay: Replay | None, position: int, asked: int) -> int:
+    """Where a startpoint that asks for `asked`, with the state, sets a `position` that may be in such a replay.
+
+    >>> [not_forward_within(Replay(1, 90), 40, asked) for asked in (10, 55, 90, 95)]
+    [10, 40, 90, 95]
+    """
+    return position if replay is not None and position < asked < replay.until else asked
 
 
 def within_replays(ends: Mapping[SSP, int], replays: Mapping[Place, Replay]) -> dict[SSP, int]:

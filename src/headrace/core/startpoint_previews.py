@@ -5,10 +5,11 @@ Nothing here asks a system: offsets are resolved by the caller, as the driver do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.core.compatibility import in_use
+from headrace.core.rewinds import Flow, Gaps, Past, Span, going_by_cuts
 from headrace.core.startpoints import places_of
 from headrace.core.state_versions import KeptVersion, described
 from headrace.core.sub_topologies import stores_of, sub_topologies_of
@@ -25,22 +26,31 @@ _SOURCE = "source"  # what the sub-topology without a name is called where its s
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """How the position of a task in a partition moves. `task` and `before` are None where nobody reads the partition yet."""
+    """How the position of a task in a partition moves. `task` and `before` are None where nobody reads the partition yet.
+
+    `passed_over`: how many of the offsets between the two are in gaps, and are not read: what they hold is written again.
+    """
 
     ssp: SSP
     task: TaskName | None
     before: int | None
     after: int
+    passed_over: int = 0
 
     @property
     def read_again(self) -> int:
         """Offsets that are read a second time."""
-        return 0 if self.before is None else max(0, self.before - self.after)
+        return 0 if self.before is None else max(0, self.before - self.after - self.passed_over)
 
     @property
     def skipped(self) -> int:
-        """Offsets that are never read."""
-        return 0 if self.before is None else max(0, self.after - self.before)
+        """Offsets that are never read, and of which nothing is written again."""
+        return 0 if self.before is None else max(0, self.after - self.before - self.passed_over)
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it is to before where the task is."""
+        return self.before is not None and self.after < self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,10 @@ class StoresBehind:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What `entries` would do if they were written now. `rewinds`: per task the version that its state goes back to."""
+    """What `entries` would do if they were written now.
+
+    `past`: where they take state back, what goes back, and what is passed over; `flows` are the job's sub-topologies then.
+    """
 
     application: str
     entries: tuple[StartpointEntry, ...]
@@ -67,8 +80,19 @@ class Preview:
     state: StatePolicy
     stores: StoresBehind
     notes: tuple[str, ...] = ()
-    rewinds: Mapping[TaskName, KeptVersion] | None = None
+    past: Past = field(default_factory=Past)
+    flows: tuple[Flow, ...] = ()
     unit: str = "records"
+
+    @property
+    def rewinds(self) -> Mapping[TaskName, KeptVersion]:
+        """Per task that goes back the version that it goes back to."""
+        return self.past.versions
+
+    @property
+    def gaps(self) -> Mapping[SSP, Span]:
+        """Per partition of a repartition stream what is passed over, from the first offset to the one behind the last."""
+        return self.past.gaps
 
     @property
     def read_again(self) -> int:
@@ -96,22 +120,62 @@ def moves_of(
     return tuple(sorted(found, key=_order))
 
 
-def moves_of_rewinds(
-    rewinds: Mapping[TaskName, KeptVersion], positions: Mapping[tuple[TaskName, SSP], int]
+def moves_with(
+    asked: Iterable[Move], rewinds: Mapping[TaskName, KeptVersion], positions: Mapping[tuple[TaskName, SSP], int]
 ) -> tuple[Move, ...]:
-    """Where all SSPs of the tasks come to that go back to these versions."""
-    found = [
+    """What is `asked` of tasks that do not go back, and of those that do where all their SSPs come to."""
+    back = [
         Move(ssp, task, positions.get((task, ssp)), after)
         for task, version in rewinds.items()
         for ssp, after in version.checkpoint.positions.items()
     ]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted([*back, *(move for move in asked if move.task not in rewinds)], key=_order))
+
+
+def minding_gaps(moves: Iterable[Move], gaps: Gaps) -> tuple[Move, ...]:
+    """The same moves with what they pass over.
+
+    >>> from headrace.model.tasks import PartitionGroup
+    >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
+    >>> (minded,) = minding_gaps([move], {move.ssp: ((20, 30), (100, 230))})
+    >>> minded.passed_over, minded.read_again
+    (110, 20)
+    """
+    return tuple(
+        replace(move, passed_over=sum(_shared(move, span) for span in gaps[move.ssp.whole]))
+        if move.ssp.whole in gaps
+        else move
+        for move in moves
+    )
+
+
+def _shared(move: Move, span: Span) -> int:
+    """How many offsets between the ends of a move lie in a span."""
+    before = move.after if move.before is None else move.before
+    return max(0, min(max(before, move.after), span[1]) - max(min(before, move.after), span[0]))
+
+
+def older_gaps(moves: Iterable[Move], older: Gaps, past: Past) -> str | None:
+    """What is to be said where moves come across gaps of earlier rewinds that are not within those of this one; None: none
+    does."""
+    found = {
+        (ssp, span)
+        for move in moves
+        for ssp in [move.ssp.whole]
+        for span in older.get(ssp, ())
+        if _shared(move, span) and not _is_within(span, past.gaps.get(ssp))
+    }
+    return f"passed over still, for an earlier rewind had it written again: {_spans_text(found)}" if found else None
+
+
+def _is_within(span: Span, other: Span | None) -> bool:
+    return other is not None and other[0] <= span[0] and span[1] <= other[1]
 
 
 def targets_of(moves: Iterable[Move]) -> dict[TaskName, dict[SSP, int]]:
     """Per task the positions that are asked of it, where one of them lies before the present one: there state can go back."""
     found: dict[TaskName, dict[SSP, int]] = {}
-    back = {move.task for move in moves if move.read_again}
+    back = {move.task for move in moves if move.is_back}
     for move in moves:
         if move.task is not None and move.task in back:
             found.setdefault(move.task, {})[move.ssp] = move.after
@@ -121,16 +185,26 @@ def targets_of(moves: Iterable[Move]) -> dict[TaskName, dict[SSP, int]]:
 def further_back(asked: Iterable[Move], moves: Iterable[Move]) -> str | None:
     """What is to be said where `moves` of tasks whose state goes back are to somewhere else than was asked; None: nowhere."""
     after = {(move.task, move.ssp): move.after for move in moves}
-    other = [move for move in asked if after.get((move.task, move.ssp), move.after) != move.after]
-    named = dict.fromkeys(f"offset {move.after} of {move.ssp.stream}/{move.ssp.partition}" for move in other)
-    if not named:
-        return None
-    few = ", ".join(list(named)[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
-    return f"asked for was {few}: a task reads on from where the version is that its state goes back to"
+    named = _offsets_text(move for move in asked if after.get((move.task, move.ssp), move.after) != move.after)
+    return f"asked for was {named}: a task reads on from where the version is that it goes back to" if named else None
 
 
-def _order(move: Move) -> tuple[SSP, tuple[object, ...]]:
-    return move.ssp, () if move.task is None else move.task.sort_key
+def read_already(asked: Iterable[Move], held: Iterable[Move]) -> str | None:
+    """What is to be said where `held`, of the same tasks and SSPs, stay where they are, for tasks that are going back already;
+    None: none does."""
+    named = _offsets_text(move for move, other in zip(asked, held, strict=True) if move.after != other.after)
+    return f"asked for was {named}: an earlier rewind has that read again already, and nothing is skipped" if named else None
+
+
+def _offsets_text(moves: Iterable[Move]) -> str:
+    named = list(dict.fromkeys(f"offset {move.after} of {move.ssp.stream}/{move.ssp.partition}" for move in moves))
+    return ", ".join(named[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
+
+
+def _order(move: Move) -> tuple[str, SSP, tuple[object, ...]]:
+    """The source sub-topology, where records come from, before the others."""
+    task = move.task
+    return ("", move.ssp, ()) if task is None else (task.sub_topology or "", move.ssp, task.sort_key)
 
 
 # --- state ----------------------------------------------------------------------------------------------------------
@@ -214,19 +288,44 @@ def state_text(preview: Preview) -> str:
 
 
 def _rewind_text(preview: Preview) -> str:
-    lines = [f"state of {task} goes back to {_version_text(one)}" for task, one in (preview.rewinds or {}).items()]
-    if not lines:
+    rewinds = preview.rewinds
+    if not rewinds:
         if not preview.stores.own and not preview.stores.later:
             return _NO_STORE
-        is_back = preview.read_again > 0
-        lines.append(f"no {'task with state' if is_back else 'position'} goes back: state stays as it is")
-    if preview.stores.later and preview.read_again:
-        stores = _stores_text(preview.stores.later, preview.stores.is_certain)
-        lines.append(
-            "what is behind repartition streams does not go back with it: what is written to them again counts a second time "
-            f"in aggregates there; {stores}"
-        )
+        is_back = any(move.is_back for move in preview.moves)
+        return f"no {'task with state' if is_back else 'position'} goes back: state stays as it is"
+    stateful = {flow.name for flow in preview.flows if flow.has_state}
+    lines = [
+        f"{'state of ' if task.sub_topology in stateful else ''}{task} goes back to {_version_text(version)}"
+        for task, version in list(rewinds.items())[:NAMED_MAX]
+    ]
+    if (left := len(rewinds) - NAMED_MAX) > 0:
+        lines.append(f"{left:,} more task{' goes' if left == 1 else 's go'} back")
+    by_cuts = going_by_cuts(preview.flows)
+    together = list(dict.fromkeys(task.sub_topology or _SOURCE for task in rewinds if task.sub_topology in by_cuts))
+    if together:
+        lines.append(_together_text(together))
+    if preview.gaps:
+        lines.append(f"passed over, for it is written again: {_spans_text(preview.gaps.items())}")
     return "\n".join(lines)
+
+
+def _together_text(titles: Sequence[str]) -> str:
+    """Why tasks go back of which nothing was asked."""
+    several = len(titles) > 1
+    who = f"sub-topolog{'ies' if several else 'y'} {', '.join(map(repr, titles))}"
+    stores = f"the stores behind {'their' if several else 'its'} repartition streams with them"
+    return f"all tasks of {who} go back together, and {stores}: none counts a record twice"
+
+
+def _spans_text(spans: Iterable[tuple[SSP, Span]]) -> str:
+    """Offsets of partitions, the last one included; not of all where there are many."""
+    named = [
+        f"{start:,}{f' to {end - 1:,}' if end - start > 1 else ''} of {ssp.stream}/{ssp.partition}"
+        for ssp, (start, end) in sorted(spans)
+    ]
+    more = len(named) - NAMED_MAX
+    return ", ".join(named[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _version_text(version: KeptVersion) -> str:

@@ -23,6 +23,8 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
+_EMPTY_ORDER = 0, 0  # before that of any round
+
 
 @dataclass(frozen=True, slots=True)
 class KeptVersion:
@@ -130,18 +132,19 @@ def thinned(versions: Sequence[KeptVersion], now_us: int, keeping: Keeping) -> t
     if keeping.span_us is not None:
         line = [version for version in line if now_us - version.kept_us <= keeping.span_us]
     while len(line) > keeping.most:
-        del line[_least_missed(line, now_us, is_spread=keeping.span_us is not None)]
+        del line[least_missed([one.kept_us for one in line], now_us, is_spread=keeping.span_us is not None)]
     return tuple(sorted([*line, *left], key=lambda version: version.order))
 
 
-def _least_missed(line: Sequence[KeptVersion], now_us: int, is_spread: bool) -> int:
-    if not is_spread or len(line) < 3:
+def least_missed(kept_us: Sequence[int], now_us: int, is_spread: bool) -> int:
+    """Of what was kept at these times, oldest first, the index of what goes first, see `thinned`."""
+    if not is_spread or len(kept_us) < 3:
         return 0
 
     def gap_for_its_age(index: int) -> float:
-        return (line[index + 1].kept_us - line[index - 1].kept_us) / max(1, now_us - line[index].kept_us)
+        return (kept_us[index + 1] - kept_us[index - 1]) / max(1, now_us - kept_us[index])
 
-    return min(range(1, len(line) - 1), key=gap_for_its_age)
+    return min(range(1, len(kept_us) - 1), key=gap_for_its_age)
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
@@ -177,8 +180,13 @@ def usable(
 
 def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> KeptVersion:
     positions = {ssp: beginnings[ssp] for ssp in sorted(checkpoint.positions)}
-    round_id = RoundId(0, checkpoint.round_id.sub_topology, 0)  # before any that there was
+    round_id = RoundId(_EMPTY_ORDER[0], checkpoint.round_id.sub_topology, _EMPTY_ORDER[1])
     return KeptVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
+
+
+def empty_order() -> tuple[int, int]:
+    """The `order` of the empty state among `usable` ones."""
+    return _EMPTY_ORDER
 
 
 def version_for(versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> KeptVersion | None:
@@ -235,16 +243,34 @@ def brought_back(
     return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
 
 
+_WAYS_OUT = "leave the state as it is (--state keep), or begin anew under another application name"
+_NAMED_MAX = 8  # positions in one sentence
+
+
 def no_version(task: TaskName, versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> StateError:
     """The error where `version_for` finds none among the `usable` versions of `task`."""
-    asked = ", ".join(f"{ssp} {targets[ssp]}" for ssp in sorted(targets))
-    hint = "leave the state as it is (--state keep), or begin anew under another application name"
+    asked = _asked_text(targets)
     if not versions:
-        return StateError(f"task {task}: no version of its state is kept that it could go back to, for {asked}", hint)
+        return StateError(f"task {task}: no version of its state is kept that it could go back to, for {asked}", _WAYS_OUT)
     return StateError(
         f"task {task}: no version of its state is kept from before {asked}; the oldest is {described(versions[0])}",
-        f"go back no further than that; or {hint}",
+        f"go back no further than that; or {_WAYS_OUT}",
     )
+
+
+def no_common_version(sub_topology: str | None, targets: Iterable[Mapping[SSP, int]]) -> StateError:
+    """The error where each task of a sub-topology has a version that suits, but none are of one moment."""
+    asked = _asked_text({ssp: offset for one in targets for ssp, offset in one.items()})
+    return StateError(
+        f"sub-topology {sub_topology or 'source'!r}: its tasks go back together, and no moment is kept at which none was after "
+        f"{asked}",
+        f"go back less far; or {_WAYS_OUT}",
+    )
+
+
+def _asked_text(targets: Mapping[SSP, int]) -> str:
+    named = [f"{ssp} {targets[ssp]}" for ssp in sorted(targets)]
+    return ", ".join(named[:_NAMED_MAX]) + (f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else "")
 
 
 def described(version: KeptVersion) -> str:

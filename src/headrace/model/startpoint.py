@@ -43,7 +43,8 @@ class StartpointKey:
 
 
 class StatePolicy(StrEnum):
-    """What happens to the state of a task whose position a startpoint sets: it stays, or goes back with the position."""
+    """What happens to state where a startpoint sets a position: it stays, or goes back with the position, across repartition
+    streams too."""
 
     KEEP = "keep"
     REWIND = "rewind"
@@ -74,8 +75,8 @@ class Became(StrEnum):
 class Resolution:
     """What a startpoint came to for one task and SSP: `offset`, and position and watermark (µs, None without one) before.
 
-    Where it takes the state back, there is one for every SSP of the task: state and positions go together. `until`: of
-    BOOTSTRAP the end as it was, before which the task reads no other stream.
+    Where it takes state back, there is one for every SSP of each task that goes back: state and positions go together.
+    `until`: of BOOTSTRAP the end as it was, before which the task reads no other stream.
     """
 
     task: TaskName

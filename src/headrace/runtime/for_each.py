@@ -17,6 +17,7 @@ import msgspec
 from headrace.core.handover import Handover, HandoverRound, next_handover, set_elsewhere
 from headrace.core.planning import OffsetRange, spark_tasks_of
 from headrace.core.purging import lowest_positions
+from headrace.core.rewinds import Gaps
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -125,18 +126,27 @@ def handovers_set_elsewhere(
     store: MetadataStore,
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
+    gaps: Gaps,
 ) -> dict[str, bytes]:
     """What a new plan changes of the stored handovers: it begins with `checkpoints`, and `stored` are those that were
-    committed last. To be written in the plan's own transaction; see `core.handover.set_elsewhere`."""
+    committed last. `gaps` are passed over: what was handed out of them is written again. To be written in the plan's own
+    transaction; see `core.handover.set_elsewhere`."""
     before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
     moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
     committed = {checkpoint.round_id for checkpoint in stored.values()}
     changed: dict[str, bytes] = {}
-    for sub in subs if moved else ():
+    for sub in subs if moved or gaps else ():
         found = _stored_of(store, sub) if any(isinstance(node, ForEachRound) for node in sub.nodes) else None
-        if found is not None and (after := set_elsewhere(found, moved, committed)) != found:
+        if found is None:
+            continue
+        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, gaps)}
+        if (after := set_elsewhere(found, moved | passed, committed)) != found:
             changed[sub.title] = encode_handover(after)
     return changed
+
+
+def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
+    return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))
 
 
 def handed_works(

@@ -43,12 +43,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan and its rounds. `collect` is told of every commit; `tidy` keeps versions of the state that are due, as `keep`
-    does, and gives room back.
+    """A plan and its rounds. `begin` is told of every round before it runs, `collect` of every commit; `tidy` keeps versions
+    of the state that are due, as `keep` does, and gives room back.
     """
 
     plan: JobPlan
     rounds: list[Rounds]
+    begin: Callable[[Rounds], None]
     collect: Callable[[Rounds], None]
     keep: Callable[[], None]
     tidy: Callable[[], None]
@@ -71,7 +72,8 @@ class Generation:
         watch: PartitionWatch,
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.plan, self._collect, self.tidy = made.plan, made.collect, made.tidy
+        self.plan, self.keep, self.tidy = made.plan, made.keep, made.tidy
+        self._begin, self._collect = made.begin, made.collect
         self.rounds = {rounds.sub.name: rounds for rounds in made.rounds}
         self._store, self._engine, self._pace, self._caught_up = store, engine, pace, caught_up
         self._watch, self._fail = watch, fail
@@ -264,6 +266,7 @@ class Generation:
 
     def _run(self, rounds: Rounds, planned: PlannedRound) -> None:
         self._began_s[rounds.sub.name] = time.monotonic()
+        self._begin(rounds)
         summaries = rounds.run(planned)
         if self._stopping.is_set():
             return

@@ -183,6 +183,8 @@ class Job:
     def _change(self) -> None:
         """Take a new epoch, plan anew, and begin: no round runs. What is committed stands, whatever comes of it."""
         began_s = time.monotonic()
+        with self._tidying:
+            self._generation.keep()  # the next plan may go back to what rounds have come to just now
         while True:
             self._changing.clear()  # what is seen from here on is in the plan, or asks for another one
             try:

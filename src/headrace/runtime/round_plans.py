@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from headrace.core.planning import (
     within_bytes,
 )
 from headrace.core.replays import numbers_of, unfinished, within_replays
+from headrace.core.rewinds import Gaps, before_gaps, beyond_gaps
 from headrace.core.startpoints import held_for_bootstrap
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
@@ -66,6 +67,7 @@ class RoundTerms:
     place: Place
     on_lost: OnLostOffsets = "fail"
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
+    gaps: Gaps = field(default_factory=dict)  # what readers of repartition streams pass over
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +165,10 @@ class RoundPlans:
         if self._replays:
             self._replays = unfinished(self._replays, self._standing.checkpoints)
             self._replaying = numbers_of(self._replays)
-        ranges = self._ranges(outlook, lost)
+        passed = self._beyond_gaps(outlook) | {piece.ssp: piece.end for piece in lost}
+        ranges = self._ranges(outlook, passed)
         handover = None
         if self._handovers is not None:
-            passed = {piece.ssp: piece.end for piece in lost}
             handover = self._handovers.next(round_id, self._standing, tuple(ranges.values()), passed, outlook.ends)
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
@@ -259,19 +261,27 @@ class RoundPlans:
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
 
+    def _beyond_gaps(self, outlook: Outlook) -> dict[SSP, int]:
+        """Where reading goes on of partitions that are in a gap, once it can be read to there: on Kafka that may take a
+        moment."""
+        beyond = beyond_gaps(self._standing.positions(), self._terms.gaps) if self._terms.gaps else {}
+        return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
+
     def _lost(self, outlook: Outlook) -> tuple[OffsetRange, ...]:
         """What was gone before it was read, and is passed over; `OffsetOutOfRangeError` where that may not be."""
         positions = self._standing.positions()
+        for ssp in beyond_gaps(positions, self._terms.gaps):
+            del positions[ssp]
         internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
         lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
         # while something is passed over it is asked again: what is known is of use only once that is committed
         self._beginnings_us = None if lost else outlook.now_us
         return lost
 
-    def _ranges(self, outlook: Outlook, lost: tuple[OffsetRange, ...]) -> dict[SSP, OffsetRange]:
+    def _ranges(self, outlook: Outlook, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+        """What is read. `passed`: partitions that are read from further on than their positions, and from where."""
         positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
-        passed = {piece.ssp: piece.end for piece in lost}
         positions |= passed
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
@@ -279,8 +289,10 @@ class RoundPlans:
         ends = self._barrier.allowed_ends(positions, ends, limit)
         if self._replays:
             ends = within_replays(ends, self._replays)
+        if self._terms.gaps:
+            ends = before_gaps(positions, ends, self._terms.gaps)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
-        # Where nothing is left behind what is lost, an empty range still moves the position past it.
+        # Where nothing is left behind what is passed over, an empty range still moves the position.
         empty = _empty_at(passed)
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from headrace.core.replays import going_back, not_forward_within
 from headrace.core.startpoints import Place, in_force, in_order, streams_below, winners
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import HeadraceError, StorageError
@@ -27,7 +28,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import MetadataStore, SystemConsumer
 from headrace.runtime.startpoint_records import STARTPOINTS, applied_by
-from headrace.runtime.startpoint_rewinds import StateRewinds
+from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
 from headrace.wire_startpoints import (
     StartpointRequest,
     decode_startpoint_record,
@@ -128,7 +129,7 @@ def taken_up(
 
 
 def _no_rewinds(consumer: SystemConsumer, now_us: int) -> StateRewinds:
-    return StateRewinds({}, (), (), consumer, now_us)
+    return StateRewinds(Kept(), (), (), consumer, lambda stream: {}, now_us)
 
 
 class _Taking:
@@ -152,10 +153,12 @@ class _Taking:
         self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
+        self.going_back = going_back(self.records.values(), self.checkpoints)
         self.notes = [
             f"request {id_} for startpoints is passed over: {text}; {_deletion(id_, named)} takes it away"
             for id_, text in asked.unreadable.items()
         ]
+        self.gone_back: set[TaskName] = set()  # with their states, and with the watermarks of these
         self.to_undo: set[TaskName] = set()  # tasks whose states went back for a startpoint that counts no more
 
     def take_back(self) -> None:
@@ -163,11 +166,12 @@ class _Taking:
         layers: dict[Place, list[tuple[StartpointRecord, Resolution]]] = {}
         for layer in in_order(self.records.values()) if self.asked.deleted else ():
             layers.setdefault((layer[1].task, layer[1].ssp), []).append(layer)
+        too_late = self.rewinds.too_late(self.checkpoints) if self.asked.deleted else frozenset()
         for entry in self.asked.deleted:
             record = self.records.get(entry.id)
             if record is None:
                 self.records[entry.id] = StartpointRecord(entry, (), self.now_us, Became.DELETED, self.now_us)
-            elif record.became is Became.PENDING:
+            elif record.became is Became.PENDING and not _needs_any(record, too_late):
                 for one in record.resolutions:
                     of_place = layers[one.task, one.ssp]
                     if of_place[-1][1] is one:  # else a later one has set the position
@@ -239,12 +243,10 @@ class _Taking:
         rewinds = {id_: record for id_, record in pending.items() if record.entry.state is StatePolicy.REWIND}
         for record in rewinds.values():
             ssp = record.entry.key.ssp
-            self.to_undo |= {one.task for one in record.resolutions if counting.get((one.task, ssp)) != record.entry}
+            own = [one.task for one in record.resolutions if one.ssp == ssp]  # what went back with these is undone with them
+            self.to_undo |= {task for task in own if counting.get((task, ssp)) != record.entry}
         again: dict[str, list[Resolution]] = {}
-        for task in sorted(self.to_undo):
-            was = self.rewinds.as_it_was(self.checkpoints[task])
-            if was is None:
-                continue
+        for task, was in self.rewinds.as_they_were(self.to_undo, self.checkpoints).items():
             self.checkpoints[task] = was
             for id_ in pending:
                 record = self.records[id_]
@@ -266,15 +268,18 @@ class _Taking:
             offset = register(ssp, entry.startpoint)
             is_bootstrap = entry.startpoint.position_type is PositionType.BOOTSTRAP
             until = register(ssp, Startpoint(PositionType.LATEST)) if is_bootstrap else None
+        checkpoint = self.checkpoints[task]
+        if entry.state is StatePolicy.REWIND:
+            offset = not_forward_within(self.going_back.get(place), checkpoint.positions[ssp], offset)
         if unspent is not None:
             return replace(unspent, offset=offset, until=until)
-        checkpoint = self.checkpoints[task]
         return Resolution(task, ssp, offset, checkpoint.positions[ssp], checkpoint.watermarks.get(ssp), until)
 
     def _take_states_back(
         self, taken: Sequence[StartpointEntry], resolved: dict[str, list[Resolution]]
     ) -> set[tuple[str, TaskName]]:
-        """Where entries ask for it: a task's state goes back, and every position of it to where that state was; which do.
+        """Where entries ask for it: tasks' states go back, every position of theirs to where those states were, and with them
+        what is behind repartition streams. Which entries, for which tasks, have come to that.
 
         What another entry sets in such a task counts if it is later: else its position goes back with the others.
         """
@@ -286,26 +291,30 @@ class _Taking:
             by_task = asking if entry.state is StatePolicy.REWIND else setting
             for one in resolved[entry.id]:
                 by_task.setdefault(one.task, []).append((entry, one))
-        for task, ones in asking.items():
-            before = self.checkpoints[task]
-            with _named(ones[0][0], self.named):
-                past = self.rewinds.taken_back(before, {one.ssp: one.offset for _, one in ones})
-            if past is None:
-                continue
+        if not asking:
+            return gone_back
+        all_asking = {entry.id: entry for ones in asking.values() for entry, _ in ones}
+        first, *_ = all_asking.values()
+        with _named(first, self.named):
+            targets = {task: {one.ssp: one.offset for _, one in ones} for task, ones in asking.items()}
+            pasts = self.rewinds.taken_back(self.checkpoints, targets)
+        for task, past in pasts.items():
+            before, ones = self.checkpoints[task], asking.get(task, [])
             self.checkpoints[task] = past
+            self.gone_back.add(task)
             self.notes.append(f"the state of {task} goes back, and all that it reads: {_places(past)}")
             for entry, one in ones:
                 gone_back.add((entry.id, task))
                 mine = resolved[entry.id]
                 mine[mine.index(one)] = replace(one, offset=past.positions[one.ssp])
             set_after = {one.ssp for _, one in ones}
-            last = max(order[entry.id] for entry, _ in ones)
+            last = max(order[id_] for id_ in ([entry.id for entry, _ in ones] or all_asking))
             for entry, one in setting.get(task, ()):
                 if order[entry.id] > last:
                     set_after.add(one.ssp)
                 else:
                     resolved[entry.id].remove(one)
-            resolved[ones[0][0].id].extend(
+            resolved[(ones[0][0] if ones else first).id].extend(
                 Resolution(task, ssp, past.positions[ssp], before.positions[ssp], before.watermarks.get(ssp))
                 for ssp in sorted(past.positions.keys() - set_after)
                 if past.positions[ssp] != before.positions[ssp]
@@ -315,7 +324,12 @@ class _Taking:
     def result(self, subs: Sequence[SubTopology]) -> TakenUp:
         asked, records, rest = self.asked, self.records, len(self.notes) - NOTES_MAX
         new = [record for id_, record in records.items() if id_ not in asked.records]
-        back = {one.task.sub_topology for record in new for one in record.resolutions if one.offset < one.before}
+        back = {
+            one.task.sub_topology
+            for record in new
+            for one in record.resolutions
+            if one.offset < one.before and one.task not in self.gone_back
+        }
         records |= _superseded(records, self.now_us)
         left = {entry.id for entry in self.entries if entry.id not in records}
         waiting = frozenset(id_ for id_, request in asked.requests.items() if any(one.id in left for one in request.entries))
@@ -333,6 +347,12 @@ class _Taking:
             waiting,
             (*self.notes[:NOTES_MAX], *([f"and {rest:,} more positions are set"] if rest > 0 else [])),
         )
+
+
+def _needs_any(record: StartpointRecord, tasks: Collection[TaskName]) -> bool:
+    """Whether it took the states of any of these tasks back: a position alone, put back, would pass over what they miss."""
+    is_rewind = record.entry.state is StatePolicy.REWIND
+    return is_rewind and any(one.task in tasks and one.offset < one.before for one in record.resolutions)
 
 
 def _places(checkpoint: Checkpoint) -> str:

@@ -14,6 +14,7 @@ from headrace.core.expansion import inherited_watermarks
 from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import check_positions
 from headrace.core.purging import lowest_positions
+from headrace.core.rewinds import Gaps, beyond_gaps
 from headrace.core.sub_topologies import SubTopology, short_name_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -72,18 +73,20 @@ def check_stored(
     system: System,
     on_lost: OnLostOffsets,
     set_anew: Collection[SSP] = (),
+    gaps: Gaps | None = None,
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
 
     The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
-    that exist. Streams that are to be read from another place anyway are left out, and so are
-    partitions that startpoints are about to set anew.
+    that exist. Streams that are to be read from another place anyway are left out, and so are partitions that startpoints are
+    about to set anew, and positions in a gap: the first round goes on behind that.
     """
     sources = {source.stream: source for sub in subs for source in sub.sources}
     positions = [
         (ssp, position)
         for ssp, position in carried.positions()
         if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in set_anew
+        if not beyond_gaps({ssp.whole: position}, gaps or {})
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}

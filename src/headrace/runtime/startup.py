@@ -25,6 +25,7 @@ from headrace.core.expansion import born_in, recorded
 from headrace.core.partition_counts import untaken_hints
 from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.resolution import Sides
+from headrace.core.rewinds import Rewind, flows_of, gaps_of
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.errors import HeadraceError, StreamExistsError
 from headrace.model.checkpoint import Checkpoint
@@ -43,13 +44,15 @@ from headrace.runtime.partition_records import PartitionRecords
 from headrace.runtime.plan import Program
 from headrace.runtime.programs import is_repartition, program_of, seeing_replays, with_limits
 from headrace.runtime.requests_elsewhere import RequestsElsewhere
+from headrace.runtime.rewind_records import FLOWS, cuts_of, rewinds_of, stored_flows
 from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
 from headrace.runtime.startpoint_plans import Asked, TakenUp, asked_of, taken_up
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
-from headrace.runtime.startpoint_rewinds import StateRewinds
+from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
-from headrace.runtime.state_versions import STATE_VERSIONS, versions_of
+from headrace.runtime.state_versions import versions_of
 from headrace.runtime.steps import reached
+from headrace.wire_rewinds import encode_flows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +61,8 @@ class JobPlan:
 
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and stand in
     the model as they stood. `found_counts`: what numbers of partitions were seen, of all streams that are read or written.
-    `startpoint_requests`: those that were seen, and wait for something that the job does not read.
+    `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
+    something is passed over still, or that may be undone.
     """
 
     topology: Topology
@@ -73,6 +77,7 @@ class JobPlan:
     found_counts: Mapping[str, int]
     startpoints: StartpointRecords
     startpoint_requests: frozenset[str]
+    rewinds: tuple[Rewind, ...] = ()
 
 
 def planned(
@@ -118,7 +123,8 @@ def planned(
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
     as_planned = {name: count for name, count in counts.items() if name in existing and name not in seen.refused}
-    check_stored(subs, carried, as_planned, system, config.on_lost_offsets, asked.ssps)
+    gaps = gaps_of(rewinds_of(stored_metadata))
+    check_stored(subs, carried, as_planned, system, config.on_lost_offsets, asked.ssps, gaps)
     models = [_sub_model(sub, config, system.name, counts, slots, assignment) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks, by_users)
@@ -148,7 +154,7 @@ def planned(
     programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
-    taken, changes = _taken_up(topology, subs, model, stored, checkpoints, asked, records, system, config, now_us)
+    taken, rewinds, changes = _taken_up(topology, subs, model, stored, checkpoints, asked, records, system, config, now_us)
     programs = seeing_replays(programs, taken.records.values())
     changes = {**changes, **manager.changes(merged(assignment, assignment_of(model)), records)}
     _commit(store, epoch, model, taken, changes, elsewhere, log)
@@ -168,6 +174,7 @@ def planned(
         watched,
         StartpointRecords(taken.records),
         taken.waiting,
+        rewinds,
     )
 
 
@@ -182,21 +189,27 @@ def _taken_up(
     system: System,
     config: Config,
     now_us: int,
-) -> tuple[TakenUp, Metadata]:
-    """What comes of the startpoints that are asked for, and what is to be stored of it with the plan."""
+) -> tuple[TakenUp, tuple[Rewind, ...], Metadata]:
+    """What comes of the startpoints that are asked for, the rewinds that matter, and what is to be stored with the plan."""
     metadata, consumer = system.metadata_store(topology.application), system.consumer()
     anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
+    flows = flows_of(subs)
     rewinds = StateRewinds(
-        versions_of(metadata),
-        {sub.name for sub in subs if has_state(sub)},
+        Kept(versions_of(metadata), cuts_of(metadata), rewinds_of(metadata)),
+        flows,
         born_in(assignment_of(model), {stream: record.expansions for stream, record in records.items()}),
         consumer,
+        system.high_watermarks,
         now_us,
     )
     named = f"--application {topology.application} --system {config.system}"
     taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds, named)
-    handovers = handovers_set_elsewhere(subs, metadata, stored, taken.checkpoints)
-    return taken, {STARTPOINTS: taken.written, STATE_VERSIONS: rewinds.written, HANDOVERS: handovers}
+    in_force = rewinds.in_force(taken.checkpoints)
+    handovers = handovers_set_elsewhere(subs, metadata, stored, taken.checkpoints, gaps_of(in_force))
+    changes = {STARTPOINTS: taken.written, HANDOVERS: handovers, **rewinds.changes(in_force)}
+    if stored_flows(metadata) != flows:
+        changes[FLOWS] = {FLOWS: encode_flows(flows)}
+    return taken, in_force, changes
 
 
 def _commit(

@@ -42,7 +42,7 @@ class StateGarbage:
         orphans = [name for name in self._files.list(self._application) if name not in live]
         if orphans:
             still_ours()
-        self._delete(orphans)
+        self.delete(orphans)
         return len(orphans)
 
     def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
@@ -53,7 +53,12 @@ class StateGarbage:
             before = self._live.get(sub_topology, frozenset())
             self._current[sub_topology], self._live[sub_topology] = current, live
             gone = before - live - self._held
-        self._delete(gone)
+        self.delete(gone)
+
+    def current(self) -> dict[str | None, tuple[Checkpoint, ...]]:
+        """The current checkpoints of each sub-topology, the same objects from one commit of it to the next."""
+        with self._lock:
+            return dict(self._current)
 
     def hold(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Hold these, beside what is held already."""
@@ -66,14 +71,15 @@ class StateGarbage:
             self._held |= self._live[sub_topology]
             return self._current[sub_topology]
 
-    def hold_only(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Hold no others than these from now on, which are held already; delete what nothing names then."""
+    def hold_only(self, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+        """Hold no others than these from now on, which are held already; the files that nothing names then, to be deleted."""
         held = files_of(checkpoints)
         with self._lock:
             gone = self._held.difference(held, *self._live.values())
             self._held = held
-        self._delete(gone)
+        return gone
 
-    def _delete(self, names: Iterable[str]) -> None:
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files that nothing names: nothing will again."""
         for name in sorted(names):
             self._files.delete(name)

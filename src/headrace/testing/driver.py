@@ -211,7 +211,8 @@ class Driver:
         """Set where `stream` is read on, from the next `run` on, as `headrace startpoint set` does; the startpoints' ids.
 
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before the clock's time, or an
-        `hr.Startpoint`. `partition` None: all of them.
+        `hr.Startpoint`. `partition` None: all of them. `state`: "keep" it as it is, so that aggregates count again what is read
+        again; or "rewind" it too, across repartition streams, to versions that were kept at the end of a `run`.
         """
         self._opened.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
         self._flush()
@@ -307,6 +308,7 @@ class Driver:
             self._system.produce(stream, records)
 
     def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
+        self._opened.begin(rounds)
         try:
             summaries = rounds.run(planned)
         except EngineFailure as failure:

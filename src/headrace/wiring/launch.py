@@ -19,6 +19,7 @@ from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
 from headrace.core.compatibility import check_compatible, store_forms
 from headrace.core.resolution import has_open_types, resolved
+from headrace.core.rewinds import gaps_of
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
 from headrace.dsl.windowed import Windowed
@@ -187,7 +188,7 @@ class _Making:
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
         rounds = [self._rounds_of(sub, plan) for sub in plan.subs]
-        return Planned(plan, rounds, upkeep.committed, upkeep.keep, upkeep.tidy)
+        return Planned(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
 
     def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
         terms = RoundTerms(
@@ -198,6 +199,7 @@ class _Making:
             self.place,
             self.config.on_lost_offsets,
             self.config.max_bytes_per_round_of(sub.name),
+            gaps_of(plan.rewinds),
         )
         return Rounds(
             sub,

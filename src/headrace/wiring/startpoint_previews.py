@@ -6,31 +6,41 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from headrace.core.assignments import assignment_of
 from headrace.core.compatibility import check_same_streams
 from headrace.core.expansion import born_in
+from headrace.core.replays import going_back, not_forward_within
+from headrace.core.rewinds import Flow, Past, flows_of, gaps_of, past_of, rewind_of
 from headrace.core.startpoint_previews import (
     Move,
     Preview,
     further_back,
+    minding_gaps,
     moves_of,
-    moves_of_rewinds,
+    moves_with,
+    older_gaps,
+    read_already,
     stores_behind,
     targets_of,
 )
 from headrace.core.startpoints import places_of, winners
-from headrace.core.state_versions import KeptVersion, no_version, usable, version_for
+from headrace.core.sub_topologies import sub_topologies_of
 from headrace.dsl.durations import time_ago_us, time_text, time_us
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, StateError
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
+from headrace.ports import MetadataStore
 from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
+from headrace.runtime.rewind_records import cuts_of, rewinds_of, stored_flows
+from headrace.runtime.startpoints import KnownStartpoint
+from headrace.runtime.state_versions import versions_of
 from headrace.wiring.stored_jobs import StoredJob
 
 _END = Startpoint(PositionType.LATEST)
@@ -85,7 +95,7 @@ def state_policy_of(given: str | StatePolicy) -> StatePolicy:
     try:
         return StatePolicy(given)
     except ValueError:
-        hint = "keep leaves state as it is, rewind takes it back to a version from before the new position"
+        hint = "keep leaves state as it is, rewind takes it back to versions from before the new position"
         raise ConfigError(f"state {given!r}: expected 'keep' or 'rewind'", hint) from None
 
 
@@ -161,40 +171,71 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
     state = entries[0].state if entries else StatePolicy.KEEP
     consumer = job.system.consumer()
     offsets = {entry.id: consumer.register(entry.key.ssp, entry.startpoint) for entry in entries}
-    moves = moves_of(entries, offsets, job.owners, job.positions)
-    asked = moves
-    rewinds = _rewinds(job, moves) if state is StatePolicy.REWIND else {}
-    if rewinds:
-        others = [move for move in moves if move.task not in rewinds]
-        moves = (*moves_of_rewinds(rewinds, job.positions), *others)
-    stores = stores_behind(job.model, {move.ssp.stream for move in moves}, job.topology)
-    at_end = [one for one in entries if _time_of(one) is not None and offsets[one.id] >= consumer.register(one.key.ssp, _END)]
-    elsewhere = further_back(asked, moves)
-    notes = [*([] if elsewhere is None else [elsewhere]), *_notes(job, entries, at_end)]
-    unit = "offsets" if job.url.startswith("kafka:") else "records"
-    return Preview(job.application, tuple(entries), moves, state, stores, tuple(notes), rewinds or None, unit)
-
-
-def _rewinds(job: StoredJob, moves: Sequence[Move]) -> dict[TaskName, KeptVersion]:
-    """Per task whose position goes back the version that its state goes back to; `StateError` where none is kept."""
-    from headrace.runtime.state_versions import versions_of  # loads Arrow, and few startpoints take state back
-
+    given = moves_of(entries, offsets, job.owners, job.positions)
+    asked = _not_forward(job, given) if state is StatePolicy.REWIND else given
+    targets = targets_of(asked) if state is StatePolicy.REWIND else {}
     metadata = job.system.metadata_store(job.application)
-    kept = versions_of(metadata)
+    flows = _flows(job, metadata) if targets else ()
+    past = _past(job, metadata, flows, targets) if targets else Past()
+    before = rewinds_of(metadata)
+    gaps = gaps_of([*before, rewind_of(past, job.checkpoints, time.time_ns() // 1000)])
+    moves = minding_gaps(moves_with(asked, past.versions, job.positions), gaps)
+    asked_of = {move.task for move in asked}
+    stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in asked_of}, job.topology)
+    at_end = [one for one in entries if _time_of(one) is not None and offsets[one.id] >= consumer.register(one.key.ssp, _END)]
+    said = read_already(given, asked), further_back(asked, moves), older_gaps(moves, gaps_of(before), past)
+    notes = [*(text for text in said if text is not None), *_notes(job, entries, at_end)]
+    unit = "offsets" if job.url.startswith("kafka:") else "records"
+    return Preview(job.application, tuple(entries), moves, state, stores, tuple(notes), past, flows, unit)
+
+
+def _not_forward(job: StoredJob, asked: Iterable[Move]) -> tuple[Move, ...]:
+    """Of tasks that are going back with their states: what they have not come to again is not skipped."""
+    replays = going_back([known.record for known in job.known.values() if known.record is not None], job.checkpoints)
+    return tuple(
+        move
+        if move.task is None or move.before is None
+        else replace(move, after=not_forward_within(replays.get((move.task, move.ssp)), move.before, move.after))
+        for move in asked
+    )
+
+
+def _flows(job: StoredJob, metadata: MetadataStore) -> tuple[Flow, ...]:
+    """What the job's sub-topologies read and write: by the application's file, else as it last ran."""
+    if job.topology is not None:
+        return flows_of(sub_topologies_of(job.topology))
+    stored = stored_flows(metadata)
+    if stored is None:
+        raise StateError(
+            f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
+            "read and write: which tasks go back together is not known",
+            "name the application's file, or run it once; or leave the state as it is (--state keep)",
+        )
+    return stored
+
+
+def _past(
+    job: StoredJob,
+    metadata: MetadataStore,
+    flows: Sequence[Flow],
+    targets: Mapping[TaskName, Mapping[SSP, int]],
+) -> Past:
+    """What goes back, and to where, as the driver decides it; `StateError` where no kept version suits."""
+    cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is
     records = SystemStreamPartitionAssignmentManager(metadata).read_partition_records()
-    targets = {task: asked for task, asked in targets_of(moves).items() if task.sub_topology in job.stateful}
-    ssps = {ssp for task in targets for ssp in job.checkpoints[task].positions}
-    streams = sorted({ssp.stream for ssp in ssps})
-    begin = {SSP(job.system.name, one, p): offset for one in streams for p, offset in job.system.beginning_offsets(one).items()}
     born = born_in(assignment_of(job.model), {stream: record.expansions for stream, record in records.items()})
-    found: dict[TaskName, KeptVersion] = {}
-    for task, asked in targets.items():
-        versions = usable(kept.get(task, ()), job.checkpoints[task], begin, born)
-        version = version_for(versions, asked)
-        if version is None:
-            raise no_version(task, versions, asked)
-        found[task] = version
-    return found
+    beginnings, ends = cache(job.system.beginning_offsets), cache(job.system.high_watermarks)
+    checkpoints = {task.name: job.checkpoints[task.name] for task in job.model.tasks if task.name in job.checkpoints}
+    return past_of(
+        flows,
+        checkpoints,
+        targets,
+        versions_of(metadata),
+        cuts,
+        lambda ssp: beginnings(ssp.stream)[ssp.partition],
+        lambda ssp: ends(ssp.stream)[ssp.partition],
+        born,
+    )
 
 
 def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[StartpointEntry]) -> list[str]:
@@ -221,10 +262,20 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
         if known.entry.id in displaced:
             became = "waiting for a driver" if known.became is None else "pending"
             said = startpoint_text(known.entry.startpoint)
-            notes.append(f"takes the place of startpoint {known.entry.id} ({said}), which is {became}")
+            text = f"takes the place of startpoint {known.entry.id} ({said}), which is {became}"
+            undone = "what went back for it is put where it was first, if nothing was committed there since"
+            notes.append(f"{text}: {undone}" if _is_rewound(known) else text)
     if job.url.startswith("kafka:"):
         notes.append("what is counted are offsets: on Kafka some of them may be markers of transactions, which are no records")
     return notes
+
+
+def _is_rewound(known: KnownStartpoint) -> bool:
+    """Whether state went back for a startpoint that a driver took up."""
+    record = known.record
+    if record is None or record.entry.state is not StatePolicy.REWIND:
+        return False
+    return any(one.offset < one.before for one in record.resolutions)
 
 
 def _time_of(entry: StartpointEntry) -> int | None:

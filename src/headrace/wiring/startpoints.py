@@ -91,7 +91,9 @@ class Startpoints:
         """What `set` would do now: per task and partition the position before and after, and what happens to state.
 
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before now, or an `hr.Startpoint`.
-        `partition` None: all; `task`: of several that read it only this one. `state`: "keep" it as it is, or "rewind" it too.
+        `partition` None: all; `task`: of several that read it only this one. `state`: "keep" it as it is, so that aggregates
+        count again what is read again; or "rewind" it too, and all that is behind repartition streams with it: then more may be
+        read again than was asked for.
         """
         job = self._job()
         chosen = startpoint_of(startpoint, time.time_ns() // 1000)
@@ -161,8 +163,8 @@ class Startpoints:
     ) -> Preview:
         """What it would do to go back to (or on to) exported positions; only what is elsewhere moves.
 
-        `repartitions`: those in the application's own repartition streams too. `ConfigError` for another application's
-        positions, unless `force`, and for what the job does not read.
+        `repartitions`: those in the application's own repartition streams too; `state="rewind"` takes these back anyway, as far
+        as it has to. `ConfigError` for another application's positions, unless `force`, and for what the job does not read.
         """
         job = self._job()
         wanted = wanted_of(job, exported, force, repartitions)

@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from headrace import holders
-from headrace.core.compatibility import in_use
 from headrace.core.near_names import hint_of_missing
 from headrace.core.startpoints import Place, spent_of
-from headrace.core.sub_topologies import REPARTITION_SUFFIX, has_state, sub_topologies_of
+from headrace.core.sub_topologies import REPARTITION_SUFFIX
 from headrace.errors import ConfigError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -70,14 +69,6 @@ class StoredJob:
         """Of the streams that the job reads its own repartition streams."""
         own = [one.name for one in self.system.streams(of=self.application) if one.internal_of == self.application]
         return frozenset(own) & self.model.partition_counts.keys()
-
-    @cached_property
-    def stateful(self) -> frozenset[str | None]:
-        """The sub-topologies that have state: by the topology, or by where the job model says that stores are."""
-        if self.topology is not None:
-            return frozenset(sub.name for sub in sub_topologies_of(self.topology) if has_state(sub))
-        places = {form.partition("|")[0] for form in in_use(self.model.stores).values()}
-        return frozenset(sub.name for sub in self.model.sub_topologies if (sub.name or "source") in places)
 
     def stream(self, name: str) -> str:
         """The whole name of a stream that the job reads, which may be a repartition's own: `by-carrier`."""

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from headrace.config import Config
+from headrace.core.rewinds import flows_of, going_by_cuts
 from headrace.core.state_versions import Keeping
-from headrace.core.sub_topologies import has_state
+from headrace.core.sub_topologies import SubTopology, has_state
+from headrace.model.streams import SSP
 from headrace.model.topology import Repartition
 from headrace.ports import JobStore, System
+from headrace.runtime.rewind_records import cuts_of
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.state_files import StateFiles
 from headrace.runtime.state_garbage import StateGarbage
-from headrace.runtime.state_versions import StateVersions, versions_of
+from headrace.runtime.state_versions import KeptTasks, StateVersions, versions_of
 from headrace.runtime.tidying import Tidying
 
 
 class Upkeep:
-    """`committed` is told of every commit, on the round's way; `tidy` is for a thread of its own.
+    """`began` and `committed` are told of every round, on its way; `tidy` is for a thread of its own.
 
     `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
     """
@@ -33,9 +37,26 @@ class Upkeep:
         }
         for name, current in checkpoints.items():  # what a first commit replaces are the files of these
             self._garbage.committed(name, current)
-        tasks = {sub.name: [one.task for one in checkpoints[sub.name]] for sub in plan.subs if has_state(sub)}
-        stored = versions_of(system.metadata_store(plan.topology.application))
-        self._versions = StateVersions(store, plan.epoch, self._garbage, tasks, stored, _keeping(config), clock_us)
+        by_cuts = going_by_cuts(flows_of(plan.subs))
+        kept = {
+            sub.name: KeptTasks(
+                [one.task for one in checkpoints[sub.name]], partial(_ends, system, sub) if sub.name in by_cuts else None
+            )
+            for sub in plan.subs
+            if has_state(sub) or sub.name in by_cuts
+        }
+        metadata = system.metadata_store(plan.topology.application)
+        self._versions = StateVersions(
+            store,
+            plan.epoch,
+            self._garbage,
+            kept,
+            versions_of(metadata),
+            cuts_of(metadata),
+            plan.rewinds,
+            _keeping(config),
+            clock_us,
+        )
         self._versions.begin()
         internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
         reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
@@ -48,10 +69,15 @@ class Upkeep:
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self._tidying.tidy()
 
+    def began(self, rounds: Rounds) -> None:
+        """A round of these is about to run."""
+        self._versions.began(rounds.sub.name)
+
     def committed(self, rounds: Rounds) -> None:
-        """A round of these was committed."""
+        """A round of these was committed, and the next has not begun."""
         self._tidying.committed(rounds.sub.name, rounds.checkpoints.values())
         self._garbage.committed(rounds.sub.name, rounds.checkpoints.values())
+        self._versions.committed(rounds.sub.name)
 
     def keep(self) -> None:
         """Keep versions of the state that are due, and let go of those that are too many or too old."""
@@ -66,3 +92,12 @@ class Upkeep:
 def _keeping(config: Config) -> Keeping:
     span_us = int(config.keep_state_versions_s * 1e6) or None
     return Keeping(config.keep_state_versions - 1, span_us, int(config.state_version_interval_s * 1e6))
+
+
+def _ends(system: System, sub: SubTopology) -> dict[SSP, int]:
+    """Where each partition of the repartition streams that it writes ends, what is not readable yet included."""
+    return {
+        SSP(system.name, stream, partition): end
+        for stream in sub.writes
+        for partition, end in system.high_watermarks(stream).items()
+    }

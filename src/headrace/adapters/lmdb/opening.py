@@ -182,7 +182,9 @@ class _Opening:
             held = environment.meta(txn).identity
         states = _states_of(self._head)
         if held not in states:
-            self._notes.append(f"rebuilt: it holds state {held}, which {identity_of(self._head)} does not build on")
+            self._notes.append(
+                f"rebuilt, as after a rewind: it holds state {held}, which {identity_of(self._head)} does not build on"
+            )
             return False
         for index in range(states.index(held), len(states) - 1):
             assert self._head is not None

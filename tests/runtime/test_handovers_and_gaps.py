@@ -1,0 +1,46 @@
+"""What was handed over and not committed, of a span that a rewind passes over: it comes again, under another id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.core.handover import Handover
+from headrace.core.planning import OffsetRange
+from headrace.core.sub_topologies import sub_topologies_of
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.for_each import NAMESPACE, handovers_set_elsewhere
+from headrace.wire import decode_handover, encode_handover
+
+PLACE = SSP("log", "app-by-key-repartition", 0)
+TASK = TaskName.parse("by-key/Partition_0")
+
+
+class Stored:
+    def __init__(self, handover: Handover) -> None:
+        self._values = {(NAMESPACE, "by-key"): encode_handover(handover)}
+
+    def get(self, namespace: str, key: str) -> bytes | None:
+        return self._values.get((namespace, key))
+
+
+def after(gaps: dict[SSP, tuple[tuple[int, int], ...]], committed: int) -> Handover | None:
+    app = hr.App("app")
+    records = app.stream("in", key=hr.String(), value=hr.String())
+    records.repartition(hr.Repartitioned(name="by-key")).for_each_round(print)
+    handover = Handover(4, RoundId(1, "by-key", 7), (OffsetRange(PLACE, 10, 20),))
+    checkpoints = {TASK: Checkpoint(TASK, RoundId(1, "by-key", committed), 1, {PLACE: 10})}
+    store: Any = Stored(handover)
+    changed = handovers_set_elsewhere(sub_topologies_of(app.topology()), store, checkpoints, checkpoints, gaps)
+    return decode_handover(changed["by-key"]) if changed else None
+
+
+def test_a_handover_that_reaches_into_a_gap_is_not_given_again() -> None:
+    assert after({PLACE: ((15, 30),)}, committed=6) == Handover(4, RoundId(1, "by-key", 7), ())
+
+
+def test_one_that_does_not_stays_as_it_is() -> None:
+    assert after({PLACE: ((20, 30), (0, 10))}, committed=6) is None
+    assert after({}, committed=6) is None

@@ -1,0 +1,143 @@
+"""Startpoints with `state=rewind`, written, taken up and deleted in any order, in the world of `core/test_rewinds.py`: however
+tasks went back, and whatever of it was undone, every store has counted each record once in the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.test_rewinds import LINE, SHAPES, World, run_some
+from headrace.core.rewinds import Flow
+from headrace.core.startpoints import offset_of
+from headrace.core.state_versions import by_task
+from headrace.errors import OffsetOutOfRangeError, StateError
+from headrace.model.startpoint import Became, Startpoint, StartpointEntry, StartpointRecord, StatePolicy
+from headrace.model.streams import SSP
+from headrace.runtime.rewind_records import REWINDS
+from headrace.runtime.startpoint_plans import Asked, taken_up
+from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
+from headrace.runtime.state_versions import STATE_VERSIONS
+from headrace.wire_rewinds import decode_rewind
+from headrace.wire_startpoints import StartpointRequest
+from headrace.wire_versions import decode_version
+from runtime.planned_startpoints import entry
+
+
+class _Consumer:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        return offset_of(startpoint, ssp, self._world.beginnings[ssp], len(self._world.streams[ssp]), lambda _: 0)
+
+
+class Planned(World):
+    """A world whose tasks go back for startpoints, as a driver has them do."""
+
+    def __init__(self, flows: tuple[Flow, ...]) -> None:
+        super().__init__(flows)
+        self.asked: list[StartpointEntry] = []
+        self.deleted: list[str] = []
+        self.records: dict[str, StartpointRecord] = {}
+        self.number = 0
+
+    def ask(self, sub: int, partition: int, share: float) -> None:
+        """For a position that was read before, so that nothing is skipped on purpose."""
+        task = self.tasks(self.flows[sub])[partition]
+        ((place, position),) = self.checkpoints[task].positions.items()
+        low = self.beginnings[place]
+        self.number += 1
+        at = low + int(share * (position - low))
+        one = entry(f"{self.number}", place, at, None, self.number)
+        self.asked.append(replace(one, state=StatePolicy.REWIND))
+
+    def plan(self) -> None:
+        self.us += 1
+        consumer = _Consumer(self)
+        kept = Kept(self.versions, self.cuts, tuple(self.rewinds.values()))
+        rewinds = StateRewinds(
+            kept,
+            self.flows,
+            (),
+            consumer,
+            lambda stream: {place.partition: len(known) for place, known in self.streams.items() if place.stream == stream},
+            self.us,
+        )
+        asked = Asked({f"{self.us}": StartpointRequest(tuple(self.asked), tuple(self.deleted))}, self.records)
+        self.asked, self.deleted = [], []
+        try:
+            taken = taken_up(asked, self.checkpoints, self.checkpoints, consumer, (), self.us, (), rewinds)
+        except (StateError, OffsetOutOfRangeError):
+            return  # nothing has changed; whoever asked deletes it
+        in_force = rewinds.in_force(taken.checkpoints)
+        changes = rewinds.changes(in_force)
+        stored = {one.key: one for kept in self.versions.values() for one in kept}
+        stored |= {key: decode_version(data) for key, data in changes[STATE_VERSIONS].items() if data}
+        self.versions = {task: by_task(stored.values()).get(task, ()) for task in self.checkpoints}
+        self.rewinds |= {key: decode_rewind(data) for key, data in changes[REWINDS].items() if data}
+        for key in [key for key, data in changes[REWINDS].items() if data is None]:
+            del self.rewinds[key]
+        assert tuple(self.rewinds[key] for key in sorted(self.rewinds)) == in_force
+        before = self.checkpoints
+        self.checkpoints, self.records = dict(taken.checkpoints), dict(taken.records)
+        moved = {task.sub_topology for task, one in before.items() if one.positions != self.checkpoints[task].positions}
+        self.went += len(moved) > 1
+
+
+def test_one_that_is_deleted_when_another_task_has_gone_on_stays() -> None:
+    """Each partition has a startpoint of its own; the tasks went back together, and can only be put back together."""
+    world = Planned(LINE)
+    run_some(world)
+    for partition in range(2):
+        world.ask(0, partition, 0.5)
+    world.plan()
+    world.read(LINE[0], 5, 0b1001)  # the second task is in the round, and reads nothing
+    world.deleted += ["1", "2"]
+    world.plan()
+    assert [world.records[id_].became for id_ in ("1", "2")] == [Became.APPLIED, Became.PENDING]
+    world.finish()
+    world.judge()
+
+
+SUBS = st.integers(0, 2)
+STEPS = st.one_of(
+    st.tuples(st.just("feed"), st.integers(0, 1), st.integers(1, 12)),
+    st.tuples(st.just("read"), SUBS, st.integers(1, 9), st.integers(1, 15)),
+    st.tuples(st.just("read"), SUBS, st.integers(1, 30), st.just(3)),
+    st.tuples(st.just("keep"), SUBS),
+    st.tuples(st.just("purge")),
+    st.tuples(st.just("ask"), SUBS, st.integers(0, 1), st.floats(0, 1)),
+    st.tuples(st.just("delete"), st.integers(0, 5)),
+    st.tuples(st.just("plan")),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
+def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
+    flows: tuple[Flow, ...], steps: list[tuple[object, ...]]
+) -> None:
+    world = Planned(flows)
+    for what, *args in steps:
+        match what, args:
+            case "feed", [int(partition), int(count)]:
+                world.feed(partition, count)
+            case "read", [int(sub), int(count), int(who)]:
+                world.read(flows[sub], count, who)
+            case "keep", [int(sub)]:
+                world.keep(flows[sub])
+            case "purge", []:
+                world.purge()
+            case "ask", [int(sub), int(partition), float(share)]:
+                world.ask(sub, partition, share)
+            case "delete", [int(back)]:
+                if back < world.number:
+                    world.deleted.append(f"{world.number - back}")
+            case "plan", []:
+                world.plan()
+    world.plan()
+    world.finish()
+    world.judge()
+    assert all(record.became is not Became.PENDING or record.resolutions for record in world.records.values())
