@@ -1,9 +1,9 @@
-"""One Spark session for all tests that need Spark, and a folder with a log for each of them."""
+"""The Spark session of the tests that need Spark, and a folder with a log for each of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,29 @@ SOURCE = Path(hr.__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_that_tries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Any]]:
+    """Gives the session in which a Spark task runs so many times at most; the other one is stopped: a process has one Spark."""
     from headrace.adapters.spark import session
 
-    folder = tmp_path_factory.mktemp("spark")
-    started = session.started({"spark.master": "local[2,4]"}, "tests", folder, [str(SOURCE)])
-    yield started
-    session.released(started)
+    held: dict[int, Any] = {}
+
+    def that_tries(times: int) -> Any:
+        if times not in held:
+            for other in list(held):
+                session.released(held.pop(other))
+            folder = tmp_path_factory.mktemp("spark")
+            held[times] = session.started({"spark.master": f"local[2,{times}]"}, "tests", folder, [str(SOURCE)])
+        return held[times]
+
+    yield that_tries
+    for started in held.values():
+        session.released(started)
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest, spark_that_tries: Callable[[int], Any]) -> Any:
+    """With the tries of a job that nobody has configured, unless the module has `SPARK_TASK_TRIES`."""
+    return spark_that_tries(getattr(request.module, "SPARK_TASK_TRIES", 4))
 
 
 class World:

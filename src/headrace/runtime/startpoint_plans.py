@@ -243,8 +243,8 @@ class _Taking:
         rewinds = {id_: record for id_, record in pending.items() if record.entry.state is StatePolicy.REWIND}
         for record in rewinds.values():
             ssp = record.entry.key.ssp
-            own = [one.task for one in record.resolutions if one.ssp == ssp]  # what went back with these is undone with them
-            self.to_undo |= {task for task in own if counting.get((task, ssp)) != record.entry}
+            tasks = [one.task for one in record.resolutions if one.ssp == ssp]  # what went back with these is undone with them
+            self.to_undo |= {task for task in tasks if counting.get((task, ssp)) != record.entry}
         again: dict[str, list[Resolution]] = {}
         for task, was in self.rewinds.as_they_were(self.to_undo, self.checkpoints).items():
             self.checkpoints[task] = was
