@@ -344,6 +344,21 @@ def before_gaps(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: Gap
     return allowed
 
 
+def passed_over(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: Gaps) -> int:
+    """How many offsets between these positions are in gaps, over all partitions.
+
+    >>> a = SSP("log", "s", 0)
+    >>> passed_over({a: 2}, {a: 40}, {a: ((3, 20), (30, 31))})
+    18
+    """
+    return sum(
+        max(0, min(end, after[ssp]) - max(start, before[ssp]))
+        for ssp, spans in gaps.items()
+        if ssp in before and ssp in after
+        for start, end in spans
+    )
+
+
 def needed_rewinds(
     rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint], beginning: Callable[[SSP], int]
 ) -> Iterator[Rewind]:
