@@ -1,8 +1,10 @@
 # Everything here works on a machine with Python 3.11 or newer, Java 17 or newer and make, and nothing else.
-# PYTHON=/path/to/python3 chooses the Python; PYTEST_ARGS is handed to pytest (PYTEST_ARGS="-n 2 tests/core").
+# PYTHON=/path/to/python3 chooses the Python; PYTEST_ARGS is handed to pytest (PYTEST_ARGS="-n 2 tests/core"). Both may be
+# given to make or stand in the environment.
 
 VENV = .venv
-PYTEST_ARGS =
+PYTHON ?=
+PYTEST_ARGS ?=
 
 .PHONY: help demo test lint types imports check docs bench soak clean java venv venv-dev
 
