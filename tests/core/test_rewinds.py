@@ -319,3 +319,29 @@ def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[Flow, ...]
                 world.undo(world.tasks(flows[sub])[partition])
     world.finish()
     world.judge()
+
+
+@settings(max_examples=200, deadline=None)
+@given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
+def test_where_the_input_is_there_it_can_always_be_gone_back_to(
+    flows: tuple[Flow, ...], steps: list[tuple[object, ...]]
+) -> None:
+    world = World(flows)
+    for what, *args in steps:
+        match what, args:
+            case "feed", [int(partition), int(count)]:
+                world.feed(partition, count)
+            case "read", [int(sub), int(count), int(who)]:
+                world.read(flows[sub], count, who)
+            case "keep", [int(sub)]:
+                world.keep(flows[sub])
+            case "purge", []:
+                world.purge()
+            case "back", [int(_), int(partition), float(share)]:
+                task = world.tasks(flows[0])[partition]
+                place = ssp("in", partition)
+                world.go_back({task: {place: int(share * len(world.streams[place]))}})
+            case "undo", [int(sub), int(partition)]:
+                world.undo(world.tasks(flows[sub])[partition])
+    world.finish()
+    world.judge()

@@ -32,6 +32,7 @@ from headrace.core.state_versions import (
     version_for,
 )
 from headrace.core.sub_topologies import SubTopology, has_state
+from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -117,7 +118,10 @@ def going_by_cuts(flows: Sequence[Flow]) -> frozenset[str | None]:
 
 
 class _Going:
-    """The steps of `past_of`, from the sources down. `limits`: per partition up to where its readers' states may have come."""
+    """The steps of `past_of`, from the sources down. `limits`: per partition up to where its readers' states may have come.
+
+    `given_up`: keys of cuts for which something behind them has no version that is old enough.
+    """
 
     def __init__(
         self,
@@ -126,9 +130,11 @@ class _Going:
         versions: Versions,
         beginning: Callable[[SSP], int],
         born: Collection[SSP],
+        given_up: Collection[str],
     ) -> None:
         self.checkpoints, self.targets, self.versions = checkpoints, targets, versions
-        self.beginning, self.born = beginning, born
+        self.beginning, self.born, self.given_up = beginning, born, given_up
+        self.used: dict[str | None, Cut] = {}  # by sub-topology
         self.limits: dict[SSP, int] = {}
         self.found: dict[TaskName, KeptVersion] = {}
 
@@ -165,6 +171,8 @@ class _Going:
         sub = self.checkpoints[tasks[0]].task.sub_topology
         nothing = Cut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
+            if cut.key in self.given_up:
+                continue
             found = {task: self._in_cut(task, cut, by_round[task]) for task in tasks}
             ends = {ssp: cut.written.get(ssp, 0 if ssp in self.born else None) for ssp in written}
             if all(self._suits(task, found[task]) for task in tasks) and None not in ends.values():
@@ -173,6 +181,7 @@ class _Going:
                     for task, one in found.items()
                     if one is not None and rewound(self.checkpoints[task], one) != self.checkpoints[task]
                 }
+                self.used[sub] = cut
                 return {ssp: end for ssp, end in ends.items() if end is not None}
         asked = {task: targets for task in tasks if (targets := self.asked_of(task))}
         for task, targets in asked.items():
@@ -210,21 +219,42 @@ def past_of(
     `checkpoints`: where all tasks are. `beginning` and `end` are asked for the partitions that matter: the first offset that
     is still there, and the one behind the last that is written, readable yet or not; nobody may be writing. `StateError`
     where no version of some task is old enough, or no cut that suits all.
+
+    Sub-topologies let go of what they keep each for itself: where what is behind a cut has no version that is old enough for
+    it any more, an older cut is taken.
     """
+    given_up: set[str] = set()
+    first: StateError | None = None
+    while True:
+        going = _Going(checkpoints, targets, versions, beginning, born, given_up)
+        here: list[Flow] = []  # up to the one that could not go back
+        try:
+            return _past(going, flows, list(cuts), end, here)
+        except StateError as error:
+            first = first or error
+            before = [going.used[one.name] for one in here if one.name in going.used and {*one.writes} & {*here[-1].reads}]
+            if not before:
+                raise first from None
+            given_up.add(max(before, key=lambda cut: cut.kept_us).key)
+
+
+def _past(
+    going: _Going, flows: Sequence[Flow], cuts: Sequence[Cut], end: Callable[[SSP], int], here: list[Flow]
+) -> Past:
     by_sub: dict[str | None, list[TaskName]] = {}
     read: dict[str, set[SSP]] = {}
-    for task in sorted(checkpoints):
+    for task in sorted(going.checkpoints):
         by_sub.setdefault(task.sub_topology, []).append(task)
-        for ssp in checkpoints[task].positions:
+        for ssp in going.checkpoints[task].positions:
             read.setdefault(ssp.stream, set()).add(ssp.whole)
-    by_cuts, all_cuts = going_by_cuts(flows), list(cuts)
-    going = _Going(checkpoints, targets, versions, beginning, born)
+    by_cuts = going_by_cuts(flows)
     gaps: dict[SSP, Span] = {}
     for flow in flows:
+        here.append(flow)
         tasks = by_sub.get(flow.name, [])
         ahead = [task for task in tasks if going.is_ahead(task)]
         if ahead and flow.name in by_cuts:
-            mine = [cut for cut in all_cuts if cut.sub_topology == flow.name]
+            mine = [cut for cut in cuts if cut.sub_topology == flow.name]
             written = {ssp for stream in flow.writes for ssp in read.get(stream, ())}
             ends = going.together(tasks, mine, written)
             going.limits |= ends
