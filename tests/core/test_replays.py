@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.replays import Replay, numbers_of, replays_of, unfinished, within_replays
+from headrace.core.replays import Replay, counting_again, numbers_of, replays_of, unfinished, within_replays
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import (
     Became,
@@ -15,6 +15,7 @@ from headrace.model.startpoint import (
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StatePolicy,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -24,9 +25,14 @@ A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 
 
 def record(
-    id_: str, replay: int | None, *resolutions: Resolution, became: Became = Became.APPLIED, at_us: int = 1
+    id_: str,
+    replay: int | None,
+    *resolutions: Resolution,
+    became: Became = Became.APPLIED,
+    at_us: int = 1,
+    state: StatePolicy = StatePolicy.KEEP,
 ) -> StartpointRecord:
-    entry = StartpointEntry(id_, StartpointKey(A), Startpoint(PositionType.EARLIEST), "me", at_us)
+    entry = StartpointEntry(id_, StartpointKey(A), Startpoint(PositionType.EARLIEST), "me", at_us, state)
     return StartpointRecord(entry, resolutions, at_us, became, at_us, replay)
 
 
@@ -54,6 +60,14 @@ def test_of_a_startpoint_for_several_places_those_that_go_forward_are_no_replay(
 def test_a_replay_within_another_goes_on_over_all_that_was_read() -> None:
     records = [record("x", 1, back(0, 100)), record("y", 2, back(20, 50), at_us=2)]
     assert replays_of(records) == {(TASK, A): Replay(2, 100)}
+
+
+def test_a_state_that_stays_counts_again_until_it_goes_back_itself() -> None:
+    kept, further = record("x", 1, back(10, 100)), record("y", 2, back(0, 50), at_us=2)
+    assert counting_again([further, kept]) == {(TASK, A): Replay(2, 100)}
+    gone_back = record("z", 3, back(5, 120), at_us=3, state=StatePolicy.REWIND)
+    assert counting_again([gone_back, further, kept]) == {}
+    assert counting_again([record("a", 4, back(3, 130), at_us=4), gone_back]) == {(TASK, A): Replay(4, 130)}
 
 
 def test_what_moved_nothing_is_no_replay() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.log.jobs import LogJobStore
+from headrace.core.replays import Replay
 from headrace.core.rewinds import Cut, Rewind
+from headrace.core.startpoints import Place
 from headrace.core.state_versions import Keeping, KeptVersion, left_aside, rewound
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
@@ -53,6 +55,7 @@ class Job:
         interval_s: int = 0,
         rewinds: Sequence[Rewind] = (),
         by_cuts: bool = True,
+        counting_again: Mapping[Place, Replay] | None = None,
     ) -> StateVersions:
         """A driver starts, and has a plan."""
         self.us += 1
@@ -74,6 +77,7 @@ class Job:
             rewinds,
             keeping,
             lambda: self.us,
+            counting_again,
         )
         self.versions.begin()
         self.garbage.collect_orphans(lambda: None)
@@ -479,3 +483,19 @@ def test_what_is_taken_while_others_are_stored_is_held_and_stored_next(
     job.judge()
     assert [rounds_of(cut) for cut in job.cuts] == [[1, 1], [2, 2], [3, 3]]
     assert job.just_what_is_named_is_there()
+
+
+@pytest.mark.parametrize("by_cuts", [True, False])
+def test_while_a_task_reads_again_what_its_state_holds_already_no_version_of_it_is_kept(job: Job, by_cuts: bool) -> None:
+    place = next(iter(job.current[TASKS[0]].positions))
+    again = {(TASKS[0], place): Replay(1, 25)}
+    versions = job.plan(by_cuts=by_cuts, counting_again=again)
+    job.round()
+    versions.keep()
+    assert not job.cuts and not job.kept.get(TASKS[0]), "at 10, with a state that holds all up to 25"
+    assert bool(job.kept.get(TASKS[1])) != by_cuts, "a cut is of all tasks"
+    job.round()
+    job.round()
+    versions.keep()
+    assert job.kept[TASKS[0]] == [3]
+    assert bool(job.cuts) == by_cuts

@@ -77,6 +77,11 @@ def left_of(
     return tuple(found[key] for key in sorted(found))
 
 
+def begun_otherwise(model: JobModel) -> frozenset[str | None]:
+    """The sub-topologies that have read streams which they do not read now."""
+    return frozenset(one.task.sub_topology for one in model.left if one.position)
+
+
 def carrying_notes(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
 ) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.startpoints import Place
+from headrace.core.startpoints import Place, in_order
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import Became, StartpointRecord, StatePolicy
 from headrace.model.streams import SSP
@@ -69,6 +69,22 @@ def not_forward_within(replay: Replay | None, position: int, asked: int) -> int:
     [10, 40, 90, 95]
     """
     return position if replay is not None and position < asked < replay.until else asked
+
+
+def counting_again(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
+    """Where tasks read again what their states hold already: until the end of one of these replays a task's state is not that
+    of its position, and nothing that anybody could go back to. One that goes back with its state leaves that behind."""
+    found: dict[Place, Replay] = {}
+    for record, one in in_order(records):
+        place = one.task, one.ssp
+        if one.offset >= one.before:
+            continue
+        if record.entry.state is StatePolicy.REWIND:
+            found.pop(place, None)
+        else:
+            before = found.get(place, Replay(0, 0))
+            found[place] = Replay(record.replay or before.number, max(one.before, before.until))
+    return found
 
 
 def within_replays(ends: Mapping[SSP, int], replays: Mapping[Place, Replay]) -> dict[SSP, int]:

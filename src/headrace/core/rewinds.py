@@ -130,10 +130,12 @@ class _Going:
         versions: Versions,
         beginning: Callable[[SSP], int],
         born: Collection[SSP],
+        begun_otherwise: Collection[str | None],
         given_up: Collection[str],
     ) -> None:
         self.checkpoints, self.targets, self.versions = checkpoints, targets, versions
         self.beginning, self.born, self.given_up = beginning, born, given_up
+        self.begun_otherwise = begun_otherwise
         self.used: dict[str | None, Cut] = {}  # by sub-topology
         self.limits: dict[SSP, int] = {}
         self.found: dict[TaskName, KeptVersion] = {}
@@ -155,7 +157,9 @@ class _Going:
         for ssp in checkpoint.positions:  # what lies behind a limit is passed over: it may be gone
             beginning = self.beginning(ssp)
             beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
-        return usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
+        found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
+        # What came of a stream that is not read now would not come again.
+        return found[1:] if found and found[0].order == empty_order() and task.sub_topology in self.begun_otherwise else found
 
     def alone(self, task: TaskName) -> None:
         found = self.usable(task)
@@ -171,7 +175,7 @@ class _Going:
         sub = self.checkpoints[tasks[0]].task.sub_topology
         nothing = Cut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
-            if cut.key in self.given_up:
+            if cut.key in self.given_up or not cut.rounds.keys() <= usable.keys():  # a task that is gone has written, too
                 continue
             found = {task: self._in_cut(task, cut, by_round[task]) for task in tasks}
             ends = {ssp: cut.written.get(ssp, 0 if ssp in self.born else None) for ssp in written}
@@ -213,11 +217,13 @@ def past_of(
     beginning: Callable[[SSP], int],
     end: Callable[[SSP], int],
     born: Collection[SSP] = (),
+    begun_otherwise: Collection[str | None] = (),
 ) -> Past:
     """What goes back where `targets` are asked for, per task and SSP; a task that is not after them stays.
 
     `checkpoints`: where all tasks are. `beginning` and `end` are asked for the partitions that matter: the first offset that
-    is still there, and the one behind the last that is written, readable yet or not; nobody may be writing. `StateError`
+    is still there, and the one behind the last that is written, readable yet or not; nobody may be writing.
+    `begun_otherwise`: sub-topologies that have read streams which they do not read now: they cannot begin anew. `StateError`
     where no version of some task is old enough, or no cut that suits all.
 
     Sub-topologies let go of what they keep each for itself: where what is behind a cut has no version that is old enough for
@@ -226,7 +232,7 @@ def past_of(
     given_up: set[str] = set()
     first: StateError | None = None
     while True:
-        going = _Going(checkpoints, targets, versions, beginning, born, given_up)
+        going = _Going(checkpoints, targets, versions, beginning, born, begun_otherwise, given_up)
         here: list[Flow] = []  # up to the one that could not go back
         try:
             return _past(going, flows, list(cuts), end, here)
@@ -273,10 +279,14 @@ def rewind_of(past: Past, checkpoints: Mapping[TaskName, Checkpoint], now_us: in
 
 
 def undone_with(
-    tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint]
+    tasks: Collection[TaskName],
+    rewinds: Iterable[Rewind],
+    checkpoints: Mapping[TaskName, Checkpoint],
+    fixed: Collection[TaskName] = (),
 ) -> tuple[frozenset[TaskName], tuple[Rewind, ...]]:
     """Of `tasks`, which are to be put where they were before they went back, those that can be, with all that went back with
-    them; and the rewinds that were never there then. One of which a task has committed something since cannot be undone."""
+    them; and the rewinds that were never there then. One of which a task has committed something since cannot be undone, nor
+    one of a task that is `fixed`."""
     open_ = [
         rewind
         for rewind in rewinds
@@ -291,7 +301,8 @@ def undone_with(
             of_group += new
             group.update(task for one in new for task in one.rounds)
         left -= group
-        if all(_has_not_gone_on(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds):
+        are_there = all(_has_not_gone_on(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds)
+        if are_there and group.isdisjoint(fixed):
             found |= group
             undone += of_group
     return frozenset(found), tuple(undone)

@@ -310,7 +310,8 @@ class _Taking:
             set_after = {one.ssp for _, one in ones}
             last = max(order[id_] for id_ in ([entry.id for entry, _ in ones] or all_asking))
             for entry, one in setting.get(task, ()):
-                if order[entry.id] > last:
+                is_skip = not ones and one.offset > past.positions[one.ssp]  # of what the state has lost, as others go back
+                if order[entry.id] > last and not is_skip:
                     set_after.add(one.ssp)
                 else:
                     resolved[entry.id].remove(one)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.core.replays import Replay, replays_of
+from headrace.core.replays import Replay, counting_again, replays_of
 from headrace.core.startpoints import Place, bootstraps_of, in_force, spent_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import Became, StartpointRecord
@@ -27,6 +27,7 @@ class StartpointRecords:
         self._spent: set[str] = set()
         self.bootstraps: Mapping[Place, int] = bootstraps_of(self._records.values())
         """Up to where tasks read a stream before any other."""
+        self.counting_again: Mapping[Place, Replay] = counting_again(self._records.values())
         self.replays: Mapping[Place, Replay] = replays_of(self._records.values())
         self._pending: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         self._find_pending()

@@ -37,10 +37,20 @@ class Kept:
     cuts: Sequence[Cut] = ()
     rewinds: Sequence[Rewind] = ()
 
+    def without(self, streams: Collection[str]) -> Kept:
+        """Without what is of these streams, which were made anew: offsets of one are none of the other."""
+        versions = {
+            task: tuple(one for one in kept if not any(ssp.stream in streams for ssp in one.checkpoint.positions))
+            for task, kept in self.versions.items()
+        }
+        cuts = tuple(cut for cut in self.cuts if not any(ssp.stream in streams for ssp in cut.written))
+        return Kept(versions, cuts, self.rewinds)
+
 
 class StateRewinds:
     """`flows`: the job's sub-topologies. `born`: partitions that came by an expansion. `high_watermarks`: of a stream, by
-    partition, when nobody writes to it."""
+    partition, when nobody writes to it. `begun_otherwise`: see `past_of`. `made_anew`: streams that are others now, under the
+    same names: what is kept of them is of no use."""
 
     def __init__(
         self,
@@ -50,7 +60,14 @@ class StateRewinds:
         consumer: SystemConsumer,
         high_watermarks: Callable[[str], Mapping[int, int]],
         now_us: int,
+        begun_otherwise: Collection[str | None] = (),
+        made_anew: Collection[str] = (),
     ) -> None:
+        all_known = kept
+        kept = kept.without(made_anew) if made_anew else kept
+        self._gone = {one.key for of_task in all_known.versions.values() for one in of_task}
+        self._gone -= {one.key for of_task in kept.versions.values() for one in of_task}
+        self._begun_otherwise = begun_otherwise
         self._versions, self._cuts, self._rewinds = kept.versions, kept.cuts, {one.key: one for one in kept.rewinds}
         self._stored = frozenset(self._rewinds)
         self._last_us = max((one.taken_up_at_us for one in kept.rewinds), default=0)  # no two have one key, whatever the clock
@@ -66,7 +83,15 @@ class StateRewinds:
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
         none or is not after what is asked for. `StateError` where no version is old enough."""
         past = past_of(
-            self._flows, checkpoints, targets, self._versions, self._cuts, self._beginning, self._end, self._born
+            self._flows,
+            checkpoints,
+            targets,
+            self._versions,
+            self._cuts,
+            self._beginning,
+            self._end,
+            self._born,
+            self._begun_otherwise,
         )
         for task, version in past.versions.items():
             self._left.append(left_aside(self._versions.get(task, ()), checkpoints[task], version, self._now_us))
@@ -92,7 +117,7 @@ class StateRewinds:
         went back: they have committed something since, or one that went back with them has."""
         with_more = {flow.name for flow in self._flows if flow.has_state} | going_by_cuts(self._flows)
         tasks = frozenset(task for task in checkpoints if task.sub_topology in with_more)
-        found, _ = undone_with(tasks, self._rewinds.values(), checkpoints)
+        found, _ = undone_with(tasks, self._rewinds.values(), checkpoints, self._reading_others(checkpoints))
         return tasks - {task for task in found if self.went_back(checkpoints[task])}
 
     def as_they_were(
@@ -103,7 +128,7 @@ class StateRewinds:
         From then on none of them ever went back: what is kept of that time counts again. One that has committed something
         since stays, and all that went back with it.
         """
-        found, undone = undone_with(tasks, self._rewinds.values(), checkpoints)
+        found, undone = undone_with(tasks, self._rewinds.values(), checkpoints, self._reading_others(checkpoints))
         back = {task: checkpoints[task] for task in sorted(found) if self.went_back(checkpoints[task])}
         for task, checkpoint in back.items():
             versions, back[task] = brought_back(self._versions[task], checkpoint)
@@ -113,19 +138,28 @@ class StateRewinds:
             del self._rewinds[rewind.key]
         return back
 
+    def _reading_others(self, checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[TaskName]:
+        """Tasks that went back, and have got other partitions since, or lost some: where they were is no place for them."""
+        before = {task: before_rewind(kept, checkpoints[task]) for task, kept in self._versions.items() if task in checkpoints}
+        return frozenset(
+            task
+            for task, one in before.items()
+            if one is not None and one.checkpoint.positions.keys() != checkpoints[task].positions.keys()
+        )
+
     # --- what is stored ---------------------------------------------------------------------------------------------
 
     def in_force(self, checkpoints: Mapping[TaskName, Checkpoint]) -> tuple[Rewind, ...]:
         """The rewinds that matter to tasks at `checkpoints`, oldest first."""
         read = {ssp.whole for one in checkpoints.values() for ssp in one.positions}
         known = {ssp: self._beginning(ssp) for rewind in self._rewinds.values() for ssp in rewind.gaps if ssp in read}
-        # A stream that is not read any more was read to its end before.
-        ends = {ssp: end for rewind in self._rewinds.values() for ssp, (_, end) in rewind.gaps.items() if ssp not in read}
-        needed = needed_rewinds(self._rewinds.values(), checkpoints, lambda ssp: known.get(ssp, ends.get(ssp, 0)))
+        # A stream that is not read now may be again, with versions from before the gap.
+        needed = needed_rewinds(self._rewinds.values(), checkpoints, lambda ssp: known.get(ssp, 0))
         return tuple(sorted(needed, key=lambda rewind: rewind.key))
 
     def changes(self, in_force: Iterable[Rewind]) -> Metadata:
         """What is to be stored with the plan: where the tasks come from, so that its files stay, and what is passed over."""
         now = {one.key: encode_rewind(one) for one in in_force}
         new = {key: data for key, data in now.items() if key not in self._stored}
-        return {STATE_VERSIONS: to_store(self._left), REWINDS: {**new, **dict.fromkeys(self._stored - now.keys())}}
+        versions = {**dict.fromkeys(self._gone), **to_store(self._left)}
+        return {STATE_VERSIONS: versions, REWINDS: {**new, **dict.fromkeys(self._stored - now.keys())}}

@@ -6,12 +6,12 @@ create streams; resolve starts; commit the plan in one transaction. Nothing is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from headrace.config import Config
 from headrace.core.assignments import Assignment, as_first_shared_out, assignment_of, merged, tasks_of
-from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
+from headrace.core.carrying import begun_otherwise, carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.co_partitioning import check_co_partitioned
 from headrace.core.compatibility import (
     check_compatible,
@@ -154,7 +154,9 @@ def planned(
     programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
     programs = with_limits(topology, programs, system)
     checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
-    taken, rewinds, changes = _taken_up(topology, subs, model, stored, checkpoints, asked, records, system, config, now_us)
+    taken, rewinds, changes = _taken_up(
+        topology, subs, model, stored, checkpoints, asked, records, system, config, now_us, seen.anew
+    )
     programs = seeing_replays(programs, taken.records.values())
     changes = {**changes, **manager.changes(merged(assignment, assignment_of(model)), records)}
     _commit(store, epoch, model, taken, changes, elsewhere, log)
@@ -189,6 +191,7 @@ def _taken_up(
     system: System,
     config: Config,
     now_us: int,
+    made_anew: Collection[str],
 ) -> tuple[TakenUp, tuple[Rewind, ...], Metadata]:
     """What comes of the startpoints that are asked for, the rewinds that matter, and what is to be stored with the plan."""
     metadata, consumer = system.metadata_store(topology.application), system.consumer()
@@ -201,6 +204,8 @@ def _taken_up(
         consumer,
         system.high_watermarks,
         now_us,
+        begun_otherwise(model),
+        made_anew,
     )
     named = f"--application {topology.application} --system {config.system}"
     taken = taken_up(asked, stored, checkpoints, consumer, anew, now_us, subs, rewinds, named)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.core.replays import Replay, unfinished
 from headrace.core.rewinds import Cut, Rewind, cut_of, may_be_undone, thinned_cuts
+from headrace.core.startpoints import Place
 from headrace.core.state_versions import Keeping, KeptVersion, by_task, is_due, new_versions, thinned
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
@@ -66,7 +68,7 @@ class StateVersions:
     """The kept versions, and the cuts, of one plan. One thread keeps them; rounds tell of themselves from others.
 
     `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `versions`
-    and `cuts`: what is on record. `rewinds`: those in force.
+    and `cuts`: what is on record. `rewinds`: those in force. `counting_again`: see `core.replays`: no version is taken then.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class StateVersions:
         rewinds: Sequence[Rewind],
         keeping: Keeping,
         clock_us: Callable[[], int],
+        counting_again: Mapping[Place, Replay] | None = None,
     ) -> None:
         self._garbage, self._subs, self._rewinds = garbage, subs, rewinds
+        self._counting_again = counting_again or {}
         self._keeping, self._clock_us = keeping, clock_us
         all_versions = {version.key: version for kept in versions.values() for version in kept}
         all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
@@ -179,7 +183,9 @@ class StateVersions:
             return
         if ends is None:
             with self._lock:
-                new = new_versions(self._versions, self._garbage.hold_current(name), now_us)
+                current = self._garbage.hold_current(name)
+                again = {task for task, _ in unfinished(self._counting_again, {one.task: one for one in current})}
+                new = new_versions(self._versions, [one for one in current if one.task not in again], now_us)
                 if new:
                     self._versions, self._kept_us[name] = _with_new(self._versions, new), now_us
             return
@@ -196,6 +202,8 @@ class StateVersions:
         written = ends()
         with self._lock:
             current = self._garbage.hold_current(name)
+            if unfinished(self._counting_again, {one.task: one for one in current}):
+                return
             if self._pauses.number_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
                 return  # a round has begun, or another thread took this one
             self._cut_at[name] = current

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from headrace.core.assignments import assignment_of
+from headrace.core.carrying import begun_otherwise
 from headrace.core.compatibility import check_same_streams
 from headrace.core.expansion import born_in
 from headrace.core.replays import going_back, not_forward_within
@@ -235,6 +236,7 @@ def _past(
         lambda ssp: beginnings(ssp.stream)[ssp.partition],
         lambda ssp: ends(ssp.stream)[ssp.partition],
         born,
+        begun_otherwise(job.model),
     )
 
 

@@ -56,6 +56,7 @@ class Upkeep:
             plan.rewinds,
             _keeping(config),
             clock_us,
+            plan.startpoints.counting_again,
         )
         self._versions.begin()
         internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
