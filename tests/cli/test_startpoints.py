@@ -292,6 +292,17 @@ class TestWhatBecomesOfThem:
         work_off()
         assert count_of(ran, "shop-0") == SALES // SHOPS
 
+    def test_a_file_in_the_place_of_an_id_is_no_id(self, ran: Run) -> None:
+        refused = ran("startpoint", "delete", "shop.py", "--yes")
+        assert refused.exit_code == 2
+        assert "shop.py is a file: name the application by --app shop.py" in refused.stderr
+
+    def test_where_there_is_no_log_the_application_s_file_is_asked_for(self, ran: Run) -> None:
+        shutil.rmtree("data")
+        refused = ran("startpoint", "set", "sales", "--earliest")
+        assert refused.stderr.startswith("error: there is no log in")
+        assert "hint: name the application's file; or check the folder" in refused.stderr
+
     def test_what_was_not_taken_up_is_deleted(self, ran: Run) -> None:
         first = json.loads(ran("startpoint", "set", "sales", "--earliest", "--yes", "--json").stdout)["startpoints"]
         refused = ran("startpoint", "delete", first[0])

@@ -17,6 +17,7 @@ import typer
 from headrace import wiring
 from headrace.cli.output import fail, say
 from headrace.config import Config, load_config
+from headrace.errors import SetupError
 
 if TYPE_CHECKING:
     from headrace.ports import JobStore
@@ -77,6 +78,9 @@ def about_an_application(command: Callable[..., None], by_argument: bool = True)
     @functools.wraps(command)
     def with_target(**options: Any) -> None:
         app_argument, app, application, system, overrides = (options.pop(name, None) for name in _TARGET_OPTIONS)
+        files = [] if by_argument else [one for one in options.get("ids") or () if one.endswith(".py")]
+        if files:
+            raise typer.BadParameter(f"{files[0]} is a file: name the application by --app {files[0]}")
         if app_argument is not None and app is not None:
             raise typer.BadParameter("give the application's file once: as APP, or by --app")
         command(target=target_of(app_argument or app, application, system, overrides), **options)
@@ -105,8 +109,11 @@ def target_of(app: str | None, application: str | None, system: str | None, over
 
 
 def _only_one(config: Config) -> str:
-    with wiring.open_configured(config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
-        known: list[str] = system.applications()
+    try:
+        with wiring.open_configured(config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
+            known: list[str] = system.applications()
+    except SetupError as error:
+        fail(error.message, f"name the application's file; or {error.hint}")
     if not known:
         fail(f"no application has run on {config.system} yet", "run one with `headrace run APP`, or name another --system")
     if len(known) > 1:
