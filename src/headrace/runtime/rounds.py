@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from headrace.core.lost_offsets import described
 from headrace.core.planning import OffsetRange
-from headrace.core.rewinds import passed_over
 from headrace.core.sub_topologies import SubTopology
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
@@ -90,7 +89,7 @@ class Rounds:
         startpoints: StartpointRecords | None = None,
     ) -> None:
         self.sub, self.model, self.program = sub, model, program
-        self.standing = Standing(sub, model, checkpoints, system)
+        self.standing = Standing(sub, model, checkpoints, system, terms.gaps)
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
@@ -204,10 +203,8 @@ class Rounds:
         self._startpoints.committed(recovered)
 
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        before = self.standing.positions()
         self.progress.records += self.standing.move_to(checkpoints)
         positions = self.standing.positions()
-        self.progress.records -= passed_over(before, positions, self._terms.gaps)
         self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
 
 

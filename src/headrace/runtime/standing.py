@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.core.planning import lags_of
 from headrace.core.purging import lowest_positions
+from headrace.core.rewinds import Gaps, passed_over
 from headrace.core.sub_topologies import SubTopology
 from headrace.core.watermarks import joined_reports, task_watermark
 from headrace.model.checkpoint import Checkpoint
@@ -28,16 +29,21 @@ class _Claim:
 
 
 class Standing:
-    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read."""
+    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are passed over."""
 
     def __init__(
-        self, sub: SubTopology, model: SubTopologyModel, checkpoints: Mapping[TaskName, Checkpoint], system: System
+        self,
+        sub: SubTopology,
+        model: SubTopologyModel,
+        checkpoints: Mapping[TaskName, Checkpoint],
+        system: System,
+        gaps: Gaps | None = None,
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
-        self._system = system
+        self._system, self._gaps = system, gaps or {}
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
 
@@ -47,13 +53,14 @@ class Standing:
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Stand where these, which are committed, say; by how many offsets the sub-topology came forward.
+        """Stand where these, which are committed, say; by how many offsets the sub-topology came forward, without gaps.
 
         By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
         """
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
-        return sum(position - before[ssp] for ssp, position in self.positions().items())
+        after = self.positions()
+        return sum(position - before[ssp] for ssp, position in after.items()) - passed_over(before, after, self._gaps)
 
     def positions(self) -> dict[SSP, int]:
         """Per whole partition the lowest position among the tasks that read it."""
@@ -85,14 +92,16 @@ class Standing:
         return "; ".join(found)
 
     def lag(self, ends: Mapping[SSP, int]) -> int:
-        """Offsets that can be read and were not; `OffsetOutOfRangeError` for a position behind the end."""
-        return sum(lags_of(self.positions(), ends).values())
+        """Offsets that can be read and were not, nor are passed over; `OffsetOutOfRangeError` for a position behind the end."""
+        positions = self.positions()
+        return sum(lags_of(positions, ends).values()) - passed_over(positions, ends, self._gaps)
 
     def unread(self, stream: str) -> int:
-        """How many offsets of one stream can be read and were not."""
+        """How many offsets of one stream can be read and were not, nor are passed over."""
         positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
-        ends = self._system.end_offsets(stream)
-        return sum(max(0, ends.get(ssp.partition, 0) - position) for ssp, position in positions.items())
+        found = self._system.end_offsets(stream)
+        ends = {ssp: max(position, found.get(ssp.partition, 0)) for ssp, position in positions.items()}
+        return sum(ends[ssp] - position for ssp, position in positions.items()) - passed_over(positions, ends, self._gaps)
 
     # --- event time -------------------------------------------------------------------------------------------------
 

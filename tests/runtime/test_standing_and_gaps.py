@@ -1,0 +1,41 @@
+"""What a sub-topology passes over is not counted: as read, as its lag, or as what its writers have to wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+from headrace.core.sub_topologies import sub_topologies_of
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.runtime.standing import Standing
+
+TASK = TaskName.parse("by/Partition_0")
+PLACE = SSP("k", "app-by-repartition", 0)
+
+
+class Written:
+    name = "k"
+
+    def end_offsets(self, stream: str) -> dict[int, int]:
+        return {0: 240}
+
+
+def at(position: int) -> Checkpoint:
+    return Checkpoint(TASK, RoundId(1, "by", 1), 1, {PLACE: position})
+
+
+def test_what_is_passed_over_is_not_counted() -> None:
+    app = hr.App("app")
+    app.stream("in").group_by(lambda record: record.key, hr.Repartitioned.as_("by"), key=hr.Bytes()).count()
+    sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
+    model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
+    written: Any = Written()
+    here = Standing(sub, model, {TASK: at(80)}, written, {PLACE: ((100, 230),)})
+    assert (here.lag({PLACE: 240}), here.unread(PLACE.stream)) == (30, 30)
+    assert here.lag({PLACE: 150}) == 20
+    assert here.move_to([at(100)]) == 20
+    assert here.move_to([at(235)]) == 5
+    assert (here.lag({PLACE: 240}), here.unread(PLACE.stream)) == (5, 5)
