@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.cli.lags import Ends
 from headrace.errors import StateError
 from headrace.testing import Driver
 from headrace.wiring.startpoints import Startpoints
@@ -105,3 +106,21 @@ def test_a_partition_that_goes_back_with_another_is_not_set_forward_again(order:
                     known.set("a", 20, partition=1 if what == "rewind" else None, state="rewind")
         driver.run()
         assert counted(driver) == (80, 80)
+
+
+def test_what_will_be_passed_over_is_no_lag(numbers: Iterator[int]) -> None:
+    with Driver(app_of("a"), overrides=EACH_ROUND) as driver:
+        for _ in range(4):
+            send(driver, "a", numbers, 10)
+            driver.run()
+            driver.advance("1 second")
+        driver.startpoint("a", 20, state="rewind")
+        driver._plan_anew()
+        checkpoints = driver._system.job_store("changing").checkpoints()
+        positions = {ssp.stream: (ssp, at) for one in checkpoints.values() for ssp, at in one.positions.items()}
+        ends = Ends(driver._system, "changing")
+        assert {stream: ends.lag(ssp, at) for stream, (ssp, at) in positions.items()} == {
+            "a": 20,
+            "changing-by-value-repartition": 0,
+        }
+        assert {at for _, at in positions.values()} == {20}

@@ -43,7 +43,7 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
     A position is the offset of the next record to process.
     """
     with opened(target) as (opened_system, store):
-        ends = Ends(opened_system)
+        ends = Ends(opened_system, target.application)
         found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]
         model = store.job_model()
         assert model is not None, target.application

@@ -37,7 +37,7 @@ def status(target: Target, json: JsonOption = False) -> None:
         assert model is not None, target.application
         holder = _holder(store.holder())
         is_running = holder is not None and holder["alive"]
-        checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system)
+        checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system, target.application)
         newcomers = Newcomers(opened_system, model, ends, is_running)
         subs: dict[str, dict[str, Any]] = {}
         for sub in model.sub_topologies:
@@ -70,7 +70,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     with opened(target) as (opened_system, store):
         model = store.job_model()
         assert model is not None, target.application
-        checkpoints, ends = store.checkpoints(), Ends(opened_system)
+        checkpoints, ends = store.checkpoints(), Ends(opened_system, target.application)
         notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {

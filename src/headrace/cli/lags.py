@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.core.rewinds import Gaps
     from headrace.core.untaken import Untaken
     from headrace.model.checkpoint import Checkpoint
     from headrace.model.job_model import JobModel, SubTopologyModel
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Ends:
-    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none."""
+    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none. `application`: whose gaps are
+    passed over."""
 
-    def __init__(self, system: Any) -> None:
-        self._system = system
+    def __init__(self, system: Any, application: str) -> None:
+        self._system, self._application = system, application
         self._known: dict[str, Mapping[int, int]] = {}
 
     def of(self, ssp: SSP) -> int | None:
@@ -38,11 +40,26 @@ class Ends:
         return self._known[stream]
 
 
+    def lag(self, ssp: SSP, position: int) -> int:
+        """Offsets from a position to the end that will be read: what is passed over will not."""
+        from headrace.core.rewinds import passed_over
+
+        end = max(position, self.of(ssp) or 0)
+        return end - position - passed_over({ssp.whole: position}, {ssp.whole: end}, self._gaps)
+
+    @cached_property
+    def _gaps(self) -> Gaps:
+        from headrace.core.rewinds import gaps_of
+        from headrace.runtime.rewind_records import rewinds_of
+
+        return gaps_of(rewinds_of(self._system.metadata_store(self._application)))
+
+
 def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
     """Records between a task's committed positions and the ends of what it reads."""
     checkpoint = checkpoints.get(task)
     positions = {} if checkpoint is None else checkpoint.positions
-    return sum(max(0, (ends.of(ssp) or 0) - positions.get(ssp, 0)) for ssp in ssps)
+    return sum(ends.lag(ssp, positions.get(ssp, 0)) for ssp in ssps)
 
 
 class Newcomers:
