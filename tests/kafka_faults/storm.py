@@ -60,12 +60,13 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
         print(f"  {time.monotonic() - began_s:6.1f} s  {what}", flush=True)
 
     with Children(folder, CHILD) as children:
-        # Some rounds more than kills: each kill lets one through, or two.
-        struck = Struck(folder, broker, children, round_records=max(1, records * 3 // (5 * len(kinds))))
+        # Many more rounds than kills: each kill lets some through, and on a fast machine more, before it is seen that the
+        # broker is back.
+        struck = Struck(folder, broker, children, round_records=max(1, records // (4 * len(kinds))))
         given = struck.produced(draw, records)
         struck.start()
         for number, kind in enumerate(kinds):
-            pace_s = struck.wait_for_progress(int(0.9 * records * number / len(kinds)))
+            pace_s = struck.wait_for_progress(int(0.7 * records * number / len(kinds)))
             time.sleep(draw.random() * pace_s)
             struck.kill(kind, draw, report)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
@@ -102,7 +103,12 @@ class Struck:
 
     def _looker(self, sub_topology: str, topic: str) -> tuple[Consumer, list[TopicPartition]]:
         """Who asks for a group's positions without joining it, and what for."""
-        settings = {**self._settings, "group.id": f"{self.name}.{sub_topology}", "isolation.level": "read_uncommitted"}
+        settings = {
+            **self._settings,
+            "group.id": f"{self.name}.{sub_topology}",
+            "isolation.level": "read_uncommitted",
+            "reconnect.backoff.max.ms": "200",  # while it waits for a broker that is back, the job goes on
+        }
         return Consumer(settings), [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
     def produced(self, draw: random.Random, records: int) -> Input:
@@ -149,7 +155,7 @@ class Struck:
     def _positions(self) -> tuple[int, int]:
         """What was committed of the input, and of all that is read."""
         found = [
-            sum(max(0, place.offset) for place in looker.committed(list(places), timeout=10.0))
+            sum(max(0, place.offset) for place in looker.committed(list(places), timeout=2.0))
             for looker, places in self._lookers
         ]
         return found[0], sum(found)
