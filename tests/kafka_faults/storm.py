@@ -66,7 +66,7 @@ def storm(folder: Path, seed: int, broker: KafkaServer, kills: int, records: int
         given = struck.produced(draw, records)
         struck.start()
         for number, kind in enumerate(kinds):
-            pace_s = struck.wait_for_progress(int(0.7 * records * number / len(kinds)))
+            pace_s = struck.wait_for_progress(int(0.6 * records * number / len(kinds)))
             time.sleep(draw.random() * pace_s)
             struck.kill(kind, draw, report)
             told(f"kill {number + 1} of {len(kinds)}: {kind}")
