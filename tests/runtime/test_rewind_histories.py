@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.test_rewinds import LINE, SHAPES, World, run_some
+from core.test_rewinds import LINE, SHAPES, Step, World, run_some
 from headrace.core.rewinds import Flow
 from headrace.core.startpoints import offset_of
 from headrace.core.state_versions import by_task
@@ -117,19 +117,11 @@ STEPS = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
-    flows: tuple[Flow, ...], steps: list[tuple[object, ...]]
+    flows: tuple[Flow, ...], steps: list[Step]
 ) -> None:
     world = Planned(flows)
     for what, *args in steps:
         match what, args:
-            case "feed", [int(partition), int(count)]:
-                world.feed(partition, count)
-            case "read", [int(sub), int(count), int(who)]:
-                world.read(flows[sub], count, who)
-            case "keep", [int(sub)]:
-                world.keep(flows[sub])
-            case "purge", []:
-                world.purge()
             case "ask", [int(sub), int(partition), float(share)]:
                 world.ask(sub, partition, share)
             case "delete", [int(back)]:
@@ -137,6 +129,8 @@ def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
                     world.deleted.append(f"{world.number - back}")
             case "plan", []:
                 world.plan()
+            case _:
+                world.do(what, *args)
     world.plan()
     world.finish()
     world.judge()

@@ -493,6 +493,7 @@ def test_while_a_task_reads_again_what_its_state_holds_already_no_version_of_it_
     job.round()
     versions.keep()
     assert not job.cuts and not job.kept.get(TASKS[0]), "at 10, with a state that holds all up to 25"
+    assert not job.asked, "nor is the system asked for a cut that cannot be, at each commit"
     assert bool(job.kept.get(TASKS[1])) != by_cuts, "a cut is of all tasks"
     job.round()
     job.round()

@@ -202,8 +202,6 @@ class StateVersions:
         written = ends()
         with self._lock:
             current = self._garbage.hold_current(name)
-            if unfinished(self._counting_again, {one.task: one for one in current}):
-                return
             if self._pauses.number_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
                 return  # a round has begun, or another thread took this one
             self._cut_at[name] = current
@@ -221,11 +219,13 @@ class StateVersions:
                 self._kept_us[name] = now_us
 
     def _may_cut(self, name: str | None, now_us: int) -> bool:
-        """Whether a cut would be another than the last, as far as that is known without asking, and none that may turn out to
-        go by gaps that were never there."""
-        current = self._garbage.current()
-        is_known = current[name] is self._cut_at.get(name)
+        """Whether a cut would be another than the last, as far as that is known without asking, of states that are those of
+        their positions, and none that may turn out to go by gaps that were never there."""
+        current = self._garbage.current()[name]
+        is_known = current is self._cut_at.get(name)
         if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):
+            return False
+        if unfinished(self._counting_again, {one.task: one for one in current}):
             return False
         return not self._may_be_undone(name)
 
