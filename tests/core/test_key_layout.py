@@ -7,12 +7,11 @@ from headrace.core.hashing import key_bucket, key_hash
 from headrace.core.key_layout import (
     KEY_BYTES_MAX,
     LAYOUT_BYTES_MAX,
-    SLOTS,
     SUB_BYTES_MAX,
     TIME_REST_BYTES_MAX,
-    after_slot,
+    after_prefix,
     bucket_range,
-    due_ranges,
+    due_range,
     is_digest,
     rest_of,
     reversed_hash,
@@ -111,19 +110,21 @@ def test_of_one_key_the_earlier_time_comes_first(key: bytes, one: int, two: int,
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), times, st.binary(max_size=4)), max_size=30), times)
-def test_due_are_the_times_up_to_the_moment(entries: list[tuple[bytes, int, bytes]], until_us: int) -> None:
+def test_due_in_a_slot_are_the_times_up_to_the_moment(entries: list[tuple[bytes, int, bytes]], until_us: int) -> None:
     index = [time_key(*entry) for entry in entries]
-    ranges = list(due_ranges(until_us))
-    assert len(ranges) == SLOTS
-    assert ranges == sorted(ranges)
-    due = [layout_key for layout_key in index if any(low <= layout_key < high for low, high in ranges)]
-    assert due == [time_key(key, at, rest) for key, at, rest in entries if at <= until_us]
-
-
-@given(st.lists(st.tuples(st.binary(max_size=3), times), min_size=1, max_size=30))
-def test_after_a_slot_comes_the_next_one(entries: list[tuple[bytes, int]]) -> None:
-    index = sorted(time_key(key, at, b"") for key, at in entries)
-    for layout_key in index:
-        assert [other for other in index if other >= after_slot(layout_key)] == [
-            other for other in index if other[:2] > layout_key[:2]
+    for key, at, rest in entries:
+        low, high = due_range(time_key(key, at, rest), until_us)
+        found = [layout_key for layout_key in index if low <= layout_key < high]
+        assert found == [
+            time_key(other, when, more)
+            for other, when, more in entries
+            if when <= until_us and time_key(other, when, more)[:2] == time_key(key, at, rest)[:2]
         ]
+
+
+@given(st.lists(st.binary(min_size=2, max_size=4), min_size=1, max_size=30), st.integers(1, 2))
+def test_behind_a_prefix_comes_the_next_one(index: list[bytes], prefix_bytes: int) -> None:
+    for key in index:
+        following = after_prefix(key, prefix_bytes)
+        behind = [] if following is None else [other for other in index if other >= following]
+        assert behind == [other for other in index if other[:prefix_bytes] > key[:prefix_bytes]]

@@ -11,7 +11,7 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
 from headrace.runtime.task_state import Database, Journal, TaskState
 
-keys = st.binary(min_size=1, max_size=1)
+keys = st.binary(min_size=1, max_size=2)
 
 
 class DictStore:
@@ -35,6 +35,9 @@ class DictStore:
         for key in sorted(self.entries):
             if (low is None or key >= low) and (high is None or key < high):
                 yield key, self.entries[key]
+
+    def first_keys(self, db, prefix_bytes):
+        yield from {key[:prefix_bytes]: key for key in sorted(self.entries, reverse=True)}.values()
 
 
 step = st.one_of(
@@ -63,6 +66,8 @@ def test_a_database_is_a_sorted_dict(entries: dict[bytes, bytes], steps: list[tu
         elif action == "scan":
             in_range = [k for k in sorted(expected) if (first or b"") <= k and (second is None or k < second)]
             assert list(database.scan(first, second)) == [(key, expected[key]) for key in in_range]
+            first_ones = {key[:1]: key for key in sorted(expected, reverse=True)}
+            assert sorted(database.first_keys(1)) == sorted(first_ones.values())
         else:
             assert database.get_many(first) == [expected.get(key) for key in first]
             assert [database.get(key) for key in first] == [expected.get(key) for key in first]

@@ -23,7 +23,6 @@ time key is too short to look like one: so each is told from the others by itsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import blake2b
 
 from headrace.core.hashing import key_hash
@@ -128,21 +127,23 @@ def rest_of(layout_key: bytes) -> bytes:
     return layout_key[SLOT_BYTES + TIME_BYTES :]
 
 
-def due_ranges(until_us: int) -> Iterator[tuple[bytes, bytes]]:
-    """The 1,024 ranges low <= time key < high that hold every time <= `until_us`, in the order of the layout.
+def due_range(layout_key: bytes, until_us: int) -> tuple[bytes, bytes]:
+    """The range low <= time key < high of all times <= `until_us` in the slot of `layout_key`."""
+    slot = int.from_bytes(layout_key[:SLOT_BYTES], "big")
+    low = _slot_bytes(slot)
+    return low, low + _time_bytes(until_us + 1) if until_us < _TIME_MAX else _slot_bytes(slot + 1)
 
-    Few slots of a store are in use, and fewer are due: rather than seek 1,024 times, seek to `low`; whatever key is
-    found there, the next range worth a look is that of the found key's own slot (or, if that one is not due, the slot
-    after it: `after_slot`). That is one seek per slot in use.
+
+def after_prefix(layout_key: bytes, prefix_bytes: int) -> bytes | None:
+    """The lowest key behind all that begin as `layout_key` does; None behind the last prefix.
+
+    Few slots of a small store are in use: one seek to here for each of these finds the first entries of all 1,024.
+
+    >>> after_prefix(b"abc", 2), after_prefix(bytes([255, 255, 1]), 2)
+    (b'ac', None)
     """
-    for slot in range(SLOTS):
-        low = _slot_bytes(slot)
-        yield low, low + _time_bytes(until_us + 1) if until_us < _TIME_MAX else _slot_bytes(slot + 1)
-
-
-def after_slot(layout_key: bytes) -> bytes:
-    """The lowest key that can stand after all entries of the slot of `layout_key`: where to seek to skip the rest."""
-    return _slot_bytes(int.from_bytes(layout_key[:SLOT_BYTES], "big") + 1)
+    following = int.from_bytes(layout_key[:prefix_bytes], "big") + 1
+    return None if following >> (8 * prefix_bytes) else following.to_bytes(prefix_bytes, "big")
 
 
 def time_bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:

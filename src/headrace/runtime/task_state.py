@@ -7,7 +7,7 @@ the changes into state files and gives the head that the commit names (protocol.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Protocol
@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.core.folding import fold_start
-from headrace.core.key_layout import LAYOUT_BYTES_MAX
+from headrace.core.key_layout import LAYOUT_BYTES_MAX, after_prefix
 from headrace.core.long_keys import is_long, stored_entry, stored_key
 from headrace.errors import StateError
 from headrace.model.checkpoint import Head, StateFile, StateFileKind, identity_of
@@ -44,6 +44,9 @@ class LocalStore(Protocol):
 
     def scan(self, db: str, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """The entries low <= key < high, by key; None is no bound."""
+
+    def first_keys(self, db: str, prefix_bytes: int) -> Iterator[bytes]:
+        """The first key of each prefix of so many bytes that keys have, by key; one seek for each."""
 
 
 class Unchanged(Enum):
@@ -156,6 +159,24 @@ class Database:
         last = len(order) if high is None else bisect_left(order, high)
         overlay = [(key, self._changes[key]) for key in order[first:last]]
         return _overlaid(self._long.scan(low, high), overlay)
+
+    def first_keys(self, prefix_bytes: int) -> Collection[bytes]:
+        """Per prefix of so many bytes that a key has, the first key as this round sees it. Of short keys only."""
+        first = {key[:prefix_bytes]: key for key in self._store.first_keys(self.name, prefix_bytes)}
+        for prefix, key in list(first.items()):
+            if self._changes.get(key, UNCHANGED) is None:  # deleted by this round: the next one of the prefix, if any
+                del first[prefix]
+                for left, _ in islice(self.scan(prefix, after_prefix(prefix, prefix_bytes)), 1):
+                    first[prefix] = left
+        order, at = self._sorted_keys(), 0
+        while at < len(order):
+            key = order[at]
+            at += 1
+            if self._changes[key] is not None:
+                prefix, following = key[:prefix_bytes], after_prefix(key, prefix_bytes)
+                first[prefix] = min(key, first.get(prefix, key))
+                at = len(order) if following is None else bisect_left(order, following, at)
+        return first.values()
 
     def changes(self) -> tuple[list[bytes], list[bytes | None]]:
         """The keys that changed, sorted, and their values; None where a key was deleted."""

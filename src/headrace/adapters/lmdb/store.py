@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
 from headrace.adapters.lmdb.environments import Environment, damage_named
+from headrace.core.key_layout import after_prefix
 from headrace.errors import StoreDamagedError
 
 
@@ -85,6 +86,20 @@ class TaskStore:
                 if high is not None and key >= high:
                     return
                 yield key, unpacked(db, key, stored)
+
+    def first_keys(self, db: str, prefix_bytes: int) -> Iterator[bytes]:
+        """The first key of each prefix of so many bytes, by key; one seek for each. Errors: `StoreDamagedError`."""
+        handle = self._handles.get(db)
+        if handle is None:
+            return
+        with damage_named(self.folder), self._txn.cursor(db=handle) as cursor:
+            there = cursor.first()
+            while there:
+                key, stored = cursor.item()
+                unpacked(db, key, stored)  # its checksum is the key's too
+                yield key
+                following = after_prefix(key, prefix_bytes)
+                there = following is not None and cursor.set_range(following)
 
     def apply(
         self,

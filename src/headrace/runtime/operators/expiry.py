@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.key_layout import due_ranges, split_state_key, time_key, time_of
+from headrace.core.key_layout import split_state_key, time_key
 from headrace.errors import OutOfRangeError
 from headrace.model.windows import AnyWindows, Windows
+from headrace.runtime.operators.time_index import TimeIndex
 
 _HINT = b"next"
 TIME_BYTES = 8
@@ -70,8 +71,7 @@ class Expiry:
             return 0
         index = self._context.database("~expiry")
         deleted = 0
-        due = [item for low, high in due_ranges(watermark_us) for item in index.scan(low, high)]
-        for key, value in due:
+        for key, value in TimeIndex(index).due(watermark_us):
             database, layout = _ENTRY.decode(value)
             index.delete(key)
             if database in windows:
@@ -84,7 +84,7 @@ class Expiry:
                     continue
             self._context.database(database).delete(layout)
             deleted += 1
-        earliest = min((time_of(key) for key in first_entries(index)), default=None)
+        earliest = TimeIndex(index).earliest_us()
         if earliest is None:
             hints.delete(_HINT)
         else:
@@ -101,15 +101,3 @@ class Expiry:
 
 def _rest(database: str, layout: bytes) -> bytes:
     return xxhash.xxh3_128_digest(database.encode() + b"\0" + layout)
-
-
-def first_entries(index: Any) -> list[bytes]:
-    """The earliest entry of every prefix of a time index."""
-    found = []
-    for prefix in range(1024):
-        low = (prefix << 6).to_bytes(2, "big")
-        high = ((prefix + 1) << 6).to_bytes(2, "big") if prefix < 1023 else None
-        for key, _ in index.scan(low, high):
-            found.append(key)
-            break
-    return found

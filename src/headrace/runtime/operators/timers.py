@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.key_layout import due_ranges, state_key, time_key, time_of
-from headrace.runtime.operators.expiry import first_entries, time_bytes, time_from
+from headrace.core.key_layout import state_key, time_key, time_of
+from headrace.runtime.operators.expiry import time_bytes, time_from
+from headrace.runtime.operators.time_index import TimeIndex
 
 CLOCKS = ("event", "wall")
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes, str])
@@ -73,10 +74,9 @@ class Timers:
         if until_us is None or earliest is None or earliest > until_us:
             return []
         index = self._context.database(f"~timers.{clock}")
-        entries = [item for low, high in due_ranges(until_us) for item in index.scan(low, high)]
         by_key = self._context.database("~timers")
         found = []
-        for layout, value in entries:
+        for layout, value in TimeIndex(index).due(until_us):
             operator, key, name = _ENTRY.decode(value)
             index.delete(layout)
             by_key.delete(state_key(key, _digest(operator, clock, name)))
@@ -87,8 +87,7 @@ class Timers:
     def settle(self) -> None:
         """At the end of a round: where timers were taken out, look for the next one that is due."""
         for clock in sorted(self._removed):
-            index = self._context.database(f"~timers.{clock}")
-            self.earliest[clock] = min((time_of(key) for key in first_entries(index)), default=None)
+            self.earliest[clock] = TimeIndex(self._context.database(f"~timers.{clock}")).earliest_us()
         self._removed.clear()
 
 
