@@ -97,7 +97,9 @@ class Config(Mapping[str, Any]):
         60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
     )
     idle_timeout_s: float = _key(
-        30.0, "An input that is idle at its end for so many seconds does not hold the watermark back.", least=0
+        30.0,
+        "An input that is idle at its end for so many seconds does not hold the watermark back, also where all are idle.",
+        least=0,
     )
     settle_time_s: float = _key(
         600.0, "Seconds after a partition expansion within which every producer has learned of it.", least=0

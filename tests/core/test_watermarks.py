@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.watermarks import joined_reports, stream_watermark, task_watermark
+from headrace.core.watermarks import joined_reports, joint_watermark, task_watermark
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -23,7 +25,21 @@ def test_a_task_is_never_ahead_of_an_active_ssp(known: dict[SSP, int | None], id
     elif active:
         assert mark == min(m for m in active if m is not None)
     else:
-        assert mark == min((m for m in known.values() if m is not None), default=None)
+        assert mark == max((m for m in known.values() if m is not None), default=None)
+
+
+@given(st.lists(marks, min_size=1, max_size=4))
+def test_inputs_end_at_one_time_in_whichever_order_they_become_idle(known: list[int | None]) -> None:
+    ends = set()
+    for order in permutations(range(len(known))):
+        steps = [
+            joint_watermark((mark, at in order[:count]) for at, mark in enumerate(known)) for count in range(len(known) + 1)
+        ]
+        seen = [mark for mark in steps if mark is not None]
+        assert seen == sorted(seen), "an input that becomes idle never takes the watermark back"
+        assert steps[len(steps) - len(seen) :] == seen, "nor makes it unknown"
+        ends.add(steps[-1])
+    assert ends == {max((mark for mark in known if mark is not None), default=None)}
 
 
 def test_siblings_join_their_reports() -> None:
@@ -33,13 +49,3 @@ def test_siblings_join_their_reports() -> None:
 
     joined = joined_reports([checkpoint(0, s0=5, s1=7), checkpoint(1, s0=9)])
     assert joined == {SSPS[0]: 9, SSPS[1]: 7}
-
-
-@given(st.lists(st.tuples(marks, st.booleans()), max_size=5))
-def test_a_stream_is_as_late_as_its_latest_active_writer(tasks: list[tuple[int | None, bool]]) -> None:
-    mark = stream_watermark(tasks)
-    active = [m for m, is_idle in tasks if not is_idle]
-    if active:
-        assert mark == (None if None in active else min(m for m in active if m is not None))
-    else:
-        assert mark == min((m for m, _ in tasks if m is not None), default=None)

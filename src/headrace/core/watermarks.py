@@ -38,30 +38,26 @@ def joined_reports(checkpoints: Iterable[Checkpoint]) -> dict[SSP, int]:
     return joined
 
 
-def task_watermark(ssps: Iterable[SSP], known: Mapping[SSP, int | None], idle: Collection[SSP]) -> int | None:
-    """The lowest watermark of a task's SSPs. An SSP that is idle at its end holds nothing back, unless all are.
+def joint_watermark(inputs: Iterable[tuple[int | None, bool]]) -> int | None:
+    """The watermark of what reads these inputs, each given as (its watermark, whether it is idle).
 
-    >>> a, b = SSP("k", "s", 0), SSP("k", "s", 1)
-    >>> task_watermark([a, b], {a: 10, b: 5}, idle=()), task_watermark([a, b], {a: 10, b: 5}, idle={b})
-    (5, 10)
-    >>> task_watermark([a, b], {a: 10}, idle=()) is None, task_watermark([a, b], {a: 10}, idle={b})
+    The lowest of the inputs that are not idle. An idle input never holds the watermark back: where all are idle, the highest
+    that is known. So each input that becomes idle leaves the watermark where it is or moves it forward, and it ends at the
+    same time in whichever order they become idle. The inputs are SSPs of a task, or the tasks that write a repartition stream.
+
+    >>> a, b, a_idle, b_idle = (10, False), (5, False), (10, True), (5, True)
+    >>> joint_watermark([a, b]), joint_watermark([a, b_idle]), joint_watermark([a_idle, b]), joint_watermark([a_idle, b_idle])
+    (5, 10, 5, 10)
+    >>> joint_watermark([a, (None, False)]) is None, joint_watermark([a, (None, True)])
     (True, 10)
     """
-    whole = sorted({ssp.whole for ssp in ssps})
-    active = [known.get(ssp) for ssp in whole if ssp not in idle]
-    if not active:
-        seen = [watermark for ssp in whole if (watermark := known.get(ssp)) is not None]
-        return min(seen, default=None)
-    return None if None in active else min(watermark for watermark in active if watermark is not None)
-
-
-def stream_watermark(tasks: Iterable[tuple[int | None, bool]]) -> int | None:
-    """The watermark of a repartition stream, from its writers: (task's watermark, whether all its SSPs are idle).
-
-    The lowest of those that are not idle; where all are idle the lowest that is known.
-    """
-    everyone = list(tasks)
+    everyone = list(inputs)
     active = [watermark for watermark, is_idle in everyone if not is_idle]
     if not active:
-        return min((watermark for watermark, _ in everyone if watermark is not None), default=None)
+        return max((watermark for watermark, _ in everyone if watermark is not None), default=None)
     return None if None in active else min(watermark for watermark in active if watermark is not None)
+
+
+def task_watermark(ssps: Iterable[SSP], known: Mapping[SSP, int | None], idle: Collection[SSP]) -> int | None:
+    """The watermark of a task that reads `ssps`: see `joint_watermark`. `idle`: whole SSPs."""
+    return joint_watermark((known.get(ssp), ssp in idle) for ssp in {ssp.whole for ssp in ssps})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.core.back_pressure import held_back_by
-from headrace.core.watermarks import stream_watermark
+from headrace.core.watermarks import joint_watermark
 from headrace.model.streams import SSP
 from headrace.runtime.round_plans import Outlook, PlannedRound
 from headrace.runtime.rounds import Rounds
@@ -62,4 +62,4 @@ class NextRound:
             idle = above.idle(now_s, self._idle_timeout_s)
             marks = above.watermarks(idle)
             tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
-        return stream_watermark(tasks)
+        return joint_watermark(tasks)
