@@ -48,13 +48,13 @@ def model(rounds: list[list[Sent]], marks: list[int | None], emitting: str) -> t
     late = 0
     for records, mark in zip(rounds, marks, strict=True):
         if mark is not None:
-            closed = [entry for entry in waiting if entry[3] + WITHIN + GRACE <= mark]
+            closed = [entry for entry in waiting if entry[3] + WITHIN + GRACE < mark]
             waiting = [entry for entry in waiting if entry not in closed]
             for side, key, value, time, is_matched in sorted(closed, key=lambda e: (e[3], e[1], e[0])):
                 if side in emitting and not is_matched:
                     found.append((key, text(value, None) if side == "l" else text(None, value), time))
         for side, key, value, time in records:
-            if mark is not None and time + WITHIN + GRACE <= mark:
+            if mark is not None and time + WITHIN + GRACE < mark:
                 late += 1
                 continue
             near = [e for e in waiting if e[0] != side and e[1] == key and abs(e[3] - time) <= WITHIN]
@@ -106,8 +106,8 @@ def test_late_records_are_counted_and_go_to_the_dead_letters() -> None:
         for stream in SIDES:
             d.send(stream, "x", 0, at=100)
         d.run()
-        d.send("l", "a", 1, at=93)  # its window ends at 97 and closes at 100
-        d.send("l", "a", 2, at=94)
+        d.send("l", "a", 1, at=92)  # its window ends at 96, and is closed when the watermark is more than 3 past that
+        d.send("l", "a", 2, at=93)
         d.run()
         assert d.counters["late_records"] == 1
         (dead,) = d.read("dead")
@@ -116,7 +116,7 @@ def test_late_records_are_counted_and_go_to_the_dead_letters() -> None:
             d.send(stream, "x", 0, at=200)
         d.run()
         d.run()
-        assert [(r.key, r.value, r.timestamp_us) for r in d.read("out") if r.key == "a"] == [("a", "2&None", 94)]
+        assert [(r.key, r.value, r.timestamp_us) for r in d.read("out") if r.key == "a"] == [("a", "2&None", 93)]
 
 
 def test_a_result_without_a_match_comes_without_further_records_and_its_entry_goes() -> None:
@@ -226,3 +226,20 @@ def test_what_timers_give_is_kept_apart_though_it_has_no_origin() -> None:
         d.send("r", "a", 7, at=5)
         d.run()
         assert sorted(r.value for r in d.read("out")) == ["1&7", "2&7", "3&7"]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_records_exactly_within_apart_are_joined_wherever_the_round_is_cut(cut: bool) -> None:
+    app = hr.App("near")
+    a, b = (app.stream(name, key=hr.String(), value=hr.String()) for name in "ab")
+    a.outer_join(b, text, within="4 s", grace="0 s", value=hr.String()).to("out")
+    second = 1_000_000
+    with Driver(app) as d:
+        d.send("b", "k", "x", at=0)
+        d.send("a", "other", "p", at=4 * second)
+        d.send("b", "other", "q", at=4 * second)
+        if cut:
+            d.run()
+        d.send("a", "k", "y", at=4 * second)
+        d.run()
+        assert sorted(r.value for r in d.read("out")) == ["p&q", "y&x"]

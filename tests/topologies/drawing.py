@@ -43,7 +43,15 @@ def _numbers(*most: int) -> st.SearchStrategy[Any]:
     return st.tuples(*(st.integers(0, each) for each in most))
 
 
-_SHIFTS = st.one_of(st.just(0), st.integers(-EARLY_MS, EARLY_MS), st.integers(-LATE_MS, 0))
+# All lengths of windows, gaps, graces and joins are whole seconds, and so is a record's turn. What is shifted by whole seconds
+# lies exactly at their bounds again and again: so are most.
+_SHIFTS = st.one_of(
+    st.just(0),
+    st.integers(-EARLY_MS // 1000, EARLY_MS // 1000).map(lambda seconds: seconds * 1000),
+    st.integers(-LATE_MS // 1000, 0).map(lambda seconds: seconds * 1000),
+    st.integers(-EARLY_MS, EARLY_MS),
+    st.integers(-LATE_MS, 0),
+)
 _SENT = st.tuples(st.integers(0, 3), st.integers(0, KEYS), st.integers(0, 99), _SHIFTS)
 DRAWN = st.builds(
     Drawn,
@@ -66,7 +74,13 @@ def from_seed(draw: Random) -> Drawn:
         return tuple(draw.randint(0, each) for each in most)
 
     steps: Any = [numbers(99, 99, 99, HOW_MAX) for _ in range(draw.randint(5, STEPS_MAX))]
-    shifts = (lambda: draw.randint(-EARLY_MS, EARLY_MS), lambda: draw.randint(-LATE_MS, 0))
-    sent: Any = [(*numbers(3, KEYS, 99), draw.choice(shifts)()) for _ in range(RECORDS_MAX)]
+    ways = (
+        lambda: draw.randint(-EARLY_MS // 1000, EARLY_MS // 1000) * 1000,
+        lambda: draw.randint(-LATE_MS // 1000, 0) * 1000,
+        lambda: draw.randint(-EARLY_MS, EARLY_MS),
+        lambda: draw.randint(-LATE_MS, 0),
+    )
+    shifts = (0, 0, 0, 1, 2, 3)  # most at the bounds, and not far from their turn
+    sent: Any = [(*numbers(3, KEYS, 99), ways[draw.choice(shifts)]()) for _ in range(RECORDS_MAX)]
     pauses = tuple((draw.randrange(RECORDS_MAX), draw.random() < 0.5) for _ in range(draw.randint(0, 3)))
     return Drawn(draw.randint(1, 3), draw.randint(1, 2), draw.choice(CUTS), draw.randint(1, 3), steps, sent, pauses)

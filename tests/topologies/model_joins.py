@@ -95,7 +95,7 @@ class StreamStream(Operator):
     def __init__(self, number: float, node: Node, name: str) -> None:
         super().__init__(number)
         self._within_us, self._name = node["within_us"], name
-        self._open_us = node["within_us"] + (RETENTION_US if node["grace_us"] is None else node["grace_us"])
+        self._open_us = node["within_us"] + (RETENTION_US if node["grace_us"] is None else node["grace_us"]) + 1
         self._lasting = {"inner": (), "left": (0,), "outer": (0, 1)}[node["kind"]]
         self._entries: tuple[list[_Entry], list[_Entry]] = ([], [])
         self._held: list[tuple[int, int, Row]] = []

@@ -25,7 +25,8 @@ _METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("bat
 
 @dataclass(frozen=True, slots=True)
 class KeyValueStore:
-    """Declares a store of one value per key (and sub-key). With a `ttl`, an entry goes that long after its last put."""
+    """Declares a store of one value per key (and sub-key). With a `ttl`, an entry is not seen by records that
+    are that much later than its last put, or later still, and it is deleted once the watermark is there."""
 
     name: str
     value: Serde
@@ -47,7 +48,8 @@ class KeyValueStore:
 
 @dataclass(frozen=True, slots=True)
 class WindowStore:
-    """Declares a store of values by time under each key; a value is gone `retention` after its time."""
+    """Declares a store of values by time under each key. A value is not seen by records that are `retention` later than its
+    time, or later still, and it is deleted once the watermark is there."""
 
     name: str
     value: Serde

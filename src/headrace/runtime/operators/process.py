@@ -58,7 +58,10 @@ class ProcessorContext:
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
         self._stores = {
-            spec.name: store_view(spec, self._task_run, lambda: self.operator.key_and_time) for spec in operator.node.stores
+            spec.name: store_view(
+                spec, self._task_run, lambda: self.operator.key_and_time, lambda: self.operator.event_time_us
+            )
+            for spec in operator.node.stores
         }
 
     def _task_run(self) -> Any:
@@ -112,6 +115,7 @@ class ProcessOperator(Operator):
         self._key_bytes: bytes | None = None
         self._key: Any = None
         self._time_us = 0
+        self._is_event_time = True  # `_time_us` is that of one record, or of an event timer
         self._where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
         self._held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
         self._held_counts: list[tuple[str, int]] = []
@@ -124,6 +128,17 @@ class ProcessOperator(Operator):
     @property
     def key_and_time(self) -> tuple[bytes | None, int]:
         return self._key_bytes, self._time_us
+
+    @property
+    def event_time_us(self) -> int | None:
+        """How far event time has come for what is at work: its own time, or the watermark from before the round if later.
+
+        By its own time too, so that an entry has expired for a record wherever the round before it ended.
+        """
+        watermark_us: int | None = self.task_run.watermark_us
+        if not self._is_event_time:
+            return watermark_us
+        return self._time_us if watermark_us is None else max(self._time_us, watermark_us)
 
     def current(self, name: str) -> Any:
         if name == "key":
@@ -235,6 +250,7 @@ class ProcessOperator(Operator):
 
     def _push_records(self, rows: Rows) -> None:
         processor = self._ready()
+        self._is_event_time = True
         keys = rows.key.bytes()[0].to_pylist()
         ranks = rows.rank.tolist()
         position = iter(zip(keys, rows.ssp.tolist(), ranks, strict=True))
@@ -259,6 +275,7 @@ class ProcessOperator(Operator):
         self.task_run.batch_keys = set(rows.key.bytes()[0].to_pylist())
         self._where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
         self._key, self._key_bytes, self._time_us = None, None, int(rows.timestamp_us.max())
+        self._is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
         mark = self._mark()
         try:
             processor.process_batch(record_batch(rows, key, value, self.context.streams))
@@ -279,6 +296,7 @@ class ProcessOperator(Operator):
         processor = self._ready()
         for at_us, key, name, clock in due:
             self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
+            self._is_event_time = clock == "event"
             self._key = serde.decode(key)
             mark = self._mark()
             try:

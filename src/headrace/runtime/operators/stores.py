@@ -20,12 +20,17 @@ SUB_KEY_BYTES_MAX = 64
 
 class _Store:
     """`task_run` gives the task at work: a view outlives rounds, because a Processor may keep it. `current` gives the
-    key bytes and the timestamp of the record at work."""
+    key bytes and the timestamp of the record at work, `lives_until` the time by which entries have expired for it."""
 
     def __init__(
-        self, spec: StoreSpec, task_run: Callable[[], Any], current: Callable[[], tuple[bytes | None, int]]
+        self,
+        spec: StoreSpec,
+        task_run: Callable[[], Any],
+        current: Callable[[], tuple[bytes | None, int]],
+        lives_until: Callable[[], int | None],
     ) -> None:
         self.name = spec.name
+        self._lives_until = lives_until
         self._spec = spec
         self._task_run = task_run
         self._current = current
@@ -61,9 +66,9 @@ class _Store:
         assert self._spec.value is not None
         if self._spec.ttl_us is None:
             return self._spec.value.decode(data)
-        expires = time_from(data[:TIME_BYTES])
-        watermark = self._task_run().watermark_us
-        return _EXPIRED if watermark is not None and expires <= watermark else self._spec.value.decode(data[TIME_BYTES:])
+        until_us = self._lives_until()
+        is_expired = until_us is not None and time_from(data[:TIME_BYTES]) <= until_us
+        return _EXPIRED if is_expired else self._spec.value.decode(data[TIME_BYTES:])
 
     def _put(self, layout: bytes, value: Any, at_us: int) -> None:
         if value is None:
@@ -173,7 +178,10 @@ def _bytes(sub: str | bytes) -> bytes:
 
 
 def store_view(
-    spec: StoreSpec, task_run: Callable[[], Any], current: Callable[[], tuple[bytes | None, int]]
+    spec: StoreSpec,
+    task_run: Callable[[], Any],
+    current: Callable[[], tuple[bytes | None, int]],
+    lives_until: Callable[[], int | None],
 ) -> KeyValueStoreView | WindowStoreView:
     kind = WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView
-    return kind(spec, task_run, current)
+    return kind(spec, task_run, current, lives_until)

@@ -1,10 +1,10 @@
 """Owns the join of two streams: both are kept for a while, and each record meets those of the other side near to it in time.
 
-A record's window ends `within` after it, and closes by the watermark as it stood before the round, once that is `kept_us`
-past the end. From then on nothing joins with it; what comes later than its own window is late. With a left or outer join a
-record that has met nobody gives a result of its own when its window closes, found by a timer of its key; the records of a
-side for which there is no such result expire. So which pairs there are does not depend on where rounds are cut, but for
-lateness and the time of results without a match.
+A record's window ends `within` after it, that time included. It closes once the watermark, as it stood before the round, is
+more than `kept_us` past the end (`t.Join.open_us`): from then on nothing is joined with the record, and a record whose own
+window has closed is late. With a left or outer join a record without a match gives a result of its own when its window
+closes, found by a timer of its key; the records of a side for which there is no such result expire. So the pairs do not
+depend on where rounds are cut, but for lateness and the time of results without a match.
 
 An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null.
 """
@@ -95,7 +95,7 @@ class StreamStreamJoin(JoinOperator):
         super().__init__(node, context)
         self._task_run = context
         self._held: list[list[Rows]] = [[], []]
-        self._open_us = node.within_us + node.kept_us  # a record's window closes so long after its time
+        self._open_us = node.open_us
         self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
