@@ -171,6 +171,10 @@ class RoundFailedError(HeadraceError):
     """A round failed again and again; nothing of it was committed."""
 
 
+class EndlessTimersError(RoundFailedError):
+    """The timers of a key set timers that are due at once, again and again: another try of the round would do the same."""
+
+
 class RegistryError(HeadraceError):
     """A schema registry does not answer, or refuses what it was asked; no record is at fault."""
 

@@ -123,3 +123,9 @@ def test_a_time_ago_is_one_that_a_calendar_has(ago: Any) -> None:
     assert time_ago_us("1 day", now_us) == time_us("2012-12-31T00:00:00Z")
     with pytest.raises(ConfigError, match="expected a time that a calendar has, found one before the year 1"):
         time_ago_us(ago, now_us, "--ago")
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000 + " days", "1." + "1" * 5_000 + " s", "1 s " * 100_000])
+def test_a_text_that_is_too_long_is_refused_before_it_is_read(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"gap: expected a duration, found a text of [\d,]+ characters"):
+        duration_us(text, "gap")

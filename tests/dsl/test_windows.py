@@ -26,6 +26,25 @@ def test_hopping() -> None:
     assert Hopping("1 hour", advance="1 hour") == Tumbling("1 hour")
 
 
+@pytest.mark.parametrize(("size", "advance"), [("1 day", "10 s"), ("10 s", "1 ms"), ("10 ms", "1 us")])
+def test_as_many_windows_as_people_need_are_taken(size: str, advance: str) -> None:
+    assert Hopping(size, advance).per_record <= 10_000
+
+
+@pytest.mark.parametrize("size", ["1 day", "400 days", "3 hours", "7 s", "10001 us", "26000000 days"])
+def test_the_advance_that_the_refusal_names_is_taken(size: str) -> None:
+    with pytest.raises(TopologyError) as raised:
+        Hopping(size, timedelta(microseconds=1))
+    assert raised.value.hint
+    advance = raised.value.hint.partition("advance by ")[2].removesuffix(" or more")
+    assert Hopping(size, advance).per_record <= 10_000
+
+
+def test_windows_that_are_no_words_of_a_user_have_the_same_bound() -> None:
+    with pytest.raises(ValueError, match="10001 windows per record: expected at most 10000"):
+        Windows(10_001, 1)
+
+
 def test_sessions() -> None:
     assert Session("30 minutes") == SessionWindows(HOUR_US // 2, None, 7 * DAY_US)
     assert Session("1 hour", grace="5 min", retention="1 day") == SessionWindows(HOUR_US, HOUR_US // 12, DAY_US)
@@ -42,6 +61,12 @@ def test_sessions() -> None:
         (lambda: Tumbling(3600), "window size 3600"),  # type: ignore[arg-type]
         (lambda: Tumbling("1 hour", grace="soon"), "Tumbling grace 'soon'"),
         (lambda: Hopping("1 hour", "1 min", retention="1 year"), "Hopping retention '1 year'"),
+        (
+            lambda: Hopping("1 day", timedelta(microseconds=1)),
+            "Hopping: a size of 1 day with an advance of 1 µs puts each record into 86,400,000,000 windows, expected at most",
+        ),
+        (lambda: Hopping("10001 us", "1 us"), "10,001 windows, expected at most 10,000"),
+        (lambda: Hopping("10000001 us", "1 ms"), "10,001 windows, expected at most 10,000"),
     ],
 )
 def test_what_makes_no_windows_is_refused(made: Callable[[], Any], told: str) -> None:

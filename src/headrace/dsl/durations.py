@@ -27,6 +27,7 @@ _UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
 )
 _LENGTHS = {name: length for length, names in _UNITS for name in names}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([^\W\d_]+)\s*,?")
+_TEXT_CHARACTERS_MAX = 200  # a longer text is no duration, and its numbers are beyond what int() reads
 _HINT = 'write for example "1 hour", "90 seconds", "1 hour 30 minutes", "500 ms", or give a timedelta'
 
 
@@ -57,6 +58,8 @@ def duration_us(value: str | timedelta, name: str = "duration") -> int:
 
 
 def _parsed_us(text: str, name: str) -> int:
+    if len(text) > _TEXT_CHARACTERS_MAX:
+        raise ConfigError(f"{name}: expected a duration, found a text of {len(text):,} characters", _HINT)
     total, at = Fraction(0), 0
     while found := _PART.match(text, at):
         number, unit = found[1], found[2].lower()

@@ -90,7 +90,11 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
 
     def on_timer(self, timer: Any) -> None:
-        """Called when a timer is due; defining it makes the operator a stateful one, because timers are kept."""
+        """Called when a timer is due; defining it makes the operator a stateful one, because timers are kept.
+
+        What it sets that is already due fires in the same round, in order of time; past 10,000 of a key in the next one.
+        `EndlessTimersError` ends the job where a key's timers are due at once again and again.
+        """
 
     def close(self) -> None:
         """Called when the task leaves this process, as far as that can be promised: a killed process calls nothing."""

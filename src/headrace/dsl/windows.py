@@ -8,9 +8,10 @@ from datetime import timedelta
 
 from headrace.dsl.durations import duration_text, duration_us
 from headrace.errors import ConfigError, TopologyError
-from headrace.model.windows import SessionWindows, Windows
+from headrace.model.windows import WINDOWS_PER_RECORD_MAX, SessionWindows, Windows
 
 Duration = str | timedelta
+_UNITS_US = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 LENGTH_MAX_US = 1 << 61  # 73,000 years: sums of these and of a record's time stay within 64 bits
 
 
@@ -30,9 +31,10 @@ def Tumbling(size: Duration, grace: Duration | None = None, retention: Duration 
 def Hopping(  # noqa: N802 - the two read like the classes that they are in other systems
     size: Duration, advance: Duration, grace: Duration | None = None, retention: Duration = "7 days"
 ) -> Windows:
-    """Windows of `size`, a new one every `advance`: a record falls into size / advance of them.
+    """Windows of `size`, a new one every `advance`: a record falls into size / advance of them, 10,000 at most.
 
-    `grace` and `retention` as for `Tumbling`. Raises `TopologyError`, also for an advance above the size.
+    `grace` and `retention` as for `Tumbling`. Raises `TopologyError`, also for an advance above the size, and for more than
+    10,000 windows per record: each of them is a state that the record changes.
 
     >>> len(Hopping("1 hour", advance="15 minutes").starts_of(0))
     4
@@ -42,6 +44,13 @@ def Hopping(  # noqa: N802 - the two read like the classes that they are in othe
         raise TopologyError(
             f"Hopping: the advance of {duration_text(advance_us)} is above the size of {duration_text(size_us)}",
             "records between two windows would be lost: make the advance at most the size",
+        )
+    per_record = -(-size_us // advance_us)
+    if per_record > WINDOWS_PER_RECORD_MAX:
+        raise TopologyError(
+            f"Hopping: a size of {duration_text(size_us)} with an advance of {duration_text(advance_us)} puts each record "
+            f"into {per_record:,} windows, expected at most {WINDOWS_PER_RECORD_MAX:,}",
+            f"each window is a state that the record changes: advance by {_least_advance(size_us)} or more",
         )
     return _windows("Hopping", size_us, advance_us, grace, retention)
 
@@ -73,6 +82,13 @@ def until_window_closes() -> UntilWindowCloses:
 def _windows(kind: str, size_us: int, advance_us: int, grace: Duration | None, retention: Duration) -> Windows:
     grace_us = None if grace is None else _length(f"{kind} grace", grace)
     return Windows(size_us, advance_us, grace_us, _length(f"{kind} retention", retention))
+
+
+def _least_advance(size_us: int) -> str:
+    """A duration in one unit that is easy to read, and with which windows of `size_us` are few enough."""
+    least_us = -(-size_us // WINDOWS_PER_RECORD_MAX)
+    unit_us = next((unit_us for unit_us in _UNITS_US if least_us > unit_us), 1)
+    return duration_text(-(-least_us // unit_us) * unit_us)
 
 
 def _positive(name: str, value: Duration) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 DAY_US = 86_400_000_000
 RETENTION_DEFAULT_US = 7 * DAY_US
+WINDOWS_PER_RECORD_MAX = 10_000  # each is a state to read and write: 1 day advancing by 10 seconds is 8,640
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Windows:
             raise ValueError(f"window of {self.size_us} µs advancing by {self.advance_us} µs: expected more than 0")
         if self.advance_us > self.size_us:
             raise ValueError(f"advance of {self.advance_us} µs above the size of {self.size_us} µs would leave gaps")
+        if self.per_record > WINDOWS_PER_RECORD_MAX:
+            raise ValueError(f"{self.per_record} windows per record: expected at most {WINDOWS_PER_RECORD_MAX}")
         if self.grace_us is not None and self.grace_us < 0 or self.retention_us < 0:
             raise ValueError("grace and retention must not be below 0")
 
@@ -41,6 +44,15 @@ class Windows:
         count = -((timestamp_us - self.size_us - last) // self.advance_us)
         first = last - (count - 1) * self.advance_us
         return [start for start in range(first, last + 1, self.advance_us) if start + self.size_us > timestamp_us]
+
+    @property
+    def per_record(self) -> int:
+        """In how many windows a record is, at most.
+
+        >>> Windows(10, 5).per_record, Windows(10, 4).per_record
+        (2, 3)
+        """
+        return -(-self.size_us // self.advance_us)
 
     @property
     def kept_us(self) -> int:

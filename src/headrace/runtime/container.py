@@ -110,6 +110,7 @@ class _Container:
         self.ends = {r.ssp: r.end for r in plan.ranges}
         self.readers_of: dict[int, list[TaskRun]] = {}
         for task_run in runs:
+            task_run.is_time = self._is_over
             for ssp in task_run.plan.positions:
                 self.readers_of.setdefault(ssp, []).append(task_run)
         self.reached_offsets: dict[int, int] = {}
@@ -238,6 +239,11 @@ class _Container:
         if os.path.exists(self.plan.cut_flag):
             self.deadline, self.has_begun = 0.0, True
         return self.has_begun and time.monotonic() > self.deadline
+
+    def _is_over(self) -> bool:
+        """Whether the round's time is over, also before any row was taken: for what can wait for the next round."""
+        self._poll()
+        return time.monotonic() > self.deadline or os.path.exists(self.plan.cut_flag)
 
     def _poll(self) -> None:
         if os.path.exists(self.plan.stop_flag):

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace.core.sub_topologies import upstream_names_of
-from headrace.errors import FencedError, HeadraceError, RoundFailedError, StoreDamagedError, UnavailableError
+from headrace.errors import (
+    EndlessTimersError,
+    FencedError,
+    HeadraceError,
+    RoundFailedError,
+    StoreDamagedError,
+    UnavailableError,
+)
 from headrace.ports import ENGINE_LOST, WORKER_DIED, Engine, EngineFailure, JobStore
 from headrace.runtime.caught_up import CaughtUp
 from headrace.runtime.culprits import find_culprits
@@ -253,6 +260,8 @@ class Generation:
             if not self._stopping.is_set():
                 self._run(rounds, planned)
             return True
+        except EndlessTimersError:
+            raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             rounds.stop_flag(planned)
             if self._stopping.is_set() or self._finds_culprits(rounds, planned, failure):

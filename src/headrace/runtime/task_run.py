@@ -154,6 +154,7 @@ class TaskRun:
         self.counters: dict[str, int] = {}
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
+        self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
         self.batch_keys: set[bytes] = set()
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
         self.resources: dict[str, Any] = cache.setdefault("resources", {})
@@ -246,6 +247,12 @@ class TaskRun:
 
     # --- the round --------------------------------------------------------------------------------------------------
 
+    @property
+    def place(self) -> str:
+        """The task and what it reads, for people."""
+        reads = (self.streams[ssp] for ssp in sorted(self.plan.positions))
+        return f"task {self.task}, which reads {', '.join(f'{stream} partition {number}' for stream, number in reads)}"
+
     def begin(self) -> None:
         """Delete what had outlived its time when the round began, and fire what was due."""
         if self._suppressing and (closed_us := closed_until(self)) is not None:
@@ -254,12 +261,13 @@ class TaskRun:
             expired = Expiry(self).run(self.watermark_us, self._windows)
             if expired:
                 self.count("entries_expired", expired)
-        self._fire("event", self.watermark_us)
-        self._fire("wall", self.now_us)
+        due_us = {} if self.watermark_us is None else {"event": self.watermark_us}
+        self._fire("event", due_us)
+        self._fire("wall", due_us | {"wall": self.now_us})
 
-    def _fire(self, clock: str, until_us: int | None) -> None:
+    def _fire(self, clock: str, until_us: dict[str, int]) -> None:
         by_operator: dict[str, list[tuple[int, bytes, str, str]]] = {}
-        for at_us, operator, key, name in self.timers.due(clock, until_us):
+        for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
             running = self.graph.operators.get(self._suppressing.get(name, name))
@@ -268,8 +276,7 @@ class TaskRun:
             elif isinstance(running, StreamStreamJoin):
                 self.count("join_windows_closed", running.close(due))
             elif isinstance(running, ProcessOperator):
-                running.fire(due)
-                self.count("timers_fired", len(due))
+                self.count("timers_fired", running.fire(due, until_us))
             else:  # the operator was edited away while a timer was pending
                 self.count("timers_orphaned", len(due))
 

@@ -23,7 +23,7 @@ from headrace.dsl.durations import duration_us, time_us
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StreamNotFoundError
 from headrace.model.serde import Serde
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Repartition, Sink
+from headrace.model.topology import Process, Repartition, Sink
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.runtime.culprits import find_culprits
@@ -45,7 +45,7 @@ from headrace.wiring.worker import run_container
 from headrace.wiring.worker_state import forget
 
 START = "2026-01-01T00:00:00Z"
-ROUNDS_MAX = 10_000  # of one `run`: a timer that sets itself anew at a time that is due would go on for ever
+ROUNDS_MAX = 10_000  # of one `run`, one after the other, that read no record
 
 LOG = logging.getLogger("headrace.testing")
 
@@ -171,7 +171,7 @@ class Driver:
         return done
 
     def _run_rounds(self) -> int:
-        done = 0
+        done = without_records = 0
         while True:
             worked = False
             for rounds in self._opened.rounds:
@@ -179,13 +179,11 @@ class Driver:
                 if planned is not None:
                     self._work_off(rounds, planned)
                     worked, done = True, done + 1
+                    without_records = 0 if any(piece.records for piece in planned.ranges) else without_records + 1
+                    if without_records > ROUNDS_MAX:
+                        raise _not_caught_up(rounds)
             if not worked:
                 return done
-            if done > ROUNDS_MAX:
-                raise RoundFailedError(
-                    f"run: still not caught up after {done} rounds",
-                    "a timer that sets itself anew at a time that is due fires in every round",
-                )
 
     def expand(self, stream: str, partitions: int) -> None:
         """Give a stream more partitions, and go on as a job that has noticed it does; raises what would stop its readers.
@@ -331,6 +329,14 @@ class Driver:
             return None, None
         choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
         return (choosing[0].key, choosing[0].value) if choosing else (None, None)
+
+
+def _not_caught_up(rounds: Rounds) -> RoundFailedError:
+    timing = [node.name for node in rounds.program.nodes if isinstance(node, Process) and node.timers]
+    return RoundFailedError(
+        f"run: not caught up after {ROUNDS_MAX:,} rounds without a record, the last one of sub-topology {rounds.sub.title!r}",
+        f"look at its timers, those of {', '.join(timing)}: they are due again and again" if timing else None,
+    )
 
 
 def _entries(rounds: Rounds, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:

@@ -100,7 +100,7 @@ class VectorAggregateOperator(Operator):
         last = times - times % windows.advance_us
         watermark = self.context.watermark_us
         kept, open_anywhere = [], np.zeros(len(rows), bool)
-        for back in range(-(-windows.size_us // windows.advance_us)):
+        for back in range(windows.per_record):
             starts = last - back * windows.advance_us
             mask = starts + windows.size_us > times
             if watermark is not None:

@@ -15,6 +15,7 @@ from headrace.errors import ConfigError, TopologyError
 from headrace.model import topology as t
 from headrace.runtime.operators.base import Operator, Reject, record_batch
 from headrace.runtime.operators.faults import checked_fault
+from headrace.runtime.operators.firing import DueTimers
 from headrace.runtime.operators.outputs import header_entries
 from headrace.runtime.operators.stateless import micros
 from headrace.runtime.operators.stores import store_view
@@ -23,6 +24,7 @@ from headrace.runtime.operators.words import MESSAGE_CHARS_MAX, cut, shown
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
 
 _KEEP = object()
+_HELD_MAX = 10_000  # records that timers forward: they are given on in pieces
 _COUNT_MAX = 1 << 53  # counters travel as JSON: their sums must stay below 64 bits
 
 
@@ -122,6 +124,7 @@ class ProcessOperator(Operator):
         self._key_serde: Any = node.key
         self._processor: Any = None
         self._by_batch = _overrides(node.processor, "process_batch")
+        self._due: DueTimers | None = None  # while timers fire
 
     # --- what the context gives -------------------------------------------------------------------------------------
 
@@ -180,6 +183,8 @@ class ProcessOperator(Operator):
         now = self._time_us if clock == "event" else self.context.now_us
         at_us = micros(at) if at is not None else now + self._duration_us(after)
         self._timers.set(self.node.name, self._key_bytes, name, clock, at_us)
+        if self._due is not None:
+            self._due.changed(name, clock, at_us)
 
     def _duration_us(self, given: Any) -> int:
         try:
@@ -191,6 +196,8 @@ class ProcessOperator(Operator):
     def cancel_timer(self, name: str, clock: str) -> None:
         if self._key_bytes is not None:
             self._timers.delete(self.node.name, self._key_bytes, name, clock)
+            if self._due is not None:
+                self._due.changed(name, clock, None)
 
     @property
     def _timers(self) -> Timers:
@@ -289,25 +296,37 @@ class ProcessOperator(Operator):
             self._push_batch(rows.slice(0, half))
             self._push_batch(rows.slice(half, len(rows)))
 
-    def fire(self, due: list[tuple[int, bytes, str, str]]) -> None:
-        """Call `on_timer` for each (time, key, name, clock)."""
+    def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
+        """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;
+        how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.timer_chains`)."""
         serde = self.task_run.key_serde_of(self.node.name)
         self._key_serde = self.node.key or serde
         processor = self._ready()
-        for at_us, key, name, clock in due:
+        self._due = DueTimers(self.node.name, self.task_run, due, until_us)
+        count = 0
+        while (timer := self._due.take()) is not None:
+            at_us, key, name, clock = timer
             self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
             self._is_event_time = clock == "event"
             self._key = serde.decode(key)
             mark = self._mark()
+            failed = False
             try:
                 processor.on_timer(Timer(name, self._key, at_us, clock))
             except BaseException as error:  # the user's function: anything may come
+                failed = True
                 self._take_back(mark)
                 checked_fault(error, self.node.name)
                 self.context.reject(
                     Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self._key)}", error)
                 )
+            self._due.fired(timer, failed=failed)
+            count += 1
+            if len(self._held) >= _HELD_MAX:
+                self._release()
+        self._due = None
         self._release()
+        return count
 
     def _release(self) -> None:
         counts, self._held_counts = self._held_counts, []
