@@ -24,7 +24,7 @@ ORDER = hr.Json("shop string, amount bigint")
 
 def marks(system: Any, stream: str) -> Counter[bytes | None]:
     """How many records of a stream carry which replay's number, and how many none."""
-    return Counter(dict(record.headers).get("headrace-replay") for record in system.consume(stream))
+    return Counter(dict(record.headers).get("headrace.replay") for record in system.consume(stream))
 
 
 def back_to(system: Any, application: str, stream: str, offset: int) -> None:

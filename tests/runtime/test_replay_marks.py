@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.replays import REPLAY_HEADER
+from headrace.runtime.dead_letters import PREFIX
 from headrace.runtime.replay_marks import found_in, mark_of, marked
 from headrace.runtime.rows import HEADERS_TYPE
 
 MARK = mark_of(7)
-names = st.sampled_from(["a", "b", REPLAY_HEADER, "headrace-replays", ""])
+OLDER = "headrace-replay"  # what older versions wrote
+names = st.sampled_from(["a", "b", REPLAY_HEADER, OLDER, "headrace-replays", ""])
 headers = st.fixed_dictionaries({"name": names, "value": st.none() | st.sampled_from([b"", b"3", b"x", b"9" * 5_000])})
 rows = st.lists(st.none() | st.lists(headers, max_size=3), max_size=8)
 
@@ -19,7 +21,7 @@ rows = st.lists(st.none() | st.lists(headers, max_size=3), max_size=8)
 @given(rows, st.integers(0, 3), st.integers(0, 3))
 def test_each_record_has_its_own_headers_and_the_mark_once(given: list[list[dict]] | list[None], front: int, back: int) -> None:
     array = pa.array([*[[MARK]] * front, *given, *[None] * back], HEADERS_TYPE).slice(front, len(given))
-    expected = [[one for one in row or [] if one["name"] != REPLAY_HEADER] + [MARK] for row in given]
+    expected = [[one for one in row or [] if one["name"] not in (REPLAY_HEADER, OLDER)] + [MARK] for row in given]
     result = marked(array, len(given), 7)
     assert result.type == HEADERS_TYPE
     assert result.to_pylist() == expected
@@ -35,7 +37,11 @@ def test_records_without_any_headers() -> None:
 
 @given(rows)
 def test_the_highest_number_is_found(given: list[list[dict]] | list[None]) -> None:
-    values = [one["value"] for row in given for one in row or [] if one["name"] == REPLAY_HEADER]
+    values = [one["value"] for row in given for one in row or [] if one["name"] in (REPLAY_HEADER, OLDER)]
     array = pa.array(given, HEADERS_TYPE)
     assert found_in(array) == max((int(value) for value in values if value == b"3"), default=None)
     assert found_in(pa.chunked_array([array, array])) == found_in(array)
+
+
+def test_its_name_is_of_the_style_of_all_our_headers() -> None:
+    assert REPLAY_HEADER == f"{PREFIX}replay" == "headrace.replay"

@@ -85,6 +85,6 @@ def _processed(rows: Iterable[Row]) -> dict[int, list[tuple[int, list[bytes]]]]:
     found: dict[int, list[tuple[int, list[bytes]]]] = {}
     for row in rows:
         place = json.loads(row["value"])
-        marks = [value for name, value in row["headers"] if name == "headrace-replay"]
+        marks = [value for name, value in row["headers"] if name == "headrace.replay"]
         found.setdefault(place["partition"], []).append((place["offset"], marks))
     return found

@@ -16,7 +16,8 @@ from headrace.model.startpoint import Became, StartpointRecord, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
-REPLAY_HEADER = "headrace-replay"
+REPLAY_HEADER = "headrace.replay"
+REPLAY_HEADERS = frozenset({REPLAY_HEADER, "headrace-replay"})  # the second is an older name, in what is stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.replays import REPLAY_HEADER
+from headrace.core.replays import REPLAY_HEADERS
 from headrace.core.stream_limits import StreamLimits
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.replay_marks import mark_of
@@ -45,7 +45,7 @@ def write(
         time_us, said = _taken_time(time_us, limits, now_us)
         own = list(own or ())
         if reject.replay is not None:
-            own, said = [one for one in own if one["name"] != REPLAY_HEADER], [*said, mark_of(reject.replay)]
+            own, said = [one for one in own if one["name"] not in REPLAY_HEADERS], [*said, mark_of(reject.replay)]
         key, value, own = _fitting(key, value, own, added + said, limits.bytes_max)
         keys.append(key)
         values.append(value)

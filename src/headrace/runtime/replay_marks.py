@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.replays import REPLAY_HEADER
+from headrace.core.replays import REPLAY_HEADER, REPLAY_HEADERS
 from headrace.core.stream_limits import StreamLimits
 from headrace.runtime.rows import HEADERS_TYPE
 
@@ -55,7 +55,7 @@ def with_room(limits: StreamLimits, number: int) -> StreamLimits:
 
 
 def _is_mark(entries: Any) -> np.ndarray[Any, Any]:
-    names = pc.fill_null(pc.equal(pc.struct_field(entries, "name"), REPLAY_HEADER), False)
+    names = pc.is_in(pc.struct_field(entries, "name"), pa.array(sorted(REPLAY_HEADERS)))
     found: np.ndarray[Any, Any] = names.to_numpy(zero_copy_only=False)
     return found
 
