@@ -76,6 +76,86 @@ def test_a_start_at_the_end_and_configuration_for_parts_do_not_matter(place: Pat
     assert len(app.stream("sales", key=hr.String(), value=hr.Json(), start="latest").preview(4)) == 4
 
 
+@pytest.fixture
+def shops(tmp_path: Path) -> str:
+    """A log with 300 shops, and sales of the last of them; the URL."""
+    url = f"log:{tmp_path}/shops"
+    with hr.open_system(url) as system:
+        for stream, partitions in (("shops", 3), ("sales", 3)):
+            system.create_stream(stream, partitions)
+        names = [hr.Record(f"s{number}", f"Shop {number}", number) for number in range(300)]
+        system.produce("shops", names, key=hr.String(), value=hr.String())
+        sales = [hr.Record(f"s{number}", number, 1_000 + number) for number in range(290, 300)]
+        system.produce("sales", sales, key=hr.String(), value=hr.Long())
+    return url
+
+
+def joined_with(app: hr.App, kind: str) -> Any:
+    sales = app.stream("sales", key=hr.String(), value=hr.Long())
+
+    def named(sale: Any, shop: Any) -> list[Any]:
+        return [sale, shop]
+
+    if kind == "global table":
+        shops = app.global_table("shops", key=hr.String(), value=hr.String())
+        return sales.left_join(shops, named, key=lambda record: record.key, value=hr.Json())
+    if kind == "rekeyed":
+        sales = sales.map(lambda record: (record.key, record.value), key=hr.String(), value=hr.Long())
+    shops = app.table("shops", key=hr.String(), value=hr.String())
+    if kind == "table of counts":
+        counts = sales.group_by_key().count(store="n")
+        return counts.left_join(shops, named, value=hr.Json()).to_stream()
+    return sales.left_join(shops, named, value=hr.Json())
+
+
+@pytest.mark.parametrize("kind", ["table", "global table", "rekeyed", "table of counts"])
+def test_joins_find_what_they_look_up(shops: str, kind: str) -> None:
+    app = hr.App("looking", system=shops, config={"max_records_per_round": 4})
+    joined = joined_with(app, kind)
+    joined.to("out")
+    for found in (joined.preview(5), app.preview(5)):
+        looked_up = {record.key: record.value[1] for record in found}
+        assert looked_up == {f"s{number}": f"Shop {number}" for number in range(290, 295)}
+
+
+def test_a_table_that_is_too_long_is_cut_and_that_is_said(shops: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.wiring.previews.TABLE_RECORDS_MAX", 100)
+    found = joined_with(hr.App("looking", system=shops), "table").preview(5)
+    assert {record.value[1] for record in found} == {None}
+    assert found.notes == ("of the table shops the first 100 records were taken",)
+    assert hr.App("looking", system=shops).stream("shops", key=hr.String(), value=hr.String()).preview(5).notes == ()
+
+
+SESSIONS = "[1970-01-01T00:00:00Z, 1970-01-01T00:33:00Z]"
+WINDOWS = "[1970-01-01T00:00:00Z, 1970-01-01T01:00:00Z)"
+
+
+def test_a_session_prints_with_its_last_record_in_it_and_a_window_without_its_end(app: hr.App) -> None:
+    sales = sales_of(app).select_key(lambda sale: "all", key=hr.String()).group_by_key()
+    tables = {
+        SESSIONS: sales.windowed_by(hr.Session("10 minutes", grace="0 seconds")).count(store="s"),
+        WINDOWS: sales.windowed_by(hr.Tumbling("1 hour", grace="0 seconds")).count(store="w"),
+    }
+    for text, table in tables.items():
+        assert f"all {text}" in repr(table.preview(12))
+        assert f"all {text}" in table.to_stream().map_values(lambda r: r.value, value=hr.Long()).preview(12)._repr_html_()
+    tables[SESSIONS].to("sessions")
+    tables[WINDOWS].to("windows")
+    shown = repr(app.preview(12))
+    assert all(text in shown for text in tables)
+
+
+def test_windowed_keys_of_unknown_kind_claim_no_bound(app: hr.App, tmp_path: Path) -> None:
+    with hr.open_system(f"log:{tmp_path}/keys") as system:
+        system.create_stream("keys", 1)
+        keys = [hr.WindowedKey("a", 0, 5), hr.WindowedKey("b", 7, 7)]
+        system.produce("keys", [(key, 1) for key in keys], key=hr.Windowed(hr.String()), value=hr.Long())
+    other = hr.App("looking", system=f"log:{tmp_path}/keys")
+    shown = repr(other.stream("keys", key=hr.Windowed(hr.String()), value=hr.Long()).preview())
+    assert "a 1970-01-01T00:00:00Z to 1970-01-01T00:00:00.000005Z" in shown
+    assert "b [1970-01-01T00:00:00.000007Z, 1970-01-01T00:00:00.000007Z]" in shown
+
+
 def test_it_prints_as_a_table(app: hr.App) -> None:
     found = sales_of(app).map_values(lambda sale: f"<b>{sale.value['item']}</b>", value=hr.String()).preview(2)
     lines = repr(found).splitlines()

@@ -62,7 +62,8 @@ def text_of_bytes(data: bytes) -> Any:
 
 
 def looks_windowed(key: Any) -> bool:
-    """Whether a key that was read as bytes or text ends as that of a window does: start and end between 1970 and 2200.
+    """Whether a key that was read as bytes or text ends as that of a window or a session does: start and end between 1970
+    and 2200.
 
     >>> key = Windowed(Bytes()).encode(WindowedKey(b"UA", "2013-01-01T00:00:00Z", "2013-01-01T01:00:00Z"))
     >>> looks_windowed(key), looks_windowed(b"an ordinary key of some length")
@@ -72,7 +73,7 @@ def looks_windowed(key: Any) -> bool:
     if not isinstance(data, bytes) or len(data) < TIMES_BYTES:
         return False
     window = Windowed(Bytes()).decode(data)
-    return 0 <= window.start_us < window.end_us < _YEAR_2200_US
+    return 0 <= window.start_us <= window.end_us and 0 < window.end_us < _YEAR_2200_US  # a session may be of one record
 
 
 def line_of_record(record: Record) -> bytes:

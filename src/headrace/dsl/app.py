@@ -192,7 +192,7 @@ class App:
         return self.wiring().start(self, **options)
 
     def preview(self, n: int = 20) -> Any:
-        """What each output gets of the first `n` records of each input, as a small table; nothing is committed."""
+        """What each output gets of the first `n` records of each input, of tables all, as a table; nothing is committed."""
         return self.wiring().preview(self, n)
 
     def state(self, name: str) -> Any:

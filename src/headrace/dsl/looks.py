@@ -23,7 +23,7 @@ class Looks:
         self.flow = flow
 
     def preview(self, n: int = 20) -> Any:
-        """What comes of the first `n` records of each input, as a small table; nothing is committed."""
+        """What comes of the first `n` records of each input, of tables all, as a table; nothing is committed."""
         return self.app.wiring().preview(self, n)
 
     def print_schema(self) -> None:

@@ -24,7 +24,7 @@ TIMES_BYTES = _TIMES.size
 
 
 class WindowedKey:
-    """A key and the window [start, end) that a result belongs to. A value: it cannot be changed, and has an order.
+    """A key and the window [start, end), or session [start, end], of a result. A value: it cannot be changed, and has an order.
 
     `start` and `end` are given as aware datetimes or as µs since 1970, and are read as `start`, `end` (aware datetimes
     in UTC, made when asked for) or `start_us`, `end_us` (ints). Of a session they are the times of its first and its last

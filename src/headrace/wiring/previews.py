@@ -10,7 +10,7 @@ import heapq
 import html
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -39,25 +39,31 @@ from headrace.model.topology import (
     Topology,
     ToStream,
 )
+from headrace.model.windows import SessionWindows
 from headrace.ports import StreamDescription
 from headrace.record import Headers, Record
 
 RECORDS_MAX = 10_000
+TABLE_RECORDS_MAX = 1_000_000  # of an input that is read as a table
+_PRODUCED_AT_ONCE = 10_000
 RUN_S_MAX = 300.0
 _FAILED = "preview-failed-records"
 _CELL_CHARACTERS_MAX = 60
+WINDOW, SESSION = "window", "session"
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """Records of a bounded read. `records`: `hr.Record`s in order of time; `notes`: what else there is to know.
 
-    Of an application, a record's `stream` is the output that it would go to. It prints as a table.
+    Of an application, a record's `stream` is the output that it would go to. It prints as a table. `windows`: of outputs
+    with windowed keys, whether these are windows (`WINDOW`) or sessions (`SESSION`), where that is known.
     """
 
     title: str
     records: tuple[Record, ...]
     notes: tuple[str, ...] = ()
+    windows: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -80,7 +86,8 @@ class Preview:
         return [getattr(record, name) for name in self._columns()]
 
     def _cells(self) -> list[list[str]]:
-        return [[_cell(value) for value in self._row(record)] for record in self.records]
+        kinds = [self.windows.get(record.stream or "", "") for record in self.records]
+        return [[_cell(value, kind) for value in self._row(record)] for record, kind in zip(self.records, kinds, strict=True)]
 
     def __repr__(self) -> str:
         names, rows = self._columns(), self._cells()
@@ -99,9 +106,9 @@ class Preview:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, windows: str = "") -> str:
     if isinstance(value, WindowedKey):
-        return f"{_cell(value.key)} [{time_text(value.start_us)}, {time_text(value.end_us)})"
+        return f"{_cell(value.key)} {_window_text(value, windows)}"
     if isinstance(value, datetime):
         return time_text(time_us(value))
     text = value if isinstance(value, str) else "" if value is None else str(value)
@@ -109,11 +116,19 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"
 
 
+def _window_text(key: WindowedKey, windows: str) -> str:
+    """A window as [start, end), a session, in which its last record is, as [start, end]; bare where it may be either."""
+    start, end = time_text(key.start_us), time_text(key.end_us)
+    if windows == SESSION or key.start_us == key.end_us:
+        return f"[{start}, {end}]"
+    return f"[{start}, {end})" if windows == WINDOW else f"{start} to {end}"
+
+
 def preview(target: Any, n: int = 20) -> Preview:
     """What `target`, a stream, a table or an application, gives for the first `n` records of each of its inputs.
 
-    At most `n` records are given. Of an application: what each output gets. A record that fails is counted and left out,
-    as with a dead-letter stream.
+    An input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given.
+    Of an application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream.
     """
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= RECORDS_MAX:
         raise ConfigError(f"preview({n!r}): expected a number of records, 1 to {RECORDS_MAX:,}")
@@ -123,7 +138,8 @@ def preview(target: Any, n: int = 20) -> Preview:
     topology, outputs = _with_outputs(app.builder.topology(), node, isinstance(target, KTable))
     with tempfile.TemporaryDirectory(prefix="headrace-preview-") as folder:
         records, notes = _run(_Part(app, topology), outputs, Path(folder), n)
-    return Preview(title, tuple(records), tuple(notes))
+    windows = {title: kind for stream, title in outputs.items() if (kind := _windows_of(topology, stream))}
+    return Preview(title, tuple(records), tuple(notes), windows)
 
 
 class _Part:
@@ -170,6 +186,15 @@ def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple
     return Topology(topology.application, tuple(nodes)), outputs
 
 
+def _windows_of(topology: Topology, name: str) -> str:
+    """Whether the windowed keys that reach an operator are of windows or sessions; empty where that is not known."""
+    node = topology.node(name)
+    if isinstance(node, (Aggregate, Suppress)) and node.windows is not None:
+        return SESSION if isinstance(node.windows, SessionWindows) else WINDOW
+    kinds = {_windows_of(topology, parent) for parent in node.parents}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
 def _sink_title(sink: Sink | ForEachRound) -> str:
     if isinstance(sink, ForEachRound):
         return sink.label
@@ -189,6 +214,8 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
         dead_letter_stream=_FAILED,
         containers=None,
         own_values={},  # of sub-topologies that this part may not have
+        max_records_per_round=2 * TABLE_RECORDS_MAX,  # a table is there before what looks it up
+        max_bytes_per_round=1 << 62,
     )
     notes = _copied(part.topology(), asked.system, config.system, n)
     topology = part.topology()
@@ -219,17 +246,23 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
 
 
 def _copied(topology: Topology, source: str, target: str, n: int) -> list[str]:
-    """Copy the first `n` records of each input from one system to another; what there is to say about it."""
+    """Copy the first `n` records of each input, of a table all, to another system; what there is to say about it."""
     inputs = sorted({one.stream for one in topology.sources if one.kind is not SourceKind.REPARTITION})
+    tables = {one.stream for one in topology.sources if one.kind is SourceKind.TABLE}
     notes = []
     with wiring.open_system(source, create=False) as users, wiring.open_system(target) as ours:
         for stream in inputs:
             described: StreamDescription = users.describe_stream(stream)
             ours.create_stream(stream, described.partitions)
-            records = list(islice(_in_order(users, stream, None, None), n))
-            ours.produce(stream, [_unplaced(record) for record in records])
-            if not records:
+            found = _in_order(users, stream, None, None)
+            most, copied = TABLE_RECORDS_MAX if stream in tables else n, 0
+            while some := list(islice(found, min(_PRODUCED_AT_ONCE, most - copied))):
+                ours.produce(stream, [_unplaced(record) for record in some])
+                copied += len(some)
+            if not copied:
                 notes.append(f"input stream {stream} is empty")
+            elif stream in tables and copied == most and next(found, None) is not None:
+                notes.append(f"of the table {stream} the first {most:,} records were taken")
     return notes
 
 
