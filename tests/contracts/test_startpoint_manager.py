@@ -86,6 +86,14 @@ class TestWriting:
         ]
         assert metadata_store.all("startpoints") == {}  # only a driver writes values
 
+    def test_those_of_one_command_are_listed_by_partition_and_task(self, manager: StartpointManager) -> None:
+        keys = [StartpointKey(ssp(number), task) for number in range(12) for task in (None, *TASKS)]
+        later = [StartpointEntry(f"{99 - at:012}", key, LATEST, "ann@desk", 2_000) for at, key in enumerate(keys)]
+        earlier = [StartpointEntry(f"{49 - at:012}", key, EARLIEST, "ann@desk", 1_000) for at, key in enumerate(keys)]
+        manager.write_startpoints(later)
+        manager.write_startpoints(earlier)
+        assert [known.entry for known in manager.records().values()] == [*earlier, *later]
+
     def test_a_second_one_overwrites_those_of_no_other_key(self, manager: StartpointManager) -> None:
         for_both = StartpointKey(ssp(0))
         for_one = StartpointKey(ssp(0), TASKS[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,36 @@ def test_foreign_state_of_the_same_version_is_not_taken_for_ours(place: Place) -
     found, notes = place.read(ours)
     assert found == {"a": {b"1": b"one", b"2": b"two", b"5": b"ours"}}
     assert theirs.identity in notes[0]
+
+
+def test_a_state_that_is_restored_as_it_should_be_is_no_trouble(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """After a rewind, after a restart of the machine and on another machine: not in the status, and no warning."""
+    states = history(place)
+    place.read(states[-1][0])
+    causes = {
+        "as after a rewind; nothing is damaged": lambda: place.open(states[1][0]),
+        "the machine was started anew": lambda: place.open(states[1][0], boot_id="boot-2"),
+    }
+    for said, opened in causes.items():
+        with caplog.at_level(logging.INFO, "headrace.state"), opened() as store:
+            assert store.notes[0].startswith("rebuilt from its state files")
+            assert said in store.notes[0]
+            assert store.notes[1].startswith("restored 2 entries from 1 state file in ")
+            assert (store.troubles, store.is_restored) == ([], True)
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+    with place.open(states[1][0], boot_id="boot-2") as store:
+        assert (store.notes, store.is_restored) == ([], False)
+
+
+def test_a_damaged_store_is_a_trouble(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    head, _ = history(place)[-1]
+    with pytest.raises(StoreDamagedError), place.open(head):
+        raise StoreDamagedError("page 7 is not there")
+    with place.open(head) as store:
+        assert store.troubles == store.notes[:1] == ["rebuilt: the last round found it damaged"]
+        assert store.is_restored
+    (warned,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warned.endswith("Partition_0: rebuilt: the last round found it damaged")
 
 
 def test_the_local_folder_may_be_lost(place: Place) -> None:

@@ -132,7 +132,8 @@ def partition_of_text(text: str) -> int | None:
 
 @about_an_application
 def list_startpoints(target: Target, json: JsonOption = False) -> None:
-    """Show all startpoints, oldest first, and what became of each: of those that are done with, the newest thousand.
+    """Show all startpoints, oldest first, those of one command by partition, and what became of each: of those that are
+    done with, the newest thousand.
 
     One waits for a driver, is pending until a commit has moved the position, was applied, superseded by a later one, or
     deleted. None expires.

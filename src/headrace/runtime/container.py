@@ -333,6 +333,9 @@ class _Container:
         for task_run in self.runs:
             for metric, count in task_run.counters.items():
                 counters[metric] = counters.get(metric, 0) + count
+        restored = sum(getattr(task_run.state_if_open, "is_restored", False) for task_run in self.runs)
+        if restored:
+            counters["stores_restored"] = restored
         dead = sum(reject.error_class != "LateRecord" for reject in self._rejects())
         if dead:
             counters["dead_letters"] = dead

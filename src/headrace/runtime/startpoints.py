@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.core.startpoints import counting_for, newest_by_key
 from headrace.errors import StartpointError
@@ -159,7 +160,8 @@ class StartpointManager:
         return newest_by_key(entry for entries in self._stored().unspent.values() for entry in entries)
 
     def records(self) -> dict[str, KnownStartpoint]:
-        """Every startpoint that is known, by id, oldest first. Of those that are done with the newest thousand are kept."""
+        """Every startpoint that is known, by id, oldest first, those of one command by partition. Of those that are done with
+        the newest thousand are kept."""
         asked = self._stored().asked
         to_delete = {id_ for request in asked.requests.values() for id_ in request.deleted}
         waiting = {entry.id: entry for request in asked.requests.values() for entry in request.entries}
@@ -172,7 +174,7 @@ class StartpointManager:
             KnownStartpoint(record.entry, record.became, record, record.became is Became.PENDING and id_ in to_delete)
             for id_, record in asked.records.items()
         ]
-        found.sort(key=lambda known: (known.entry.written_at_us, known.entry.id))
+        found.sort(key=_order_of)
         return {known.entry.id: known for known in found}
 
     def unreadable(self) -> Mapping[str, str]:
@@ -240,6 +242,12 @@ class StartpointManager:
         """Later than at the call before, whatever the clock does: of two startpoints the later wins."""
         self._last_us = max(self._clock_us(), self._last_us + 1)
         return self._last_us
+
+
+def _order_of(known: KnownStartpoint) -> tuple[Any, ...]:
+    """Those of one command have one time: by partition then, one for all tasks first."""
+    entry, task = known.entry, known.entry.key.task
+    return entry.written_at_us, entry.key.ssp.sort_key, () if task is None else task.sort_key, entry.id
 
 
 class _Read:

@@ -253,7 +253,8 @@ class TaskState:
         self._base = base
         self._databases: dict[str, Database] = {}
         self._journal = Journal()
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # troubles with the local store
+        self.is_restored = False  # it was read from the state files
 
     def database(self, name: str) -> Database:
         """The database of that name; it need not exist before."""

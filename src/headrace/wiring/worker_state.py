@@ -83,7 +83,7 @@ class WorkerState:
             applying=self._applying,
         ) as store:
             state = TaskState(store, head)
-            state.notes = store.notes
+            state.notes, state.is_restored = store.troubles, store.is_restored
             self._stores[task] = store
             try:
                 yield state

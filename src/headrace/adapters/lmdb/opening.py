@@ -58,8 +58,8 @@ def open_task_store(
     """
     folder = folder.absolute()
     refuse_network_file_system(folder)
-    with owned(folder) as (place, notes):
-        opening = _Opening(place, head, files, run_id, boot_id, notes, applying)
+    with owned(folder) as (place, troubles):
+        opening = _Opening(place, head, files, run_id, boot_id, troubles, applying)
         store = opening.store()
         try:
             store.begin()
@@ -70,12 +70,12 @@ def open_task_store(
         finally:
             store.end()
             opening.close(store.is_damaged)
-            for note in notes:
-                _log.log(logging.INFO if note.startswith("restored") else logging.WARNING, "%s: %s", place, note)
+            for note in store.notes:
+                _log.log(logging.WARNING if note in store.troubles else logging.INFO, "local store %s: %s", place, note)
 
 
 class _Opening:
-    """One opening of an owned store folder; `notes` collects what is out of the ordinary."""
+    """One opening of an owned store folder; `troubles` collects what is out of the ordinary."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Opening:
         files: StateReader,
         run_id: str,
         boot_id: str,
-        notes: list[str],
+        troubles: list[str],
         applying: Callable[[], None] | None,
     ) -> None:
         self._place = place
@@ -92,7 +92,8 @@ class _Opening:
         self._files = files
         self._run_id = run_id
         self._boot_id = boot_id
-        self._notes = notes
+        self._notes, self._troubles = list(troubles), troubles
+        self._is_restored = False
         self._applying = applying
         self._environment: Environment | None = None
 
@@ -104,12 +105,13 @@ class _Opening:
                 environment = self._rebuilt()
         except StoreDamagedError as error:
             self._notes.append(f"rebuilt: {error.message}")
+            self._troubles.append(self._notes[-1])
             environment = self._rebuilt()
         except BaseException:  # a state file is missing, say: the store itself is as good as before
             if self._environment is not None:
                 self.close(damaged=False)
             raise
-        return TaskStore(environment, self._notes)
+        return TaskStore(environment, self._notes, self._troubles, is_restored=self._is_restored)
 
     def close(self, damaged: bool) -> None:
         """Say in the mark that the store was left in order, and leave the environment to the next round."""
@@ -133,7 +135,8 @@ class _Opening:
         except OSError:
             return None
         if mark.boot_id != self._boot_id:
-            raise StoreDamagedError("the machine was started anew since, and the store is not synced")
+            self._notes.append("rebuilt from its state files: the machine was started anew since, and the store is not synced")
+            return None
         if mark.damaged:
             raise StoreDamagedError("the last round found it damaged")
         if mark.verifying is not None:
@@ -183,7 +186,8 @@ class _Opening:
         states = _states_of(self._head)
         if held not in states:
             self._notes.append(
-                f"rebuilt, as after a rewind: it holds state {held}, which {identity_of(self._head)} does not build on"
+                "rebuilt from its state files, as after a rewind; nothing is damaged: "
+                f"it holds state {held}, and the round begins from {identity_of(self._head)}"
             )
             return False
         for index in range(states.index(held), len(states) - 1):
@@ -222,7 +226,10 @@ class _Opening:
             raise
         if self._head is not None:
             seconds = time.monotonic() - started
-            self._notes.append(f"restored {entries} entries from {len(self._head.files)} files in {seconds:.2f} s")
+            count = len(self._head.files)
+            read = f"{count} state file{'' if count == 1 else 's'}"
+            self._notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
+            self._is_restored = True
         environments.give_back(environment)
         return self._take(folder, Mark(generation, self._boot_id, self._run_id))
 

@@ -17,12 +17,14 @@ class TaskStore:
     """The local store of one task, owned by this process while it is open.
 
     All reads come from one read transaction, begun when the store was opened: they see the state of `identity`. `notes`
-    says what was out of the ordinary when it was opened, for the round's summary.
+    says how it was opened; of these `troubles` are out of the ordinary, for the round's summary. `is_restored`: its state
+    was read from the state files, as after a rewind or on another machine.
     """
 
-    def __init__(self, environment: Environment, notes: list[str]) -> None:
+    def __init__(self, environment: Environment, notes: list[str], troubles: list[str], *, is_restored: bool = False) -> None:
         self.folder = environment.folder
-        self.notes = notes
+        self.notes, self.troubles = notes, troubles
+        self.is_restored = is_restored
         self.is_damaged = False
         self._environment = environment
         self._txn: Any = None
@@ -123,4 +125,6 @@ class TaskStore:
     def found_damaged(self, error: StoreDamagedError) -> None:
         """Have the next opening rebuild the store, where the error itself is not to leave this one."""
         self.is_damaged = True
-        self.notes.append(f"to be rebuilt: {error.message}")
+        note = f"to be rebuilt: {error.message}"
+        self.notes.append(note)
+        self.troubles.append(note)
