@@ -78,12 +78,45 @@ def test_until_caught_up_ends_with_a_line_or_json(in_process: Run) -> None:
     options = ("--until", "caught-up", "--no-progress", "--set", "dead_letter_stream=dead")
     result = in_process("run", "failing.py", *options)
     assert result.exit_code == 0, result.stderr
-    assert "failing has caught up: 10 input records read\n" in result.stderr
+    assert result.stderr.endswith("failing has caught up: 10 input records read; 1 dead letter went to dead\n")
     assert result.stdout == ""
     again = json.loads(in_process("run", "failing.py", *options, "--json").stdout)
     assert again["sub_topologies"]["source"]["records"] == 0
     with hr.open_system("log:./data") as system:
         assert len(list(system.consume("out"))) == 9
+
+
+def test_dead_letters_are_counted_over_all_runs(in_process: Run) -> None:
+    options = ("--until", "caught-up", "--no-progress", "--set", "dead_letter_stream=dead")
+
+    def counted() -> tuple[str, dict[str, Any]]:
+        text, data = in_process("status", "failing.py").stdout, in_process("status", "failing.py", "--json").stdout
+        return text.splitlines()[-1], json.loads(data)["sub_topologies"]["source"]
+
+    def produce(*prices: int) -> None:
+        with hr.open_system("log:./data") as system:
+            system.produce("sales", [("k", {"price": price}) for price in prices], key=hr.String(), value=hr.Json())
+
+    in_process("run", "failing.py", *options)
+    assert counted()[0] == "source: dead_letters 1"
+    quiet = in_process("run", "failing.py", *options)
+    assert quiet.stderr.endswith("failing has caught up: 0 input records read\n"), "of this run"
+    assert counted()[0] == "source: dead_letters 0 (1 in all runs)"
+    produce(3, 3, 5)
+    last = in_process("run", "failing.py", *options)
+    assert last.stderr.endswith("failing has caught up: 3 input records read; 2 dead letters went to dead\n")
+    text, source = counted()
+    assert text == "source: dead_letters 2 (3 in all runs)"
+    assert source["counters"]["dead_letters"] == 2
+    assert source["counters_of_all_runs"] == {"dead_letters": 3, "records": 13, "records_written": 13}
+
+
+def test_a_run_that_is_stopped_or_shows_its_progress_tells_of_dead_letters(in_process: Run) -> None:
+    result = in_process("run", "failing.py", "--until", "caught-up", "--set", "dead_letter_stream=dead")
+    progress, last = result.stderr.splitlines()[-2:]
+    assert "source: 10 records" in progress
+    assert progress.endswith(", 1 dead letter")
+    assert last.endswith("1 dead letter went to dead")
 
 
 def test_an_unknown_key_and_a_bad_until_are_refused(in_process: Run) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,6 +36,12 @@ STATUS = {
         },
     },
 }
+
+
+def wait_until(is_done: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 30
+    while not is_done() and time.monotonic() < until_s:
+        time.sleep(0.01)
 
 
 class FixedJob:
@@ -86,6 +95,46 @@ def test_without_a_terminal_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     with shown(FixedJob(STATUS), stream):
         pass
     assert stream.getvalue() == f"   0 s  {line_of(STATUS)}\n"
+
+
+class ChangingJob(FixedJob):
+    """A job that starts: four looks at nothing, then records."""
+
+    def __init__(self) -> None:
+        super().__init__(STATUS)
+        self.looks = 0
+
+    def status(self) -> dict[str, Any]:
+        self.looks += 1
+        done = self.looks > 5
+        sub = {"records": 7 * done, "records_per_s": 0, "lag": 7 - 7 * done, "round": int(done), "tasks": 1}
+        return {"running": True, "sub_topologies": {"source": sub | {"waiting_for": "round 1:source:1"}}}
+
+
+def test_a_line_that_says_what_the_last_one_said_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.01)
+    job, stream = ChangingJob(), io.StringIO()
+    with shown(job, stream):
+        wait_until(lambda: job.looks > 12)
+    lines = [line.partition(" s  ")[2] for line in stream.getvalue().splitlines()]
+    assert lines[0] == "source: 0 records, 0/s, lag 7, round 0, 1 task"
+    assert lines.count(lines[0]) == 1
+    assert all(one != another for one, another in pairwise(lines))
+
+
+def test_it_comes_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(progress, "SAME_LINE_S", 0.05)
+    stream = io.StringIO()
+    with shown(FixedJob({"running": True, "sub_topologies": {}}), stream):
+        wait_until(lambda: stream.getvalue().count("\n") >= 3)
+    assert stream.getvalue().count("\n") >= 4
+
+
+def test_dead_letters_are_shown_where_there_are_any() -> None:
+    subs = STATUS["sub_topologies"]
+    status = STATUS | {"sub_topologies": subs | {"source": subs["source"] | {"counters": {"dead_letters": 1_234}}}}
+    assert line_of(status).partition(" | ")[0].endswith("lag 1,500, round 3, 4 tasks, 1,234 dead letters")
 
 
 def test_counting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.cli.lags import Ends, Newcomers, is_run, lag_of
@@ -30,7 +31,8 @@ def status(target: Target, json: JsonOption = False) -> None:
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
     taken up yet. Records, rates and rounds are those of
-    this run, as last reported; of the last run where the job does not run. JSON: `counts_of` says which.
+    this run, as last reported; of the last run where the job does not run. JSON: `counts_of` says which. Other counters, such
+    as dead_letters, are also given for all runs, where these have counted more.
     """
     with opened(target) as (opened_system, store):
         model = store.job_model()
@@ -109,6 +111,17 @@ def _holder(holder: Any) -> dict[str, Any] | None:
     return {"host": holder.host, "pid": holder.pid, "silent_s": silent_s, "alive": is_alive(holder, now_us)}
 
 
+def _counters_text(sub: Mapping[str, Any]) -> str:
+    """The counters of the run that is shown, with those of all runs where earlier ones have counted as well."""
+    counters: Mapping[str, int] = sub.get("counters", {})
+    every: Mapping[str, int] = counters | sub.get("counters_of_all_runs", {})
+    parts = []
+    for name in sorted(every.keys() - _SHOWN_APART):
+        count = counters.get(name, 0)
+        parts.append(f"{name} {count:,}" + (f" ({every[name]:,} in all runs)" if every[name] > count else ""))
+    return ", ".join(parts)
+
+
 def _print_status(found: dict[str, Any]) -> None:
     holder = found["holder"]
     if holder is None:
@@ -136,9 +149,7 @@ def _print_status(found: dict[str, Any]) -> None:
     ]
     print_table(names, rows, right=names[1:-1])
     for name, sub in found["sub_topologies"].items():
-        others = {counter: n for counter, n in sub.get("counters", {}).items() if counter not in _SHOWN_APART}
-        counters = ", ".join(f"{counter} {count:,}" for counter, count in others.items())
-        if counters:
+        if counters := _counters_text(sub):
             print(f"{name}: {counters}")
         if sub.get("stopped_by"):
             print(f"{name}: stopped: {sub['stopped_by']}")

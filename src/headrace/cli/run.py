@@ -50,12 +50,13 @@ def run(
     status = wiring.run(loaded, until, overrides=set_ or (), log=say, progress=not no_progress)
     if json:
         print_json(status)
+    config = wiring.config_of(loaded, set_ or ())
+    lost = set_aside_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there")
+        say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there{lost}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
-        on_kafka = wiring.config_of(loaded, set_ or ()).system.startswith("kafka:")
-        say(_summary(status, "offset" if on_kafka else "record"))
+        say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + lost)
 
 
 def _summary(status: dict[str, Any], unit: str) -> str:
@@ -65,3 +66,25 @@ def _summary(status: dict[str, Any], unit: str) -> str:
     behind = f", {lag:,} came meanwhile" if lag else ""
     read = f"{records:,} input {unit}{'' if records == 1 else 's'}"
     return f"{status['application']} has caught up: {read} read{behind}"
+
+
+def set_aside_text(status: dict[str, Any], dead_letter_stream: str | None) -> str:
+    """Of what a run was given the records that came to no result, for the end of a line; empty where there are none.
+
+    >>> counters = {"dead_letters": 2, "late_records": 1}
+    >>> set_aside_text({"sub_topologies": {"source": {"counters": counters}}}, "bad")
+    '; 2 dead letters and 1 late record went to bad'
+    >>> set_aside_text({"sub_topologies": {"source": {"counters": {"late_records": 3}}}}, None)
+    '; 3 late records were dropped'
+    """
+    dead, late = (
+        sum(sub.get("counters", {}).get(name, 0) for sub in status["sub_topologies"].values())
+        for name in ("dead_letters", "late_records")
+    )
+    named = [(dead, "dead letter"), (late, "late record")]
+    counted = [f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in named if count]
+    if not counted:
+        return ""
+    if dead_letter_stream is None:
+        return f"; {' and '.join(counted)} {'was' if dead + late == 1 else 'were'} dropped"
+    return f"; {' and '.join(counted)} went to {dead_letter_stream}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from headrace.runtime.startup import JobPlan
 from headrace.runtime.steps import reached
 from headrace.runtime.whole_rounds import WholeRounds
 
+DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
 Answer = TypeVar("Answer")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
@@ -108,6 +109,12 @@ class Generation:
         for name, rounds in self.rounds.items():
             if name in before.rounds:
                 rounds.goes_on_from(before.rounds[name])
+
+    def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count on from what earlier runs have published as their status."""
+        for rounds in self.rounds.values():
+            last = published.get(rounds.sub.title, {})
+            rounds.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
 
     def catch_up(self, caught_up: CaughtUp) -> None:
         """Run until all has gone through, as `caught_up` knows."""
@@ -279,8 +286,11 @@ class Generation:
         summaries = rounds.run(planned)
         if self._stopping.is_set():
             return
+        dead_letters = rounds.progress.counters.get(DEAD_LETTERS, 0)
         rounds.commit(planned, summaries)
         reached("log", 13)
+        if rounds.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
+            self.publish(rounds, force=True)  # at once: a run that is killed has counted them
         try:
             self._collect(rounds)
         except OSError as error:
@@ -360,6 +370,7 @@ class Generation:
             "tasks": len(rounds.tasks),
             "containers": len(rounds.model.containers),
             "counters": dict(sorted(progress.counters.items())),
+            "counters_of_all_runs": progress.counters_of_all_runs(),
             "timings_ms": progress.timings_ms,
             "waiting_for": self._waiting_for.get(rounds.sub.name, ""),
             "stopped_by": str(self.stopped_by.get(rounds.sub.name, "")),

@@ -57,6 +57,7 @@ class Job:
         self._caught_up: CaughtUp | None = None
         self._epoch = made.plan.epoch
         self._generation = self._generation_of(made)
+        self._generation.remember(_published(store))
         self._stopping = threading.Event()
         self._changing = threading.Event()  # a new job model is asked for
         self._ended = threading.Event()
@@ -262,3 +263,12 @@ class Job:
                 rounds.sub.title: generation.status_of(rounds) for rounds in generation.rounds.values()
             },
         }
+
+
+def _published(store: JobStore) -> dict[str, dict[str, Any]]:
+    """The status that earlier runs have published; it is for eyes, and no reason not to start."""
+    try:
+        return store.status()
+    except HeadraceError as error:
+        LOG.warning("the counters of earlier runs could not be read: %s", error.message)
+        return {}

@@ -1,5 +1,5 @@
 """Owns the progress display of what runs in the foreground, a job or the producing of records: a live table on a terminal,
-else a line every few seconds. Of a job it reads `job.status()` and nothing else.
+else a line every few seconds, as long as something changes. Of a job it reads `job.status()` and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 LINE_INTERVAL_S = 3.0
+SAME_LINE_S = 60.0  # a line that says what the last one said comes this long after it
 LIVE_INTERVAL_S = 0.25
 RATE_S = 10.0  # a rate is that of so many last seconds, of which there are at most RATE_S / LIVE_INTERVAL_S samples
 _BAR_WIDTH = 16
@@ -36,16 +37,21 @@ def shown_count(what: str, total: int, stream: TextIO, *, enabled: bool = True) 
 
 def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -> str:
     """One line: per sub-topology the records read, their rate (the mean of all the time, or that of `rates`), the lag, the
-    round, the tasks, and whether it has stopped while others go on."""
+    round, the tasks, dead letters if there are any, and whether it has stopped while others keep running."""
     parts = []
     for name, sub in status["sub_topologies"].items():
         rate = f"{sub['records_per_s']:,}/s on average" if rates is None else f"{rates[name]:,}/s"
         parts.append(
             f"{name}: {sub['records']:,} records, {rate}, lag {sub['lag']:,}, "
             f"round {sub['round']}, {sub['tasks']} task{'' if sub['tasks'] == 1 else 's'}"
+            + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if (dead := _dead_letters(sub)) else "")
             + (", STOPPED" if sub.get("stopped_by") else "")
         )
     return " | ".join(parts)
+
+
+def _dead_letters(sub: Mapping[str, Any]) -> int:
+    return int(sub.get("counters", {}).get("dead_letters", 0))
 
 
 class Rate:
@@ -76,7 +82,7 @@ class _JobView:
 
     def line(self, ended: bool) -> str:
         status = self._job.status()
-        return f"{_seconds(self._began_s)}  {line_of(status, None if ended else self._rates_of(status))}"
+        return line_of(status, None if ended else self._rates_of(status))
 
     def table(self, ended: bool) -> Any:
         from rich.progress_bar import ProgressBar
@@ -134,7 +140,7 @@ class _CountView:
         self._count += more
 
     def line(self, ended: bool) -> str:
-        return f"{_seconds(self._began_s)}  {self._what}: {self._text(ended)}"
+        return f"{self._what}: {self._text(ended)}"
 
     def table(self, ended: bool) -> Any:
         from rich.progress_bar import ProgressBar
@@ -151,10 +157,6 @@ class _CountView:
         if ended and seconds > 0:
             rate = round(self._count / seconds)
         return f"{self._count:,} of {self._total:,} records, {rate:,}/s"
-
-
-def _seconds(began_s: float) -> str:
-    return f"{time.monotonic() - began_s:4.0f} s"
 
 
 @contextmanager
@@ -185,9 +187,14 @@ def _is_live(stream: TextIO) -> bool:
 
 
 def _lines(line: Callable[[bool], str], stream: TextIO, ended: threading.Event) -> None:
+    began_s = printed_s = time.monotonic()
+    before = ""
     while not ended.wait(LINE_INTERVAL_S):
-        print(line(False), file=stream, flush=True)
-    print(line(True), file=stream, flush=True)
+        now_s, text = time.monotonic(), line(False)
+        if text != before or now_s - printed_s >= SAME_LINE_S:
+            print(f"{now_s - began_s:4.0f} s  {text}", file=stream, flush=True)
+            before, printed_s = text, now_s
+    print(f"{time.monotonic() - began_s:4.0f} s  {line(True)}", file=stream, flush=True)
 
 
 def _live(table: Callable[[bool], Any], stream: TextIO, ended: threading.Event) -> None:

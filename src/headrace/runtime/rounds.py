@@ -49,6 +49,7 @@ class Progress:
     records_written: int = 0
     lag: int = 0
     counters: dict[str, int] = field(default_factory=dict)
+    earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
     notes: list[str] = field(default_factory=list)
     timings_ms: dict[str, float] = field(default_factory=dict)
 
@@ -64,6 +65,11 @@ class Progress:
             self.notes.extend(summary.notes)
         del self.notes[:-20]
         self.timings_ms = timings
+
+    def counters_of_all_runs(self) -> dict[str, int]:
+        """The counters of this run and of earlier ones. A run that was killed may have published less than it committed."""
+        names = sorted({*self.earlier, *self.counters})
+        return {name: self.earlier.get(name, 0) + self.counters.get(name, 0) for name in names}
 
     def lose(self, offsets: int, note: str) -> None:
         """Count what was gone before it was read."""
