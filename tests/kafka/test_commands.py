@@ -65,11 +65,11 @@ def refused(place: tuple[Path, str]) -> str:
 
 @pytest.fixture
 def headrace(place: tuple[Path, str]) -> Headrace:
-    def run(*arguments: str, stdin: str = "", system: str = place[1], **variables: str) -> Any:
+    def run(*arguments: str, stdin: str = "", system: str = place[1], folder: Any = place[0], **variables: str) -> Any:
         environ = {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
         command = [*COMMAND, *arguments, "--system", system]
         return subprocess.run(
-            command, cwd=place[0], env=environ, input=stdin, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=folder, env=environ, input=stdin, capture_output=True, text=True, timeout=120, check=False
         )
 
     return run
@@ -99,6 +99,21 @@ def test_state_is_read_where_the_job_left_it(headrace: Headrace, place: tuple[Pa
     done = answer(headrace("state", "dump", "per-shop", "-o", "out.parquet", "--application", "kafka-shop", "--json"))
     assert done["entries"] == 3
     assert (place[0] / "out.parquet").stat().st_size > 0
+
+
+def test_state_that_is_elsewhere_is_not_taken_for_lost(headrace: Headrace, place: tuple[Path, str], tmp_path: Path) -> None:
+    """Kafka does not say where state is: a job keeps it beside the folder in which it was started."""
+    name = ("--application", "kafka-shop")
+    there = place[0] / ".headrace" / "state"
+    commands = (("get", "per-shop", "shop-1"), ("dump", "per-shop", "-o", "out.parquet"))
+    for command in commands:
+        done = headrace("state", *command, *name, folder=str(tmp_path))
+        assert (done.returncode, done.stdout) == (1, "")
+        error, hint = done.stderr.splitlines()
+        assert error.startswith(f"error: the state of application 'kafka-shop' is not in {tmp_path}/.headrace/state, ")
+        assert hint.startswith("hint: run this in the folder in which the job was started, or say where its state is: --set")
+        found = headrace("state", *command, *name, "--set", f"state_uri={there}", folder=str(tmp_path))
+        assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_streams_are_made_filled_read_and_deleted(headrace: Headrace) -> None:

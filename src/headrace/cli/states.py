@@ -40,7 +40,8 @@ def get(
 ) -> None:
     """Read a store by key, as committed, while the job runs or not. All windows of the key, if the store has windows.
 
-    The exit code is 1 where there is nothing under the key.
+    The exit code is 1 where there is nothing under the key. On Kafka it reads state where a job that is started in this
+    folder keeps it, unless `state_uri` is set.
     """
     view = _view(store, target)
     typed_key = key_of_text(key, view.form().key)

@@ -149,6 +149,7 @@ class StateView:
             except StateError:
                 newer = self._committed()
                 if list(newer.heads.values()) == list(committed.heads.values()):
+                    self._check_place(files)
                     raise
                 committed = newer
         return read(committed, files)
@@ -180,6 +181,16 @@ class StateView:
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
         return Committed(form, model, heads)
+
+    def _check_place(self, files: Any) -> None:
+        """`StateError` where no state is looked for in the right place: only an embedded log says where state is, too."""
+        if self._config.state_uri is None and not self._config.system.startswith("log:") and not files.list(self.application):
+            raise StateError(
+                f"the state of application {self.application!r} is not in {files.uri}, which is where a job that is started "
+                f"in this folder keeps it; {self._config.system} does not say where it is",
+                "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE, or "
+                "the application's file as APP if that sets state_uri",
+            )
 
     def _state_uri(self) -> str:
         return self._config.state_uri or str(state_folder(self._config))
