@@ -51,12 +51,12 @@ def run(
     if json:
         print_json(status)
     config = wiring.config_of(loaded, set_ or ())
-    lost = set_aside_text(status, config.dead_letter_stream)
+    unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there{lost}")
+        say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
-        say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + lost)
+        say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
 
 
 def _summary(status: dict[str, Any], unit: str) -> str:
@@ -68,13 +68,13 @@ def _summary(status: dict[str, Any], unit: str) -> str:
     return f"{status['application']} has caught up: {read} read{behind}"
 
 
-def set_aside_text(status: dict[str, Any], dead_letter_stream: str | None) -> str:
+def unprocessed_text(status: dict[str, Any], dead_letter_stream: str | None) -> str:
     """Of what a run was given the records that came to no result, for the end of a line; empty where there are none.
 
     >>> counters = {"dead_letters": 2, "late_records": 1}
-    >>> set_aside_text({"sub_topologies": {"source": {"counters": counters}}}, "bad")
+    >>> unprocessed_text({"sub_topologies": {"source": {"counters": counters}}}, "bad")
     '; 2 dead letters and 1 late record went to bad'
-    >>> set_aside_text({"sub_topologies": {"source": {"counters": {"late_records": 3}}}}, None)
+    >>> unprocessed_text({"sub_topologies": {"source": {"counters": {"late_records": 3}}}}, None)
     '; 3 late records were dropped'
     """
     dead, late = (

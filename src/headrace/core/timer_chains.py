@@ -2,7 +2,7 @@
 
 A timer that `on_timer` sets for a time that is already due fires in the same round, in order of time. So a timer that
 repeats each minute catches up a day within one round. A key that has had `FIRINGS_MAX` such firings in a round gets the
-others in the next round, if time has moved on for it; where time stands still, or moves so little that the present would
+others in the next round, if time has advanced for it; where it has not, or by so little that the present would
 be `CATCH_UP_MAX` firings away, the timer sets itself for ever: that is an error.
 """
 

@@ -31,7 +31,7 @@ class _Chain:
 
 
 class DueTimers:
-    """The due timers of one operator: `take` gives them one by one, and is told by `changed` what `on_timer` sets.
+    """The due timers of one operator: `take` gives them one by one; `changed` records what `on_timer` sets.
 
     `due` were taken out of the task's timers; they are of one clock, and in the order of their times. Timers that are set
     meanwhile are followed by the clocks in `until_us`, the times up to which timers are due.
