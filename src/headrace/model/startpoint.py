@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from headrace.errors import ConfigError, StartpointError
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 
@@ -17,21 +19,59 @@ class PositionType(StrEnum):
     BOOTSTRAP = "BOOTSTRAP"
 
 
-_WITH_POSITION = frozenset({PositionType.SPECIFIC_OFFSET, PositionType.TIMESTAMP})
+OFFSET_MAX = 2**63 - 1
+_TYPES = ", ".join(f"hr.PositionType.{one}" for one in PositionType)
+_EXPECTED = {
+    PositionType.SPECIFIC_OFFSET: f"an offset, a whole number from 0 to {OFFSET_MAX}",
+    PositionType.TIMESTAMP: "a time as a whole number of microseconds since 1970 UTC, in 64 bits",
+}
+_LEAST = {PositionType.SPECIFIC_OFFSET: 0, PositionType.TIMESTAMP: -(2**63)}
 
 
 @dataclass(frozen=True, slots=True)
 class Startpoint:
-    """A position by type; `position` is an offset, or µs since the epoch for TIMESTAMP, and None for the rest."""
+    """A position by type; `position` is an offset, or µs since the epoch for TIMESTAMP, and None for the rest.
+
+    `StartpointError` for any other value, at once: a startpoint that exists can be stored and read back.
+
+    >>> Startpoint(PositionType.SPECIFIC_OFFSET, 7).position, Startpoint(PositionType.LATEST).position
+    (7, None)
+    """
 
     position_type: PositionType
     position: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.position is not None) != (self.position_type in _WITH_POSITION):
-            raise ValueError(f"startpoint {self.position_type} with position {self.position!r}")
-        if self.position_type is PositionType.SPECIFIC_OFFSET and self.position is not None and self.position < 0:
-            raise ValueError(f"startpoint at offset {self.position}: below 0")
+        if not isinstance(self.position_type, PositionType):
+            raise StartpointError(
+                f"startpoint: position_type={self.position_type!r:.80}: expected a hr.PositionType, "
+                f"found {type(self.position_type).__name__}",
+                f"give one of {_TYPES}",
+            )
+        expected = _EXPECTED.get(self.position_type, "None, that type has no position")
+        least, given = _LEAST.get(self.position_type), self.position
+        if least is None:
+            fits = given is None
+        else:
+            fits = type(given) is int and least <= given <= OFFSET_MAX  # not isinstance: True is an int, and no position
+        if not fits:
+            found = "" if given is None or type(given) is int else f", found {type(given).__name__}"
+            raise StartpointError(
+                f"startpoint {self.position_type}: position={_short(given)}: expected {expected}{found}", _hint(self)
+            )
+
+
+def _short(given: Any) -> str:
+    return f"{given!r:.80}"
+
+
+def _hint(startpoint: Startpoint) -> str:
+    match startpoint.position_type:
+        case PositionType.SPECIFIC_OFFSET:
+            return "write for example hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, 1200); int(...) converts other numbers"
+        case PositionType.TIMESTAMP:
+            return "give an aware datetime or ISO 8601 text in place of the Startpoint, or time.time_ns() // 1000 and the like"
+    return f"write hr.Startpoint(hr.PositionType.{startpoint.position_type})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +81,13 @@ class StartpointKey:
     ssp: SystemStreamPartition
     task: TaskName | None = None
 
+    def __post_init__(self) -> None:
+        _check("StartpointKey", "ssp", self.ssp, SystemStreamPartition, 'hr.SystemStreamPartition("log", "flights", 3)')
+        _check_text("StartpointKey", "ssp", str(self.ssp))
+        if self.task is not None:
+            _check("StartpointKey", "task", self.task, TaskName, 'hr.TaskName.parse("Partition_3"), or None')
+            _check_text("StartpointKey", "task", str(self.task))
+
 
 class StatePolicy(StrEnum):
     """What happens to state where a startpoint sets a position: it stays, or goes back with the position, across repartition
@@ -48,6 +95,15 @@ class StatePolicy(StrEnum):
 
     KEEP = "keep"
     REWIND = "rewind"
+
+
+def state_policy_of(given: Any) -> StatePolicy:
+    """The policy that "keep" and "rewind" stand for, or the policy itself; `ConfigError` for anything else."""
+    try:
+        return StatePolicy(given)
+    except ValueError:
+        hint = "keep leaves state as it is, rewind takes it back to versions from before the new position"
+        raise ConfigError(f"state {given!r:.80}: expected 'keep' or 'rewind'", hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +116,19 @@ class StartpointEntry:
     written_by: str
     written_at_us: int
     state: StatePolicy = StatePolicy.KEEP
+
+    def __post_init__(self) -> None:
+        _check_text("StartpointEntry", "id", self.id)
+        _check("StartpointEntry", "key", self.key, StartpointKey, "hr.StartpointKey(ssp, task)")
+        _check("StartpointEntry", "startpoint", self.startpoint, Startpoint, "hr.Startpoint(position_type, position)")
+        _check_text("StartpointEntry", "written_by", self.written_by)
+        _check("StartpointEntry", "state", self.state, StatePolicy, "hr.StatePolicy.KEEP or hr.StatePolicy.REWIND")
+        if type(self.written_at_us) is not int or not -(2**63) <= self.written_at_us <= OFFSET_MAX:
+            raise StartpointError(
+                f"StartpointEntry: written_at_us={_short(self.written_at_us)}: expected "
+                f"{_EXPECTED[PositionType.TIMESTAMP]}",
+                "write time.time_ns() // 1000",
+            )
 
 
 class Became(StrEnum):
@@ -100,3 +169,20 @@ class StartpointRecord:
     became: Became
     changed_at_us: int
     replay: int | None = None
+
+
+def _check(what: str, field: str, given: Any, kind: type, example: str) -> None:
+    """`StartpointError` unless `given` is a `kind`."""
+    if not isinstance(given, kind):
+        raise StartpointError(
+            f"{what}: {field}={_short(given)}: expected a {kind.__name__}, found {type(given).__name__}", f"give {example}"
+        )
+
+
+def _check_text(what: str, field: str, given: Any) -> None:
+    """`StartpointError` unless `given` is a text that has a UTF-8 form."""
+    _check(what, field, given, str, "a text")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise StartpointError(f"{what}: {field}={given!a:.80}: expected a text, found a lone surrogate in it") from None

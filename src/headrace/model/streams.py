@@ -33,6 +33,12 @@ class SystemStreamPartition:
     key_bucket: int | None = None
 
     def __post_init__(self) -> None:
+        for part, text in (("system", self.system), ("stream", self.stream)):
+            if not isinstance(text, str):
+                raise ValueError(f"SSP: {part}={text!r:.80}: expected a text, found {type(text).__name__}")
+        for part, number in (("partition", self.partition), ("key_bucket", self.key_bucket)):
+            if type(number) is not int and (part == "partition" or number is not None):
+                raise ValueError(f"SSP: {part}={number!r:.80}: expected a whole number, found {type(number).__name__}")
         if not self.system or not self.stream or "." in self.system or "/" in self.system or "/" in self.stream:
             raise ValueError(f"SSP of system {self.system!r}, stream {self.stream!r}: empty, '/', or '.' in the system")
         if self.partition < 0:

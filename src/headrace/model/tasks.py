@@ -17,6 +17,8 @@ class KeyBucket:
     factor: int
 
     def __post_init__(self) -> None:
+        if type(self.factor) is not int or type(self.index) is not int:
+            raise ValueError(f"key bucket {self.index!r:.80} of {self.factor!r:.80}: expected two whole numbers")
         if self.factor < 2 or self.factor & (self.factor - 1):
             raise ValueError(f"elasticity factor {self.factor}: expected a power of two, at least 2")
         if not 0 <= self.index < self.factor:
@@ -27,6 +29,8 @@ _OF_THE_FORMAT = frozenset(",[]/")
 
 
 def _check_number(kind: str, number: int) -> None:
+    if type(number) is not int:
+        raise ValueError(f"{kind} {number!r:.80} of a task: expected a whole number, found {type(number).__name__}")
     if number < 0:
         raise ValueError(f"{kind} {number} of a task: below 0")
 
@@ -55,6 +59,8 @@ class SspGroup:
     def __post_init__(self) -> None:
         _check_number("partition", self.partition)
         for part in (self.system, self.stream):
+            if not isinstance(part, str):
+                raise ValueError(f"task of SSP {self.system!r:.80}, {self.stream!r:.80}: expected texts")
             if not part or set(part) & _OF_THE_FORMAT:
                 raise ValueError(f"task of SSP {self.system!r}, {self.stream!r}: empty, or one of ',[]/' in a name")
 

@@ -26,6 +26,7 @@ from headrace.model.startpoint import (
     StartpointKey,
     StartpointRecord,
     StatePolicy,
+    state_policy_of,
 )
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
@@ -88,15 +89,19 @@ class StartpointManager:
         self,
         key: Key,
         startpoint: Startpoint | StartpointEntry,
-        state: StatePolicy = StatePolicy.KEEP,
+        state: StatePolicy | str = StatePolicy.KEEP,
     ) -> str:
-        """Ask for a position, durably; the startpoint's id. A `StartpointEntry` is written as it is.
+        """Ask for a position, durably; the startpoint's id. A `StartpointEntry` is written as it is. `state`: "keep" or
+        "rewind" (`hr.StatePolicy`). `StartpointError` for anything else, before anything is written.
 
         Each is a durable write of its own: for thousands, `write_startpoints` or a `batch` need a fraction of the time.
         """
         if isinstance(startpoint, StartpointEntry):
             if startpoint.key != key_of(key):
-                raise ValueError(f"startpoint {startpoint.id} is for {startpoint.key}, not for {key_of(key)}")
+                raise StartpointError(
+                    f"startpoint {startpoint.id!r} is for {_key_text(startpoint.key)}, not for {_key_text(key_of(key))}",
+                    "give the entry's own key",
+                )
             entry = startpoint
         else:
             entry = self.entry_of(key, startpoint, state)
@@ -106,7 +111,7 @@ class StartpointManager:
     def write_startpoints(
         self,
         startpoints: Mapping[StartpointKey, Startpoint] | Mapping[SystemStreamPartition, Startpoint] | Entries,
-        state: StatePolicy = StatePolicy.KEEP,
+        state: StatePolicy | str = StatePolicy.KEEP,
     ) -> tuple[str, ...]:
         """Ask for many positions, durably, as of one time; their ids. Entries are written as they are.
 
@@ -118,6 +123,12 @@ class StartpointManager:
             entries = [self._entry_at(now_us, key, startpoint, state) for key, startpoint in startpoints.items()]
         else:
             entries = list(startpoints)
+            for entry in entries:
+                if not isinstance(entry, StartpointEntry):
+                    raise StartpointError(
+                        f"write_startpoints: {entry!r:.80}: expected a StartpointEntry, found {type(entry).__name__}",
+                        "give entries, or a mapping of keys to startpoints",
+                    )
         self._write(entries)
         return tuple(entry.id for entry in entries)
 
@@ -137,7 +148,7 @@ class StartpointManager:
             self._batch = None
         self._write(collected)
 
-    def entry_of(self, key: Key, startpoint: Startpoint, state: StatePolicy = StatePolicy.KEEP) -> StartpointEntry:
+    def entry_of(self, key: Key, startpoint: Startpoint, state: StatePolicy | str = StatePolicy.KEEP) -> StartpointEntry:
         """What would be written for this: with a new id, our name and the time, which is later than of any before."""
         return self._entry_at(self._now_us(), key, startpoint, state)
 
@@ -235,8 +246,9 @@ class StartpointManager:
         if ids:
             self._requests_in.request(STARTPOINTS, encode_startpoint_request(deleted=tuple(ids)))
 
-    def _entry_at(self, now_us: int, key: Key, startpoint: Startpoint, state: StatePolicy) -> StartpointEntry:
-        return StartpointEntry(uuid.uuid4().hex[:12], key_of(key), startpoint, self._written_by, now_us, state)
+    def _entry_at(self, now_us: int, key: Key, startpoint: Startpoint, state: StatePolicy | str) -> StartpointEntry:
+        policy = state_policy_of(state)
+        return StartpointEntry(uuid.uuid4().hex[:12], key_of(key), startpoint, self._written_by, now_us, policy)
 
     def _now_us(self) -> int:
         """Later than at the call before, whatever the clock does: of two startpoints the later wins."""
@@ -300,6 +312,10 @@ class OffsetManager:
 def key_of(key: Key) -> StartpointKey:
     """A key, also of an SSP alone."""
     return key if isinstance(key, StartpointKey) else StartpointKey(key)
+
+
+def _key_text(key: StartpointKey) -> str:
+    return str(key.ssp) if key.task is None else f"{key.ssp} of task {key.task}"
 
 
 def this_user() -> str:

@@ -92,14 +92,6 @@ def startpoint_text(startpoint: Startpoint) -> str:
     return startpoint.position_type.lower()
 
 
-def state_policy_of(given: str | StatePolicy) -> StatePolicy:
-    try:
-        return StatePolicy(given)
-    except ValueError:
-        hint = "keep leaves state as it is, rewind takes it back to versions from before the new position"
-        raise ConfigError(f"state {given!r}: expected 'keep' or 'rewind'", hint) from None
-
-
 # --- what is asked for ----------------------------------------------------------------------------------------------
 
 
@@ -113,6 +105,7 @@ def entries_for(
     written_by: str,
 ) -> list[StartpointEntry]:
     """Startpoints for a partition of a stream, or for all that it has now or the task reads."""
+    check_partition(partition)
     stream = job.stream(stream)
     named = None if task is None else job.task(task, stream)
     ssps = [ssp for ssp in _ssps(job, stream) if named is None or named in job.owners.get(ssp, ())]
@@ -127,6 +120,15 @@ def entries_for(
         ssps = chosen
     wanted = [(StartpointKey(ssp, named), startpoint) for ssp in ssps]
     return entries_of(job, wanted, state, written_by)
+
+
+def check_partition(partition: Any) -> None:
+    """`ConfigError` unless it is the number of a partition, or None."""
+    if partition is not None and type(partition) is not int:  # True is equal to 1, and is no partition
+        raise ConfigError(
+            f"partition {partition!r:.80}: expected a whole number, found {type(partition).__name__}",
+            "give the number of a partition, or None for all of them",
+        )
 
 
 def entries_of(

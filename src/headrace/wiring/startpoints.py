@@ -16,6 +16,7 @@ from headrace import wiring
 from headrace.config import Config, load_config
 from headrace.core.startpoint_previews import Preview
 from headrace.errors import ConfigError
+from headrace.model.startpoint import state_policy_of
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
 from headrace.ports import MetadataStore
@@ -23,12 +24,12 @@ from headrace.runtime.startpoints import KnownStartpoint, StartpointManager, che
 from headrace.wiring.elsewhere import metadata_elsewhere
 from headrace.wiring.positions import Exported, positions_of, wanted_of
 from headrace.wiring.startpoint_previews import (
+    check_partition,
     entries_for,
     entries_of,
     preview_of,
     stamped,
     startpoint_of,
-    state_policy_of,
 )
 from headrace.wiring.stored_jobs import StoredJob, stored_job
 
@@ -142,6 +143,7 @@ class Startpoints:
 
     def deletable_in(self, stream: str, partition: int | None = None) -> tuple[KnownStartpoint, ...]:
         """Those for a stream, or a partition of it, that have moved nothing yet."""
+        check_partition(partition)
         job = self._job()
         stream = job.stream(stream)
         found = [one for one in job.unspent if one.entry.key.ssp.stream == stream]
