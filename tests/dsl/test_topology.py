@@ -819,6 +819,8 @@ def test_config_is_kept_as_given() -> None:
         ("1970-01-01T00:00:01Z", Startpoint(PositionType.TIMESTAMP, 1_000_000)),
         (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), Startpoint(PositionType.TIMESTAMP, 2_000_000)),
         (Startpoint(PositionType.LATEST), Startpoint(PositionType.LATEST)),
+        ("bootstrap", "bootstrap"),
+        (2**63 - 1, 2**63 - 1),
     ],
 )
 def test_starts(start: Any, expected: Any) -> None:
@@ -828,7 +830,7 @@ def test_starts(start: Any, expected: Any) -> None:
     assert (source.start, source.reset_offset) == (expected, True)
 
 
-@pytest.mark.parametrize("start", ["erliest", -1, True, None, 1.5, "2024-01-01"])
+@pytest.mark.parametrize("start", ["erliest", -1, True, None, 1.5, "2024-01-01", 2**63])
 def test_starts_that_are_none(start: Any) -> None:
     with pytest.raises(hr.TopologyError, match="expected 'earliest', 'latest', an offset, or a time"):
         hr.App("a").stream("s", start=start)

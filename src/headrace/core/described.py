@@ -14,6 +14,7 @@ from headrace.core.sub_topologies import (
     upstream_names_of,
 )
 from headrace.model.serde import Serde
+from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.topology import (
     Aggregate,
     DropDuplicates,
@@ -242,13 +243,23 @@ def _source(node: Source) -> dict[str, Any]:
     if node.broadcast:
         described["broadcast"] = True
     if node.kind is not SourceKind.REPARTITION:
-        start = node.start if isinstance(node.start, str | int) else f"{node.start.position_type} {node.start.position}"
-        described |= {"start": start, "reset_offset": node.reset_offset}
+        described |= {"start": _start(node.start), "reset_offset": node.reset_offset}
         if node.partitioning is not Partitioning.HASH:
             described["partitioning"] = str(node.partitioning)
         if node.timestamp is not None:
             described["timestamp"] = node.timestamp.label
     return described
+
+
+def _start(start: str | int | Startpoint) -> str | int:
+    match start:
+        case Startpoint(position_type=PositionType.TIMESTAMP, position=moment_us):
+            return f"TIMESTAMP {moment_us}"
+        case Startpoint(position_type=PositionType.SPECIFIC_OFFSET, position=int(offset)):
+            return offset
+        case Startpoint(position_type=kind):
+            return kind.lower()
+    return start
 
 
 def _join(node: Join) -> dict[str, Any]:

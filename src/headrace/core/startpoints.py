@@ -102,6 +102,41 @@ def offset_of(
             return beginning
 
 
+_BY_WORD = {
+    "earliest": PositionType.EARLIEST,
+    "latest": PositionType.LATEST,
+    "bootstrap": PositionType.BOOTSTRAP,
+}
+
+
+def start_of(given: str | int | Startpoint) -> Startpoint:
+    """Where a source begins by default, whichever way a topology has it.
+
+    >>> start_of(7), start_of("latest").position_type
+    (Startpoint(position_type=<PositionType.SPECIFIC_OFFSET: 'SPECIFIC_OFFSET'>, position=7), <PositionType.LATEST: 'LATEST'>)
+    """
+    match given:
+        case Startpoint():
+            return given
+        case int():
+            return Startpoint(PositionType.SPECIFIC_OFFSET, given)
+    return Startpoint(_BY_WORD[given])
+
+
+def start_offset_of(start: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]) -> int:
+    """As `offset_of`, for a default: an offset that the partition does not hold is the nearest that it does.
+
+    A default is for all partitions of a stream, of which one may hold nothing yet.
+
+    >>> seven = Startpoint(PositionType.SPECIFIC_OFFSET, 7)
+    >>> [start_offset_of(seven, SSP("k", "s", 0), *bounds, int) for bounds in ((0, 9), (0, 3), (8, 9))]
+    [7, 3, 8]
+    """
+    if start.position_type is PositionType.SPECIFIC_OFFSET and start.position is not None:
+        return min(max(start.position, beginning), end)
+    return offset_of(start, ssp, beginning, end, for_time)
+
+
 def spent_of(records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[str]:
     """Of the pending ones those of which a commit has moved a position; not one that a later startpoint has set."""
     return frozenset(

@@ -28,7 +28,7 @@ from headrace.dsl.serdes import Bytes
 from headrace.errors import ConfigError, HeadraceError, TopologyError
 from headrace.model.names import checked_name, checked_own_name
 from headrace.model.serde import Serde, of_stream
-from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.startpoint import OFFSET_MAX, PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
 
 _START_OPTIONS = ("until", "overrides", "config", "engine", "log")
@@ -76,8 +76,10 @@ class App:
     ) -> KStream:
         """Read `stream`; key and value are bytes where no serde is given. `name` names the operator.
 
-        `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, or a time
-        (an aware datetime, or text such as "2026-01-31T12:00Z"). `timestamp` is an expression, or a function over the
+        `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, a time (an aware
+        datetime, or text such as "2026-01-31T12:00Z"), "bootstrap" (at the first record, and up to the end as it is then
+        before any other stream), or any `hr.Startpoint`. An offset that a partition does not hold is the nearest that it
+        does, which is logged. `timestamp` is an expression, or a function over the
         record that gives µs since the epoch. `reset_offset=True` begins at `start` at every start of the job.
 
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
@@ -240,18 +242,18 @@ def _timestamp(text: str, given: Any) -> Function | None:
 
 
 def _start(text: str, given: Any) -> str | int | Startpoint:
-    """As the model has it: 'earliest', 'latest', an offset, or a time as a startpoint."""
+    """As the model has it: 'earliest', 'latest', 'bootstrap', an offset, or a startpoint."""
     match given:
-        case "earliest" | "latest" | Startpoint():
+        case "earliest" | "latest" | "bootstrap" | Startpoint():
             return given
         case bool():
             pass
-        case int() if given >= 0:
+        case int() if 0 <= given <= OFFSET_MAX:
             return given
         case str() | datetime():
             with contextlib.suppress(HeadraceError):
                 return Startpoint(PositionType.TIMESTAMP, time_us(given))
     raise TopologyError(
         f"{text}: start={given!r}: expected 'earliest', 'latest', an offset, or a time",
-        'a time is an aware datetime, or text such as "2026-01-31T12:00Z"',
+        'a time is an aware datetime, or text such as "2026-01-31T12:00Z"; "bootstrap" or a hr.Startpoint is taken too',
     )

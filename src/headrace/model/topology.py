@@ -81,7 +81,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
-    """Reads a stream. `start` is 'earliest', 'latest', an offset, or µs since the epoch as a `Startpoint`.
+    """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint` (`core.startpoints.start_of`).
 
     Of one that is `broadcast` every task reads all partitions.
     """

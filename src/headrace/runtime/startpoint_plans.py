@@ -6,6 +6,7 @@ checkpoints, and a record of each startpoint. A request is removed after that; w
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from headrace.model.startpoint import (
     Resolution,
     Startpoint,
     StartpointEntry,
+    StartpointKey,
     StartpointRecord,
     StatePolicy,
 )
@@ -37,28 +39,27 @@ from headrace.wire_startpoints import (
 )
 
 FINISHED_MAX = 1000
+SOURCE_START = "the stream's start"  # who has written a startpoint that no person has
 NOTES_MAX = 20  # lines of the log for what is taken up at once
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked for, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
-    this version's, by id, and what is wrong with them."""
+    this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
+    any request that there is counts before these."""
 
     requests: Mapping[str, StartpointRequest] = field(default_factory=dict)
     records: Mapping[str, StartpointRecord] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    defaults: tuple[StartpointEntry, ...] = ()
 
     @property
     def entries(self) -> list[StartpointEntry]:
         """Those that were not taken up yet, in the order in which they came, without those that were deleted again."""
         deleted = {id_ for request in self.requests.values() for id_ in request.deleted}
-        return [
-            entry
-            for request in self.requests.values()
-            for entry in request.entries
-            if entry.id not in self.records and entry.id not in deleted
-        ]
+        requested = (entry for request in self.requests.values() for entry in request.entries)
+        return [*self.defaults, *(one for one in requested if one.id not in self.records and one.id not in deleted)]
 
     @property
     def deleted(self) -> list[StartpointEntry]:
@@ -87,6 +88,21 @@ def asked_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None)
             unreadable[id_] = error.message
     records = {id_: decode_startpoint_record(data, f"startpoint {id_!r}") for id_, data in store.all(STARTPOINTS).items()}
     return Asked(requests, records, unreadable)
+
+
+def with_bootstraps(asked: Asked, ssps: Collection[SSP], now_us: int) -> Asked:
+    """`asked`, and for each of these SSPs, which are read for the first time, the BOOTSTRAP that its source begins with."""
+    earliest_us = min((entry.written_at_us for entry in asked.entries), default=now_us + 1)
+    written_at_us = min(now_us, earliest_us - 1)  # a startpoint that somebody has set is later, and counts
+    return replace(
+        asked,
+        defaults=tuple(
+            StartpointEntry(
+                uuid.uuid4().hex[:12], StartpointKey(ssp), Startpoint(PositionType.BOOTSTRAP), SOURCE_START, written_at_us
+            )
+            for ssp in sorted(ssps)
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +246,7 @@ class _Taking:
             for one in resolutions:
                 if (entry.id, one.task) not in gone_back:
                     moves.setdefault(one.task, []).append(one)
-                self.notes.append(
-                    f"startpoint {entry.id}: {one.task} reads {one.ssp} from {one.offset}, it was at {one.before}"
-                )
+                self.notes.append(_note(entry, one))
         for task, ones in moves.items():
             self.checkpoints[task] = _moved(self.checkpoints[task], ones)
 
@@ -348,6 +362,12 @@ class _Taking:
             waiting,
             (*self.notes[:NOTES_MAX], *([f"and {rest:,} more positions are set"] if rest > 0 else [])),
         )
+
+
+def _note(entry: StartpointEntry, one: Resolution) -> str:
+    if entry.written_by == SOURCE_START:
+        return f"{one.task} reads {one.ssp} from {one.offset} up to {one.until} before any other stream, as its start says"
+    return f"startpoint {entry.id}: {one.task} reads {one.ssp} from {one.offset}, it was at {one.before}"
 
 
 def _needs_any(record: StartpointRecord, tasks: Collection[TaskName]) -> bool:

@@ -6,8 +6,8 @@ A start is resolved once and stored with the plan; from then on only the stored 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.core.carrying import Carried
 from headrace.core.expansion import inherited_watermarks
@@ -15,14 +15,28 @@ from headrace.core.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.planning import check_positions
 from headrace.core.purging import lowest_positions
 from headrace.core.rewinds import Gaps, beyond_gaps
+from headrace.core.startpoints import start_of, start_offset_of
 from headrace.core.sub_topologies import SubTopology, short_name_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
+from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Source, SourceKind
 from headrace.ports import StreamDescription, System
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A checkpoint for every task, and what is to be done and said of partitions without a position.
+
+    `bootstraps`: those whose source begins with BOOTSTRAP: they are read up to their present end before any other stream.
+    """
+
+    checkpoints: Mapping[TaskName, Checkpoint]
+    bootstraps: frozenset[SSP]
+    notes: tuple[str, ...]
 
 
 def resolved_starts(
@@ -34,7 +48,7 @@ def resolved_starts(
     epoch: int,
     before: Mapping[str, int],
     is_start: bool = True,
-) -> dict[TaskName, Checkpoint]:
+) -> Begun:
     """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none.
 
     `before`: how many partitions the streams had that the job model before read. One that is born since then begins at its
@@ -63,7 +77,7 @@ def resolved_starts(
             checkpoints[task.name] = replace(
                 found, positions=positions, watermarks=watermarks, job_model_version=model.version
             )
-    return checkpoints
+    return Begun(checkpoints, frozenset(starts.bootstraps), tuple(starts.notes))
 
 
 def check_stored(
@@ -129,25 +143,46 @@ def check_nothing_stranded(
 
 
 class _Starts:
-    """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`."""
+    """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`.
+
+    `bootstraps` and `notes` say of those that it was asked for what `Begun` has.
+    """
 
     def __init__(self, system: System, before: Mapping[str, int]) -> None:
         self._system, self._before = system, before
-        self._known: dict[tuple[str, Any], Mapping[int, int]] = {}
+        self._known: dict[tuple[str, Startpoint], Mapping[int, int]] = {}
+        self.bootstraps: set[SSP] = set()
+        self.notes: list[str] = []
 
     def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
         is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
-        start: Any = "earliest" if is_born or source.kind is SourceKind.REPARTITION else source.start
+        is_at_first = is_born or source.kind is SourceKind.REPARTITION
+        start = start_of("earliest" if is_at_first else source.start)
+        if start.position_type is PositionType.BOOTSTRAP:
+            self.bootstraps.add(ssp.whole)
         if (ssp.stream, start) not in self._known:
-            self._known[ssp.stream, start] = self._asked(ssp.stream, start)
+            self._known[ssp.stream, start] = self._resolved(ssp, start)
         return self._known[ssp.stream, start][ssp.partition]
 
-    def _asked(self, stream: str, start: Any) -> Mapping[int, int]:
-        if start == "earliest":
-            return self._system.beginning_offsets(stream)
-        if start == "latest":
-            return self._system.end_offsets(stream)
-        if isinstance(start, int):
-            low, high = self._system.beginning_offsets(stream), self._system.end_offsets(stream)
-            return {p: min(max(start, low[p]), high[p]) for p in low}
-        return self._system.offsets_for_time(stream, start.position)
+    def _resolved(self, ssp: SSP, start: Startpoint) -> Mapping[int, int]:
+        """Per partition of the stream of `ssp`."""
+        stream, found = ssp.stream, {}
+        lows, highs = self._system.beginning_offsets(stream), self._system.end_offsets(stream)
+        times: Mapping[int, int] = {}
+        if start.position_type is PositionType.TIMESTAMP and start.position is not None:
+            times = self._system.offsets_for_time(stream, start.position)
+        for partition in sorted(lows):
+            low, high = lows[partition], highs[partition]
+            place = replace(ssp, partition=partition)
+            found[partition] = start_offset_of(start, place, low, high, partial(_at, times, partition))
+            if start.position_type is PositionType.SPECIFIC_OFFSET and found[partition] != start.position:
+                held = f"offsets {low} to {high - 1}" if high > low else "no record"
+                self.notes.append(
+                    f"stream {stream!r} partition {partition} begins at offset {found[partition]}, the nearest to "
+                    f"start={start.position}: it holds {held}"
+                )
+        return found
+
+
+def _at(times: Mapping[int, int], partition: int, time_us: int) -> int:
+    return times[partition]

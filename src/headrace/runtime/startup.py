@@ -46,7 +46,7 @@ from headrace.runtime.programs import is_repartition, program_of, seeing_replays
 from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.rewind_records import FLOWS, cuts_of, rewinds_of, stored_flows
 from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
-from headrace.runtime.startpoint_plans import Asked, TakenUp, asked_of, taken_up
+from headrace.runtime.startpoint_plans import Asked, TakenUp, asked_of, taken_up, with_bootstraps
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
 from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
@@ -153,9 +153,12 @@ def planned(
     written = {stream.name: stream.partitions for stream in existing.values()}
     programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
     programs = with_limits(topology, programs, system)
-    checkpoints = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
+    begun = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
+    for note in begun.notes:
+        log(note)
+    asked = with_bootstraps(asked, begun.bootstraps, now_us)
     taken, rewinds, changes = _taken_up(
-        topology, subs, model, stored, checkpoints, asked, records, system, config, now_us, seen.anew
+        topology, subs, model, stored, begun.checkpoints, asked, records, system, config, now_us, seen.anew
     )
     programs = seeing_replays(programs, taken.records.values())
     changes = {**changes, **manager.changes(merged(assignment, assignment_of(model)), records)}

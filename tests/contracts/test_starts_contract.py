@@ -1,0 +1,179 @@
+"""`app.stream(start=...)`: every way of saying where a job begins, on every system and under the test driver."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.testing import Driver
+from headrace.wiring.worker import run_container
+
+T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more
+SECOND = 1_000_000
+KINDS = hr.PositionType
+COUNT = 10  # records in partition 0, a second apart; partition 1 holds three
+
+
+def at(number: int) -> int:
+    return T + number * SECOND
+
+
+STARTS: list[tuple[Any, list[int], list[int]]] = [
+    ("earliest", list(range(10)), [0, 1, 2]),
+    (hr.Startpoint(KINDS.EARLIEST), list(range(10)), [0, 1, 2]),
+    ("latest", [], []),
+    (hr.Startpoint(KINDS.LATEST), [], []),
+    (7, [7, 8, 9], []),
+    (hr.Startpoint(KINDS.SPECIFIC_OFFSET, 7), [7, 8, 9], []),
+    (hr.Startpoint(KINDS.SPECIFIC_OFFSET, 0), list(range(10)), [0, 1, 2]),
+    (hr.Startpoint(KINDS.SPECIFIC_OFFSET, 10), [], []),
+    (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at(2)), list(range(2, 10)), [2]),
+    (hr.Startpoint(KINDS.TIMESTAMP, at(2)), list(range(2, 10)), [2]),
+    (hr.Startpoint(KINDS.TIMESTAMP, at(1) + 1000), list(range(2, 10)), [2]),
+    (hr.Startpoint(KINDS.TIMESTAMP, at(99)), [], []),
+    (hr.Startpoint(KINDS.TIMESTAMP, -(2**63)), list(range(10)), [0, 1, 2]),
+    (hr.Startpoint(KINDS.TIMESTAMP, 2**63 - 1), [], []),
+    ("bootstrap", list(range(10)), [0, 1, 2]),
+    (hr.Startpoint(KINDS.BOOTSTRAP), list(range(10)), [0, 1, 2]),
+]
+
+
+class World:
+    """A system with streams of two partitions, and an application that passes on what it reads of them."""
+
+    def __init__(self, system: Any, url: str, folder: Path) -> None:
+        self.system, self.url, self.folder = system, url, folder
+        self.name = f"s{uuid.uuid4().hex[:8]}"
+        self.log: list[str] = []
+
+    def fill(self, *streams: str) -> None:
+        for stream in streams:
+            self.system.create_stream(f"{self.name}-{stream}", 2)
+            for partition, count in ((0, COUNT), (1, 3)):
+                self.send(stream, partition, *range(count))
+
+    def send(self, stream: str, partition: int, *numbers: int) -> None:
+        records = [hr.Record(b"k", f"{stream}/{partition}/{n}".encode(), at(n), partition=partition) for n in numbers]
+        self.system.produce(f"{self.name}-{stream}", records)
+
+    def app(self, starts: dict[str, Any], reset_offset: bool = False, **keys: Any) -> hr.App:
+        folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
+        app = hr.App(self.name, self.url, **folders, **keys)
+        first, *others = [
+            app.stream(f"{self.name}-{stream}", start=start, reset_offset=reset_offset) for stream, start in starts.items()
+        ]
+        for other in others:
+            first = first.merge(other)
+        first.to(f"{self.name}-out", partitioner=lambda record, n: 0)
+        return app
+
+    def run(self, app: hr.App) -> list[str]:
+        """Run until caught up; what has been passed on so far, in order."""
+        wiring.start(app, "caught-up", engine=InlineEngine(run_container), log=self.log.append).wait(60)
+        return self.out()
+
+    def out(self) -> list[str]:
+        return [record.value.decode() for record in self.system.consume(f"{self.name}-out")]
+
+
+@pytest.fixture(params=["kafka", "log"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    broker = request.getfixturevalue("kafka_server") if request.param == "kafka" else None
+    url = f"log:{tmp_path / 'log'}" if broker is None else f"kafka://{broker.bootstrap}"
+    with hr.open_system(url) as system:
+        yield World(system, url, tmp_path)
+
+
+@pytest.mark.parametrize(("start", "of_0", "of_1"), STARTS, ids=[str(start).replace(" ", "") for start, *_ in STARTS])
+def test_a_start_is_what_it_says_and_counts_once(place: World, start: Any, of_0: list[int], of_1: list[int]) -> None:
+    place.fill("in")
+    expected = [f"in/{p}/{n}" for p, numbers in ((0, of_0), (1, of_1)) for n in numbers]
+    assert sorted(place.run(place.app({"in": start}))) == sorted(expected)
+    place.send("in", 0, 10)
+    place.send("in", 1, 3)
+    new = ["in/0/10", "in/1/3"]  # from then on the stored position counts
+    assert sorted(place.run(place.app({"in": start}))) == sorted([*expected, *new])
+
+
+@pytest.mark.parametrize(("start", "of_0", "of_1"), STARTS, ids=[str(start).replace(" ", "") for start, *_ in STARTS])
+def test_a_start_is_the_same_under_the_test_driver(tmp_path: Path, start: Any, of_0: list[int], of_1: list[int]) -> None:
+    def passing(name: str, begin: Any) -> hr.App:
+        app = hr.App(name)
+        app.stream("in", key=hr.String(), value=hr.String(), start=begin).to(f"{name}-out")
+        return app
+
+    with Driver(passing("before", "earliest"), partitions=2, directory=tmp_path) as driver:
+        for partition, count in ((0, COUNT), (1, 3)):
+            for number in range(count):
+                driver.send("in", "k", f"{partition}/{number}", at=at(number), partition=partition)
+    with Driver(passing("after", start), partitions=2, directory=tmp_path) as driver:
+        driver.run()
+        found = [record.value for record in driver.read("after-out")]
+        assert sorted(found) == sorted(f"{p}/{n}" for p, numbers in ((0, of_0), (1, of_1)) for n in numbers)
+        driver.send("in", "k", "new", partition=1)
+        driver.run()
+        assert [record.value for record in driver.read("after-out")] == ["new"]
+
+
+def test_an_offset_that_is_not_there_is_the_nearest_and_said(place: World) -> None:
+    place.fill("in")
+    place.run(place.app({"in": hr.Startpoint(KINDS.SPECIFIC_OFFSET, 7)}))
+    (said,) = [line for line in place.log if "begins at offset" in line]
+    end = place.system.end_offsets(f"{place.name}-in")[1]  # on Kafka behind the marker of a transaction
+    where = f"stream '{place.name}-in' partition 1 begins at offset {end}, the nearest to start=7"
+    assert said == f"{where}: it holds offsets 0 to {end - 1}"
+
+
+@pytest.mark.parametrize("start", ["bootstrap", hr.Startpoint(KINDS.BOOTSTRAP)])
+@pytest.mark.parametrize("reset_offset", [False, True])
+def test_what_is_bootstrapped_is_read_before_any_other_stream(place: World, start: Any, reset_offset: bool) -> None:
+    place.fill("other", "rules")
+    app = place.app({"other": "earliest", "rules": start}, reset_offset, max_records_per_round=2, containers=1)
+    found = place.run(app)
+    assert rules_first(found)
+    again = place.run(app)[len(found) :]
+    assert rules_first(again) if reset_offset else again == []
+
+
+def rules_first(found: list[str]) -> bool:
+    """Whether each task, which reads one partition of each, has read all of the one stream, then all of the other."""
+    mine = [[text.split("/")[0] for text in found if text.split("/")[1] == str(partition)] for partition in (0, 1)]
+    return mine == [["rules"] * count + ["other"] * count for count in (COUNT, 3)]
+
+
+def test_a_bootstrap_start_is_listed_as_a_startpoint_and_a_users_own_beats_it(place: World) -> None:
+    place.fill("other", "rules")
+    app = place.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
+    place.run(app)
+    with hr.startpoints(app) as points:
+        kinds = [(one.entry.key.ssp.partition, one.entry.startpoint.position_type, one.became) for one in points.list()]
+        assert sorted(kinds) == [(0, KINDS.BOOTSTRAP, "applied"), (1, KINDS.BOOTSTRAP, "applied")]
+        points.set(f"{place.name}-rules", "latest", partition=0)
+    place.send("rules", 1, 3)
+    assert place.run(app)[26:] == ["rules/1/3"]
+
+
+def test_partitions_that_are_born_later_begin_at_their_first_record(place: World) -> None:
+    place.fill("in")
+    app = place.app({"in": hr.Startpoint(KINDS.LATEST)}, settle_time_s=0)
+    assert place.run(app) == []
+    place.system.expand_stream(f"{place.name}-in", 4)
+    place.send("in", 3, 0, 1)
+    assert place.run(app) == ["in/3/0", "in/3/1"]
+
+
+def test_all_forms_are_described(tmp_path: Path) -> None:
+    described: Callable[[Any], Any] = lambda start: (  # noqa: E731  # one line of what a source says
+        World(None, "log:x", tmp_path).app({"in": start}).describe("dict")["sub_topologies"][0]["operators"][0]["start"]
+    )
+    assert [described(start) for start, *_ in STARTS[:6]] == ["earliest", "earliest", "latest", "latest", 7, 7]
+    assert described(hr.Startpoint(KINDS.TIMESTAMP, 5)) == "TIMESTAMP 5"
+    assert described("bootstrap") == described(hr.Startpoint(KINDS.BOOTSTRAP)) == "bootstrap"
