@@ -53,7 +53,7 @@ class Config(Mapping[str, Any]):
         least=1,
         per_sub_topology=True,
     )
-    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; 1 is off.", least=1)
+    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; more than 1 (off) is refused so far.", least=1)
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
         "How partitions become tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
@@ -86,7 +86,9 @@ class Config(Mapping[str, Any]):
         "`.headrace/state` beside the log's folder.",
     )
     metadata_store: str | None = _key(
-        None, "Where job models, startpoints and requests are kept; unset: in the job's own system, the only place so far."
+        None,
+        "Where job models, startpoints and requests are kept; any other place than the job's own system is refused, since one "
+        "transaction has to hold them together with checkpoints.",
     )
     startpoint_metadata_store: str | None = _key(
         None,
@@ -136,10 +138,14 @@ class Config(Mapping[str, Any]):
         60.0, "Seconds from one version of a task's state that is kept to the next, at least.", least=0
     )
     coordinator: str | None = _key(
-        None, "What elects the driver of a group of processes; unset: the process that runs the application drives it."
+        None,
+        "Reserved for groups of processes (what elects their driver), and refused if set: the process that runs the "
+        "application drives it.",
     )
     location_id: str | None = _key(
-        None, "Where this process runs, compared as it is to keep tasks where their state is; unset: the host's name."
+        None,
+        "Reserved for groups of processes (where this one runs, so that tasks stay where their state is), and refused if set: "
+        "one process has all tasks.",
     )
     artifact_dir: str | None = _key(
         None,

@@ -261,10 +261,15 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         raise NotSupportedError(
             f"coordinator = {config.coordinator!r}: groups of processes are not there yet", "leave it unset"
         )
+    if config.location_id is not None:
+        raise NotSupportedError(
+            f"location_id = {config.location_id!r}: one process has all tasks so far, wherever it runs", "leave it unset"
+        )
     if config.metadata_store not in (None, config.system):
         raise NotSupportedError(
-            f"metadata_store = {config.metadata_store!r}: job models and requests are kept in the job's own system so far",
-            "leave it unset; startpoint_metadata_store says where startpoints are asked for",
+            f"metadata_store = {config.metadata_store!r}: expected unset, or {config.system!r}: one transaction of the job's "
+            "own system holds job model and checkpoints together",
+            "leave it unset; startpoint_metadata_store says where startpoints are requested, a class of your own too",
         )
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
         raise StateError(

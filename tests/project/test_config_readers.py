@@ -1,0 +1,77 @@
+"""Every configuration key has a reader: one that nobody reads is a promise that nothing keeps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace import wiring
+from headrace.config import KEYS
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.worker import run_container
+
+SOURCE = Path(__file__).parents[2] / "src" / "headrace"
+OWN_MODULES = {"config.py", "config_keys.py"}  # these declare the keys, and read none for its meaning
+RESERVED = ["coordinator", "location_id", "metadata_store"]  # their one effect is that they are refused
+_CONFIGS = {"config", "_config", "configured"}
+
+
+def keys_read_in(text: str) -> Iterator[str]:
+    """The keys that a module reads of a configuration: `config.KEY`, `self._config.KEY_of(...)`, `config_of(app).KEY`,
+    `config["KEY"]`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and _is_config(node.value):
+            yield node.attr.removesuffix("_of")
+        elif isinstance(node, ast.Subscript) and _is_config(node.value) and isinstance(node.slice, ast.Constant):
+            yield str(node.slice.value)
+
+
+def _is_config(node: ast.expr) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in _CONFIGS
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in ("_config", "config_of", "load_config")
+    return False
+
+
+def readers() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {name: set() for name in KEYS}
+    for path in SOURCE.rglob("*.py"):
+        if path.name not in OWN_MODULES:
+            for key in keys_read_in(path.read_text(encoding="utf-8")):
+                found.get(key, set()).add(str(path.relative_to(SOURCE)))
+    return found
+
+
+def test_every_key_has_a_reader() -> None:
+    unread = sorted(name for name, modules in readers().items() if not modules)
+    assert unread == [], "documented, and without effect: read them, or take them out of config_keys"
+
+
+def test_every_way_of_reading_a_key_is_known_and_nothing_else() -> None:
+    text = (
+        "config.max_lag; self._config.containers_of(None); config_of(app).system; config['state_uri']; "
+        "container.location_id; KEYS['settle_time_s']; config.origins"
+    )
+    assert set(keys_read_in(text)) & KEYS.keys() == {"max_lag", "containers", "system", "state_uri"}
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_reserved_key_is_refused_at_the_start_and_documented_so(tmp_path: Path, name: str) -> None:
+    app = hr.App("reserved", f"log:{tmp_path / 'log'}", **{name: "somewhere"})
+    app.stream("in").to("out")
+    with pytest.raises(hr.NotSupportedError, match=f"^{name} = 'somewhere': .*\n.*leave it unset"):
+        wiring.start(app, "caught-up", engine=InlineEngine(run_container), log=lambda line: None)
+    assert not (tmp_path / "log").exists()
+    assert "refused" in KEYS[name].meaning
+
+
+def test_a_virtual_task_is_refused_and_documented_so() -> None:
+    with pytest.raises(hr.NotSupportedError, match="elasticity_factor"):
+        hr.App("reserved", elasticity_factor=2)
+    assert "refused" in KEYS["elasticity_factor"].meaning
