@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.groupers import (
+    AllSspsToEveryTask,
     GroupByPartition,
     GroupByPartitionFixedTaskNum,
     GroupBySystemStreamPartition,
+    GroupBySystemStreamPartitionFixedTaskNum,
     SystemStreamPartitionGrouper,
 )
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AllSspsToEveryTask",
     "App",
     "AppLoadError",
     "ArtifactError",
@@ -86,6 +89,7 @@ __all__ = [
     "GroupByPartition",
     "GroupByPartitionFixedTaskNum",
     "GroupBySystemStreamPartition",
+    "GroupBySystemStreamPartitionFixedTaskNum",
     "HeadraceError",
     "Hopping",
     "IncompatibleChangeError",

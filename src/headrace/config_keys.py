@@ -57,7 +57,8 @@ class Config(Mapping[str, Any]):
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
         "How partitions become tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
-        "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `all_ssps_to_every_task` (`AllSspsToEveryTask`), "
+        "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `GroupBySystemStreamPartitionFixedTaskNum`, "
+        "`all_ssps_to_every_task` (`AllSspsToEveryTask`), "
         "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
         "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
     )

@@ -220,6 +220,68 @@ def test_a_grouper_sees_whole_partitions_and_names_without_prefix_and_no_broadca
     assert seen == [({SSP("k", "a", p): name(f"Partition_{p}") for p in range(2)}, ssps_of(a=2))]
 
 
+class Showing(SystemStreamPartitionGrouper):
+    """What a function makes of the partitions and the broadcast ones."""
+
+    def __init__(self, function: Callable[[list[SSP], list[SSP]], Any]) -> None:
+        self.function = function
+
+    def group(self, previous_assignment: Any, ssps: Iterable[SSP], broadcast: Iterable[SSP] = ()) -> Any:
+        return self.function(list(ssps), list(broadcast))
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_a_grouper_that_takes_broadcast_partitions_is_shown_them_and_every_task_has_all(state: bool) -> None:
+    seen: list[Any] = []
+
+    def grouped(ssps: list[SSP], broadcast: list[SSP]) -> Any:
+        seen.append((ssps, broadcast))
+        return {name("even"): [ssps[0], *broadcast], name("odd"): ssps[1:]}
+
+    sub = sub_of("a", table="t", state=state)
+    tasks = tasks_of(sub, ssps_of(a=2, t=2), {}, Showing(grouped))
+    assert seen == [(ssps_of(a=2), ssps_of(t=2))]
+    assert by_text(tasks) == {"even": ["a.0", "t.0", "t.1"], "odd": ["a.1", "t.0", "t.1"]}
+    again = tasks_of(sub, ssps_of(a=2, t=1), stored_of(tasks, sub), Showing(grouped))
+    assert by_text(again) == {"even": ["a.0", "t.0"], "odd": ["a.1", "t.0"]}
+
+
+def test_a_broadcast_partition_in_another_task_than_before_parts_no_key() -> None:
+    """One task alone has read it, and so it looks like that task's own."""
+    sub = sub_of("a", table="t", state=True)
+    stored = stored_of(tasks_of(sub, ssps_of(a=1, t=1), {}, Showing(lambda a, t: {name("one"): [*a, *t]})), sub)
+    tasks = tasks_of(sub, ssps_of(a=1, t=1), stored, Showing(lambda a, t: {name("one"): a, name("spare"): t}))
+    assert by_text(tasks) == {"one": ["a.0", "t.0"], "spare": ["t.0"]}
+
+
+def test_of_broadcast_streams_alone_the_grouper_may_name_the_task() -> None:
+    app = hr.App("app")
+    app.global_table("t", key=hr.String(), store="table")
+    (sub,) = sub_topologies_of(app.topology())
+    assert by_text(tasks_of(sub, ssps_of(t=1), {}, Showing(lambda a, t: {name("all"): t}))) == {"all": ["t.0"]}
+    assert by_text(tasks_of(sub, ssps_of(t=1), {}, Showing(lambda a, t: {}))) == {"Partition_0": ["t.0"]}
+
+
+def test_a_grouper_that_takes_no_broadcast_partitions_may_give_none() -> None:
+    with pytest.raises(ConfigError, match=r"task all has k\.t\.0, which is none of the partitions that it was given"):
+        tasks_of(sub_of("a", table="t"), ssps_of(a=1, t=1), {}, Mine(lambda _, ssps: {name("all"): [*ssps, *ssps_of(t=1)]}))
+
+
+def test_names_of_ones_own_keep_their_partitions_as_any_others() -> None:
+    """Under state a partition stays with its task, and one that is born comes to the task that has its keys."""
+    sub = sub_of("a")
+    by_two = Mine(lambda _, ssps: {name(each): [s for s in ssps if (s.partition % 2 == 0) == (each == "even")] for each in TWO})
+    first = tasks_of(sub, ssps_of(a=2), {}, by_two)
+    assert by_text(first) == {"even": ["a.0"], "odd": ["a.1"]}
+    grown = tasks_of(sub, ssps_of(a=4), stored_of(first, sub), by_two)
+    assert by_text(grown) == {"even": ["a.0", "a.2"], "odd": ["a.1", "a.3"]}
+    with pytest.raises(IncompatibleChangeError, match=r"task even has state.* would be read by task Partition_0"):
+        tasks_of(sub, ssps_of(a=2), stored_of(first, sub), PLAIN)
+
+
+TWO = ("even", "odd")
+
+
 def test_a_task_that_is_left_empty_is_dropped() -> None:
     grouper = Mine(lambda _, ssps: {name("Partition_0"): set(ssps), name("Partition_1"): set()})
     assert by_text(tasks_of(sub_of("a"), ssps_of(a=2), {}, grouper)) == {"Partition_0": ["a.0", "a.1"]}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.streams import SSP, SystemStream
-from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
+from headrace.model.tasks import EverySspGroup, KeyBucket, NamedGroup, PartitionGroup, SspGroup, TaskName
 
 names = st.from_regex(r"[A-Za-z0-9_]([A-Za-z0-9_-]|\.[A-Za-z0-9_-]){0,12}", fullmatch=True)
 systems = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)
@@ -15,8 +15,17 @@ numbers = st.integers(0, 20) | st.integers(0, 10**6)
 buckets = st.integers(1, 10).flatmap(
     lambda bits: st.builds(KeyBucket, st.integers(0, (1 << bits) - 1), st.just(1 << bits))
 )
+def named_or_none(name: str) -> NamedGroup | None:
+    try:
+        return NamedGroup(name)
+    except ValueError:
+        return None
+
+
+free_names = st.from_regex(r"([A-Za-z0-9_.-]|partition_|AllSsps_|-1-4){1,9}", fullmatch=True)
 groups = (
     st.builds(PartitionGroup, numbers)
+    | free_names.map(named_or_none).filter(lambda group: group is not None)
     | st.builds(SspGroup, systems, names, numbers)
     | st.builds(EverySspGroup, numbers)
 )
@@ -60,6 +69,8 @@ def test_two_ssps_have_two_texts_and_one_order(one: SSP, two: SSP) -> None:
             "SystemStreamPartition_[kafka,views,3]-1-4",
         ),
         (TaskName(PartitionGroup(3), "by-carrier", KeyBucket(1, 4)), "by-carrier/Partition_3-1-4"),
+        (TaskName(NamedGroup("europe")), "europe"),
+        (TaskName(NamedGroup("europe.north-2"), "by-carrier", KeyBucket(1, 4)), "by-carrier/europe.north-2-1-4"),
         # A stream may be named like a task.
         (TaskName(PartitionGroup(0), "Partition_7-1-4"), "Partition_7-1-4/Partition_0"),
         (TaskName(SspGroup("k", "Partition_1-0-2", 0)), "SystemStreamPartition_[k,Partition_1-0-2,0]"),
@@ -95,6 +106,16 @@ def test_the_documented_format(name: TaskName, text: str) -> None:
         "SystemStreamPartition_[kafka,,3]",
         "SystemStreamPartition_[a,b,c,3]",
         "AllSsps_",
+        "europe-1-2-1-4",
+        "-europe",
+        ".",
+        "..",
+        "a..b",
+        "europe ",
+        "europe\n",
+        "ЕС",
+        "a b",
+        "x" * 101,
     ],
 )
 def test_no_task_name(text: str) -> None:
@@ -128,6 +149,13 @@ def test_no_ssp(text: str) -> None:
 def test_values_without_a_text_of_their_own_cannot_be_made() -> None:
     for make in (
         lambda: PartitionGroup(-1),
+        lambda: NamedGroup("Partition_3"),
+        lambda: NamedGroup("allssps_x"),
+        lambda: NamedGroup("europe-1-4"),
+        lambda: NamedGroup("a/b"),
+        lambda: NamedGroup(""),
+        lambda: NamedGroup("x" * 101),
+        lambda: NamedGroup(3),  # type: ignore[arg-type]
         lambda: EverySspGroup(-1),
         lambda: SspGroup("k", "a,b", 0),
         lambda: SspGroup("k", "a/b", 0),
@@ -178,6 +206,9 @@ def test_the_order_is_that_of_numbers_with_the_source_sub_topology_first() -> No
         "SystemStreamPartition_[k,a,10]",
         "SystemStreamPartition_[k,b,2]",
         "AllSsps_0",
+        "asia",
+        "europe",
+        "europe-0-2",
         "by-day/Partition_0",
     ]
     assert [str(name) for name in sorted(map(TaskName.parse, reversed(texts)))] == texts

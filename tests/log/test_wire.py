@@ -28,7 +28,7 @@ from headrace.model.startpoint import (
     StatePolicy,
 )
 from headrace.model.streams import SSP
-from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
+from headrace.model.tasks import EverySspGroup, KeyBucket, NamedGroup, PartitionGroup, SspGroup, TaskName
 
 NUMBERS = st.integers(0, 2**62)
 TIMES = st.integers(-(2**63), 2**63 - 1)
@@ -40,6 +40,7 @@ GROUPS = st.one_of(
     st.builds(PartitionGroup, st.integers(0, 999)),
     st.builds(SspGroup, SYSTEMS, NAMES, st.integers(0, 999)),
     st.builds(EverySspGroup, st.integers(0, 9)),
+    st.builds(NamedGroup, st.sampled_from(["europe", "a.b-2", "7", "x_"])),
 )
 BUCKETS = st.sampled_from([KeyBucket(0, 2), KeyBucket(1, 2), KeyBucket(3, 4)])
 TASKS = st.builds(TaskName, GROUPS, st.none() | NAMES, st.none() | BUCKETS)

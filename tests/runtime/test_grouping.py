@@ -106,6 +106,87 @@ def test_all_to_every_task_makes_as_many_as_are_asked_for(name: str) -> None:
     assert isinstance(grouper, AllSspsToEveryTask) and grouper.tasks == 3
 
 
+@pytest.mark.parametrize(
+    ("value", "tasks"),
+    [
+        (hr.AllSspsToEveryTask, 3),
+        (hr.AllSspsToEveryTask(), 3),
+        (hr.AllSspsToEveryTask(5), 5),
+        ("headrace:AllSspsToEveryTask", 3),
+    ],
+)
+def test_all_to_every_task_may_be_given_as_a_class_or_an_object(value: object, tasks: int) -> None:
+    assert len(grouper_of(value, 3).group({}, SSPS)) == tasks
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 1.5, True, "2"])
+def test_all_to_every_task_takes_a_number_of_tasks(tasks: Any) -> None:
+    with pytest.raises(hr.ConfigError, match="expected a whole number, at least 1"):
+        hr.AllSspsToEveryTask(tasks)
+
+
+class Shown:
+    """Not derived from ours, and demands to be shown the broadcast partitions."""
+
+    def group(self, previous_assignment: Any, ssps: Any, broadcast: Any) -> Any:
+        return {hr.TaskName.parse(f"task-{len(list(broadcast))}"): list(ssps)}
+
+
+class OlderShown:
+    def group(self, ssps: Any, *, broadcast: Any = None) -> Any:
+        return {hr.TaskName.parse(f"task-{len(list(broadcast))}"): list(ssps)}
+
+
+@pytest.mark.parametrize("value", [Shown, Shown(), OlderShown])
+@pytest.mark.filterwarnings("ignore:ssp_grouper. OlderShown:DeprecationWarning")
+def test_a_grouper_with_the_parameter_is_shown_broadcast_inputs(value: object) -> None:
+    app = hr.App("shown", ssp_grouper=value)
+    stream = app.stream("clicks", key=hr.String(), value=hr.String())
+    names = app.global_table("names", key=hr.String(), value=hr.String())
+    named = stream.join(names, lambda click, name: f"{click}:{name}", key=lambda record: record.value, value=hr.String())
+    named.to("named")
+    with Driver(app, partitions={"clicks": 2, "names": 3}) as driver:
+        driver.send("names", "a", "Anna")
+        driver.run()
+        driver.send("clicks", "x", "a")
+        driver.run()
+        assert [record.value for record in driver.read("named")] == ["a:Anna"]
+        assert [str(task.name) for task in driver._opened.plan.model.tasks] == ["task-3"]
+
+
+class Regions(hr.SystemStreamPartitionGrouper):
+    """Tasks by names of their own, of partitions p mod 2."""
+
+    def group(self, previous_assignment: Any, ssps: Iterable[hr.SystemStreamPartition]) -> Any:
+        tasks: dict[hr.TaskName, set[hr.SystemStreamPartition]] = {}
+        for ssp in ssps:
+            tasks.setdefault(hr.TaskName.parse(("europe", "far-east.2")[ssp.partition % 2]), set()).add(ssp)
+        return tasks
+
+
+def test_tasks_with_names_of_their_own_keep_state_through_restarts_rewinds_and_growth(tmp_path: Path) -> None:
+    def app() -> hr.App:
+        made = hr.App("regions", ssp_grouper=Regions, settle_time_s=0)
+        made.stream("in", key=hr.String(), value=hr.Long()).group_by_key().count(store="n")
+        return made
+
+    keys = [f"k{number}" for number in range(9)]
+    for nth in (1, 2):
+        with Driver(app(), partitions=2, directory=tmp_path) as driver:
+            for key in keys:
+                driver.send("in", key, nth)
+            driver.run()
+            assert driver.store("n").all() == dict.fromkeys(keys, nth)
+    with Driver(app(), directory=tmp_path) as driver:
+        driver.startpoint("in", "earliest", task="far-east.2", partition=1)
+        driver.expand("in", 4)
+        for key in keys:
+            driver.send("in", key, 3)
+        driver.run()
+        found = driver.store("n").all()
+        assert set(found.values()) == {3, 5} and found.keys() == set(keys)
+
+
 def test_a_class_that_is_not_derived_from_ours_is_taken_for_what_it_does() -> None:
     grouper = grouper_of(Alike, 1)
     assert grouper.group({}, SSPS) == {ONE: frozenset(SSPS)}

@@ -60,13 +60,14 @@ def tasks_of(
         to_all = [ssp for ssp in everything if ssp.stream in streams]
         shared = [ssp for ssp in everything if ssp.stream not in streams]
         before = _owners(previous, sub.name)
-        groups = groups_of(grouper, before, shared, sub.title)
+        groups = groups_of(grouper, before, shared, sub.title, to_all)
         if keeps:
-            _check_keys_stay(groups, before, grouper, sub, stateful)
+            by_key = {name: members.difference(to_all) for name, members in groups.items()}
+            _check_keys_stay(by_key, before, grouper, sub, stateful)
     owned = {replace(name, sub_topology=sub.name): ssps for name, ssps in groups.items() if ssps}
     if to_all and not owned:
         owned[TaskName(PartitionGroup(0), sub.name)] = frozenset()
-    whole = (TaskModel(name, tuple(sorted([*ssps, *to_all]))) for name, ssps in owned.items())
+    whole = (TaskModel(name, tuple(sorted({*ssps, *to_all}))) for name, ssps in owned.items())
     broadcast = {ssp.system_stream for ssp in to_all}
     virtual = (task for model in whole for task in virtual_tasks_of(model, factor, broadcast))
     return tuple(sorted(virtual, key=lambda task: task.name))

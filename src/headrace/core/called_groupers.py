@@ -6,7 +6,7 @@ Whoever wrote it, what it does to its arguments, and how often its answer can be
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
@@ -20,16 +20,25 @@ _WANTED = "return a mapping of hr.TaskName to the partitions of that task, with 
 
 
 def groups_of(
-    grouper: SystemStreamPartitionGrouper, previous: PreviousAssignment, ssps: Sequence[SSP], sub_topology: str
+    grouper: SystemStreamPartitionGrouper,
+    previous: PreviousAssignment,
+    ssps: Sequence[SSP],
+    sub_topology: str,
+    broadcast: Sequence[SSP] = (),
 ) -> Groups:
     """What `grouper` makes of `ssps`, each in exactly one group, as sets that can be walked again and again.
 
-    `sub_topology`: the title of the one whose partitions they are. It is given copies. `ConfigError` for what are no tasks of
-    these partitions, and for what it raises; errors of ours and what Python raises at a signal go through as they are.
+    `sub_topology`: the title of the one whose partitions they are. `broadcast`: partitions that every task reads: shown to a
+    grouper that takes them, and in any number of the groups that it returns. It is given copies.
+
+    `ConfigError` for what are no tasks of these partitions, and for what it raises; errors of ours and what Python raises at a
+    signal are passed on as they are.
     """
     title = f"ssp_grouper {grouper}, sub-topology {sub_topology!r}"
     try:
-        return _checked(grouper.group(dict(previous), list(ssps)), ssps, title)
+        shown = {"broadcast": list(broadcast)} if grouper.takes_broadcast else {}
+        groups = grouper.group(dict(previous), list(ssps), **shown)
+        return _checked(groups, ssps, broadcast if shown else (), title)
     except (HeadraceError, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # SystemExit too: a job must not end as if that had been asked for
@@ -55,29 +64,30 @@ def raised_at(error: BaseException) -> str:
     return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "a place unknown"
 
 
-def _checked(groups: Any, ssps: Sequence[SSP], title: str) -> Groups:
-    """`groups` made whole; `ConfigError` unless each of `ssps` is in exactly one, and nothing else is in any."""
+def _checked(groups: Any, ssps: Sequence[SSP], broadcast: Collection[SSP], title: str) -> Groups:
+    """`groups` made whole; `ConfigError` unless each of `ssps` is in exactly one, and nothing else but `broadcast` in any."""
     if not isinstance(groups, Mapping):
         raise ConfigError(f"{title}: group() returned {groups!r:.200}", _WANTED)
-    known = set(ssps)
+    known, of_all = set(ssps), set(broadcast)
     owners: dict[SSP, TaskName] = {}
     whole: dict[TaskName, frozenset[SSP]] = {}
     for name, members in groups.items():
         if not isinstance(name, TaskName) or name.sub_topology is not None or name.bucket is not None:
             raise ConfigError(
                 f"{title}: {name if isinstance(name, TaskName) else repr(name)} is no name of a whole task",
-                'make names as hr.TaskName.parse("Partition_3"), without a sub-topology or a key bucket',
+                'make names as hr.TaskName.parse("Partition_3") or, of your own, hr.TaskName.parse("europe"), without a '
+                "sub-topology or a key bucket",
             )
         if not isinstance(members, Iterable):
             raise ConfigError(f"{title}: the partitions of task {name} are {members!r:.200}", _WANTED)
         # One more than there are: an endless iterable has one twice by then, or one that is not known.
-        owned = list(islice(members, len(ssps) + 1))
-        unknown = [f"{ssp!s:.200}" for ssp in owned if not isinstance(ssp, SSP) or ssp not in known]
+        owned = list(islice(members, len(ssps) + len(of_all) + 1))
+        unknown = [f"{ssp!s:.200}" for ssp in owned if not isinstance(ssp, SSP) or ssp not in known | of_all]
         if unknown:
             raise ConfigError(
                 f"{title}: task {name} has {min(unknown)}, which is none of the partitions that it was given", _WANTED
             )
-        for ssp in owned:
+        for ssp in owned if not of_all else [ssp for ssp in owned if ssp not in of_all]:
             if ssp in owners:
                 raise ConfigError(f"{title}: partition {ssp} is {_twice(owners[ssp], name)}", _WANTED)
             owners[ssp] = name

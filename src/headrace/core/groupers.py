@@ -1,17 +1,18 @@
 """Owns which task reads which partitions: the groupers. Seed: SEP-5 (`group(previous, ssps)`, GroupByPartitionFixedTaskNum).
 
-A grouper takes whole partitions and names whole tasks. It knows neither sub-topologies nor broadcast streams nor key
-buckets: those are added to what it gives (`core.assignments`).
+A grouper takes whole partitions and names whole tasks. It knows neither sub-topologies nor key buckets, and broadcast streams
+only if it asks for them: those are added to what it gives (`core.assignments`).
 """
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from headrace.errors import StateError
+from headrace.errors import ConfigError, StateError
 from headrace.model.streams import SSP, SystemStream
 from headrace.model.tasks import EverySspGroup, Group, PartitionGroup, SspGroup, TaskName
 
@@ -30,10 +31,27 @@ class SystemStreamPartitionGrouper(ABC):
         streams that are not among `ssps`; empty at the first run. The same arguments must give the same tasks, in any
         process. Where there is state a partition must stay with its task, and one that a stream has grown by must come
         to the task of the partition that had its keys: anything else is refused.
+
+        Tasks are named as `hr.TaskName.parse("Partition_3")`, or by any name: `hr.TaskName.parse("europe")`. With a parameter
+        `broadcast` it is given the partitions that every task reads whatever it returns, sorted; it may put them into tasks
+        all the same, and a task that has nothing else then is made.
         """
+
+    @property
+    def takes_broadcast(self) -> bool:
+        """Whether `group` has the parameter `broadcast`."""
+        return has_broadcast(self.group)
 
     def __str__(self) -> str:
         return type(self).__qualname__
+
+
+def has_broadcast(method: Callable[..., object]) -> bool:
+    """Whether a method `group` has the parameter `broadcast`."""
+    try:
+        return "broadcast" in inspect.signature(method).parameters
+    except ValueError:  # written in C
+        return False
 
 
 class _BuiltIn(SystemStreamPartitionGrouper):
@@ -129,16 +147,26 @@ class GroupBySystemStreamPartitionFixedTaskNum(_FixedTaskNum, GroupBySystemStrea
 
 
 class AllSspsToEveryTask(SystemStreamPartitionGrouper):
-    """`tasks` tasks that each read everything: the one grouper that gives a partition to several."""
+    """`tasks` tasks that each read everything, as many as there are containers if None. Not where there is state.
 
-    def __init__(self, tasks: int) -> None:
-        assert tasks >= 1, tasks
+    Each output comes once for every task: for work that every task has to do by itself.
+
+    >>> sorted(map(str, AllSspsToEveryTask(2).group({}, [SSP("k", "a", 0)])))
+    ['AllSsps_0', 'AllSsps_1']
+    """
+
+    def __init__(self, tasks: int | None = None) -> None:
+        if tasks is not None and (type(tasks) is not int or tasks < 1):
+            raise ConfigError(
+                f"AllSspsToEveryTask(tasks={tasks!r:.80}): expected a whole number, at least 1",
+                "leave it out for as many tasks as there are containers",
+            )
         self.tasks = tasks
 
     def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> dict[TaskName, frozenset[SSP]]:
         everything = frozenset(ssps)
         assert all(ssp.key_bucket is None for ssp in everything), "a grouper takes whole partitions"
-        return {TaskName(EverySspGroup(index)): everything for index in range(self.tasks) if everything}
+        return {TaskName(EverySspGroup(index)): everything for index in range(self.tasks or 1) if everything}
 
 
 _UNDER_STATE: Mapping[type, type[_BuiltIn]] = {

@@ -81,11 +81,48 @@ class EverySspGroup:
         return f"AllSsps_{self.index}"
 
 
-Group = PartitionGroup | SspGroup | EverySspGroup
+NAME_CHARS_MAX = 100  # with the application and the sub-topology it becomes a folder's name
+_RESERVED_NAME = re.compile(r"(?i:partition_|systemstreampartition_|allssps_).*")
+_FREE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_BUCKET_AT_END = re.compile(r".*-\d+-\d+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamedGroup:
+    """The SSPs that a user's grouper puts together, under a name of its own.
+
+    Letters, digits, `_`, `-` and single `.`; no beginning of the names of the other groups, and no end like a key bucket's
+    (`-1-4`): two tasks must never have one text.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ValueError(f"name {self.name!r:.80} of a task: expected a text, found {type(self.name).__name__}")
+        if len(self.name) > NAME_CHARS_MAX:
+            raise ValueError(f"{self.name[:40]!r}… is no task name: expected at most {NAME_CHARS_MAX} characters")
+        if not _FREE_NAME.fullmatch(self.name) or ".." in self.name:
+            raise ValueError(
+                f"{self.name!r} is no task name: expected e.g. 'Partition_3', 'by-carrier/Partition_3-1-4', or a name of your "
+                "own of letters, digits, '_', '-' and single '.'"
+            )
+        if _RESERVED_NAME.fullmatch(self.name) or _BUCKET_AT_END.fullmatch(self.name):
+            raise ValueError(
+                f"{self.name!r} is no task name: expected one like 'Partition_3', or one that neither begins like the names of "
+                "the built-in groupers nor ends like a key bucket (-1-4)"
+            )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Group = PartitionGroup | SspGroup | EverySspGroup | NamedGroup
 
 _PARTITION = re.compile(r"Partition_(\d+)")
 _SSP = re.compile(r"SystemStreamPartition_\[([^,\[\]]+),([^,\[\]]+),(\d+)\]")
 _EVERY = re.compile(r"AllSsps_(\d+)")
+_NAMED = re.compile(r".*?(?=(?:-\d+-\d+)?\Z)", re.DOTALL)  # up to a key bucket
 _BUCKET = re.compile(r"-(\d+)-(\d+)")
 
 
@@ -97,6 +134,8 @@ class TaskName:
     'by-carrier/Partition_3-1-4'
     >>> TaskName.parse("SystemStreamPartition_[kafka,views,3]").group
     SspGroup(system='kafka', stream='views', partition=3)
+    >>> TaskName.parse("by-carrier/europe-1-4")
+    TaskName(group=NamedGroup(name='europe'), sub_topology='by-carrier', bucket=KeyBucket(index=1, factor=4))
     """
 
     group: Group
@@ -106,7 +145,7 @@ class TaskName:
     def __post_init__(self) -> None:
         if not isinstance(self.group, Group):
             raise ValueError(
-                f"group {self.group!r:.80} of a task: expected a PartitionGroup, SspGroup or EverySspGroup; "
+                f"group {self.group!r:.80} of a task: expected a PartitionGroup, SspGroup, EverySspGroup or NamedGroup; "
                 "a name is made of its text by TaskName.parse('Partition_3')"
             )
         if self.sub_topology is not None and not isinstance(self.sub_topology, str):
@@ -135,6 +174,8 @@ class TaskName:
                 group = (1, system, stream, partition)
             case EverySspGroup(index):
                 group = (2, "", "", index)
+            case NamedGroup(name):
+                group = (3, name, "", 0)
         return (self.sub_topology or "", *group, *bucket)
 
     @property
@@ -154,7 +195,9 @@ class TaskName:
         elif found := _EVERY.match(rest):
             group = EverySspGroup(int(found[1]))
         else:
-            raise ValueError(f"{text!r} is no task name: expected e.g. 'Partition_3' or 'by-carrier/Partition_3-1-4'")
+            found = _NAMED.match(rest)
+            assert found is not None
+            group = NamedGroup(found[0])
         tail = rest[found.end() :]
         bucket = _BUCKET.fullmatch(tail) if tail else None
         if (tail and bucket is None) or (slash and not prefix):

@@ -19,6 +19,7 @@ from headrace.core.groupers import (
     Groups,
     PreviousAssignment,
     SystemStreamPartitionGrouper,
+    has_broadcast,
 )
 from headrace.core.near_names import hint_of_missing
 from headrace.errors import ConfigError, HeadraceError
@@ -45,18 +46,23 @@ def grouper_of(value: object, tasks: int) -> SystemStreamPartitionGrouper:
     if value is None:
         return GroupByPartition()
     if not isinstance(value, str):
-        return _made(value, "ssp_grouper")
+        return _with_tasks(_made(value, "ssp_grouper"), tasks)
     if value in _ALL_TO_EVERY:
         return AllSspsToEveryTask(tasks)
     if value in _OURS:
         return _OURS[value]()
     if _PLACE.fullmatch(value):
-        return _made(_loaded(value), f"ssp_grouper {value!r}")
+        return _with_tasks(_made(_loaded(value), f"ssp_grouper {value!r}"), tasks)
     names = sorted([*_OURS, *_ALL_TO_EVERY])
     raise ConfigError(
         f"ssp_grouper {value!r} is not known",
         hint_of_missing(value, names, f"name one of {', '.join(names)}, or a class of your own as MODULE:NAME"),
     )
+
+
+def _with_tasks(grouper: SystemStreamPartitionGrouper, tasks: int) -> SystemStreamPartitionGrouper:
+    """The same, with a number of tasks where it is one of those that have one and does not say which."""
+    return AllSspsToEveryTask(tasks) if type(grouper) is AllSspsToEveryTask and grouper.tasks is None else grouper
 
 
 def _loaded(place: str) -> object:
@@ -130,9 +136,10 @@ def _arguments_of(method: object) -> int | None:
         signature = inspect.signature(method)
     except ValueError:  # written in C, and as such no grouper
         return None
+    named = {"broadcast": ()} if "broadcast" in signature.parameters else {}
     for count in (2, 1):
         try:
-            signature.bind(*range(count))
+            signature.bind(*range(count), **named)
         except TypeError:
             continue
         return count
@@ -153,14 +160,18 @@ class _Foreign(SystemStreamPartitionGrouper):
     def __str__(self) -> str:
         return type(self.grouper).__qualname__
 
-    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> Groups:
-        groups: Groups = self.grouper.group(previous_assignment, ssps)
+    @property
+    def takes_broadcast(self) -> bool:
+        return has_broadcast(self.grouper.group)
+
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP], **shown: Iterable[SSP]) -> Groups:
+        groups: Groups = self.grouper.group(previous_assignment, ssps, **shown)
         return groups
 
 
 class _Older(_Foreign):
     """A grouper of which `group` takes the partitions only."""
 
-    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> Groups:
-        groups: Groups = self.grouper.group(ssps)
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP], **shown: Iterable[SSP]) -> Groups:
+        groups: Groups = self.grouper.group(ssps, **shown)
         return groups
