@@ -127,8 +127,10 @@ def test_of_an_existing_stream_a_hint_takes_the_partitions_there_are_and_says_bo
 
 
 def odd_out(record: hr.Record, partitions: int) -> int | list[int] | None:
-    """Multiples of 3 to none, of 5 to two partitions, the others by their value."""
+    """Multiples of 3 to none, of 5 to two partitions, of 7 by their key, the others by their value."""
     if record.value % 3 == 0:
+        return []
+    if record.value % 7 == 0:
         return None
     return [0, partitions - 1] if record.value % 5 == 0 else record.value % partitions
 
@@ -144,11 +146,10 @@ def test_a_partitioner_says_where_records_go_and_state_is_found_there(world: Wor
     world.produce()
     world.run(build)
     chosen = {value: odd_out(hr.Record(value=value), 4) for _, value in RECORDS}
-    expected = [
-        (key, value, p)
-        for key, value in RECORDS
-        for p in ([] if chosen[value] is None else chosen[value] if isinstance(chosen[value], list) else [chosen[value]])
-    ]
+    assert None in chosen.values()
+    by_key = {value: partition_of(key.encode(), 4) for key, value in RECORDS}
+    lists = {v: [by_key[v]] if one is None else one if isinstance(one, list) else [one] for v, one in chosen.items()}
+    expected = [(key, value, p) for key, value in RECORDS for p in lists[value]]
     found = [(r.key, r.value // 10, r.partition) for r in world.read(f"{world.name}-out")]
     assert sorted(found) == sorted(expected)
     by_key_and_place = Counter((key, p) for key, _, p in expected)

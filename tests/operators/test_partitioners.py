@@ -70,7 +70,8 @@ def test_one_none_and_several_as_a_plain_model_says(answers: list[Any], per_roun
     records = [(f"k{i % 3}", i) for i in range(len(answers))]
     app = repartitioned(of_batch if in_batches else of_record)
     found, counters, dead = written_as(app, records, per_round)
-    as_sets = [set() if one is None else {one} if isinstance(one, int) else set(one) for one in answers]
+    by_key = [{partition_of(key.encode(), 4)} for key, _ in records]
+    as_sets = [by_key[i] if one is None else {one} if isinstance(one, int) else set(one) for i, one in enumerate(answers)]
     bad = {i for i, chosen in enumerate(as_sets) if not chosen <= {0, 1, 2, 3}}
     expected = [(records[i][0], i, p) for i, chosen in enumerate(as_sets) if i not in bad for p in chosen]
     assert sorted(found) == sorted(expected)
@@ -92,7 +93,7 @@ def test_one_none_and_several_as_a_plain_model_says(answers: list[Any], per_roun
         ("1", "gave '1': expected the number"),
         (b"\1", "expected the number"),
         ({1: 2}, "expected the number"),
-        (iter([1]), "expected the number of a partition, None to drop the record, or a list"),
+        (iter([1]), "expected the number of a partition, None for the one of its key, or a list of numbers"),
     ],
 )
 def test_an_answer_that_is_no_partition_is_an_error_of_its_record(answer: Any, message: str) -> None:
@@ -144,15 +145,22 @@ def test_a_batch_answer_that_is_none_names_the_record(answer: Any, message: str)
         assert len(dead) + len(d.read(STREAM)) + d.counters.get("records_dropped_by_partitioner", 0) == 3
 
 
+A, B, C = (partition_of(key, 4) for key in (b"a", b"b", b"c"))
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
         (lambda n: np.arange(n) % 4, [0, 1, 2]),
         (lambda n: pa.array([3] * n, pa.uint8()), [3, 3, 3]),
-        (lambda n: pa.chunked_array([[0], [1, None]]), [0, 1]),
-        (pa.nulls, []),
+        (lambda n: pa.chunked_array([[0], [1, None]]), [0, 1, C]),
+        (pa.nulls, [A, B, C]),
         (lambda n: pa.array([[]] * n), []),
-        (lambda n: pa.array([[0, 1], None, [2, 2]], pa.large_list(pa.int64())), [0, 1, 2]),
+        (lambda n: pa.array([None] * n, pa.int32()), [A, B, C]),
+        (lambda n: pa.array([[0, 1], None, [2, 2]], pa.large_list(pa.int64())), [0, 1, B, 2]),
+        (lambda n: pa.array([None, [], [2, 2]], pa.list_(pa.uint8())), [A, 2]),
+        (lambda n: pa.array([[0, 1], None, [1, 1]], pa.list_(pa.int16(), 2)), [0, 1, B, 1]),
+        (lambda n: pa.array([[9], [0, 1], None, [3], [9]], pa.list_(pa.int64())).slice(1, 3), [0, 1, B, 3]),
         (lambda n: pa.array([[0, 1]] * n, pa.list_(pa.int16(), 2)), [0, 1] * 3),
     ],
 )
@@ -162,6 +170,33 @@ def test_forms_of_a_batch_answer(answer: Callable[[int], Any], expected: list[in
     )
     assert sorted(p for _, _, p in found) == sorted(expected)
     assert (dead, counters.get("dead_letters", 0)) == ([], 0)
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_none_is_by_the_key_and_a_null_key_by_its_offset_with_several_and_none_between(in_batches: bool) -> None:
+    """As without a partitioner, each in its place among those that were sent to a partition by number."""
+
+    def of_record(record: hr.Record, partitions: int) -> Any:
+        return (None, [0, 3], [])[record.value % 3]
+
+    @hr.batch
+    def of_batch(batch: pa.RecordBatch, partitions: int) -> pa.Array:
+        return pa.array([(None, [0, 3], [])[one.as_py() % 3] for one in batch.column("value")], pa.list_(pa.int64()))
+
+    records = [(None if i % 5 == 0 else f"k{i}", i) for i in range(40)]
+    found, counters, _ = written_as(repartitioned(of_batch if in_batches else of_record), records)
+    plain = {value: p for _, value, p in written_as(repartitioned(None), records)[0]}
+    expected = [(k, i, p) for k, i in records for p in {0: (plain[i],), 1: (0, 3), 2: ()}[i % 3]]
+    assert found == sorted(expected, key=lambda one: (one[2], one[1]))
+    assert counters["records_dropped_by_partitioner"] == 13
+
+
+def test_of_a_windowed_key_none_is_the_key_within() -> None:
+    with Driver(windowed(lambda record, partitions: None)) as d:
+        for start in range(0, 20_000_000, 1_000_000):
+            d.send("in", "a", 1, at=start)
+        d.run()
+        assert {r.partition for r in d.read(STREAM)} == {partition_of(b"a", 8)}
 
 
 def test_numbers_that_are_like_ints_are_taken() -> None:
@@ -241,6 +276,62 @@ def test_outputs_take_one_too_and_are_told_the_partitions_of_each() -> None:
         assert [(r.partition, r.headers) for r in d.read("five")] == [(0, (("a", b"b"),)), (4, (("a", b"b"),))]
         assert [r.partition for r in d.read("two")] == [0, 1]
         assert [(r.partition, r.key, r.value) for r in d.read("changes")] == [(1, "t", 1)]
+
+
+class Told:
+    """Partitioners that are told their stream, in every way of asking for it; they note what they were told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, Any]] = []
+
+    def noted(self, partitions: int, stream: Any) -> int:
+        self.told.append((partitions, stream))
+        return 0
+
+    def ways(self) -> list[Choice]:
+        def third(record: hr.Record, partitions: int, topic: str) -> int:
+            return self.noted(partitions, topic)
+
+        def named(record: hr.Record, partitions: int, stream: str) -> int:
+            return self.noted(partitions, stream)
+
+        def behind_others(record: hr.Record, partitions: int, salt: int = 7, *, stream: str = "") -> int:
+            assert salt == 7
+            return self.noted(partitions, stream)
+
+        @hr.batch
+        def of_batch(batch: pa.RecordBatch, partitions: int, stream: str) -> pa.Array:
+            return pa.array([self.noted(partitions, stream)] * batch.num_rows)
+
+        return [third, named, behind_others, of_batch, self.of_method, partial(behind_others, salt=7)]
+
+    def of_method(self, record: hr.Record, partitions: int, *, stream: str) -> int:
+        return self.noted(partitions, stream)
+
+
+@pytest.mark.parametrize("way", range(6))
+def test_it_is_told_its_target_stream_if_it_asks(way: int) -> None:
+    told = Told()
+    route = told.ways()[way]
+    app = hr.App("p")
+    rows = app.stream("in", key=hr.String(), value=hr.Long())
+    rows.repartition(hr.Repartitioned(name="again", number_of_partitions=4, partitioner=route)).to("out", partitioner=route)
+    rows.to(lambda record: record.key, partitioner=route)
+    with Driver(app, partitions={"in": 1, "two": 2, "five": 5, "out": 3}) as d:
+        for stream in ("two", "five"):
+            d.send("in", stream, 1)
+        d.run()
+    assert set(told.told) == {(4, STREAM), (3, "out"), (2, "two"), (5, "five")}
+
+
+def test_other_third_parameters_are_the_functions_own() -> None:
+    kept = {}
+
+    def route(record: hr.Record, partitions: int, kept: dict[str, int] = kept) -> int:
+        return kept.setdefault(record.key, len(kept))
+
+    found, _, _ = written_as(repartitioned(route), [("a", 1), ("b", 2), ("a", 3)])
+    assert sorted(found) == [("a", 1, 0), ("a", 3, 0), ("b", 2, 1)]
 
 
 # --- without one: by the key ----------------------------------------------------------------------------------------
@@ -329,6 +420,8 @@ def test_a_custom_processor_behind_a_repartition_works_as_an_aggregation_does() 
     [
         (lambda record: 0, r"called with \(record, number_of_partitions\)"),
         (hr.batch(lambda batch: batch), r"called with \(batch, number_of_partitions\)"),
+        (lambda stream, record, n, more: 0, r"called with \(record, number_of_partitions\)"),
+        (lambda record, stream, n, more: 0, r"called with \(record, number_of_partitions\)"),
         ("key", "a Spark expression cannot be given here"),
         (3, "expected a function or an expression, found int 3"),
     ],

@@ -89,7 +89,7 @@ def _repartitioned(node: Node, fact: Fact, count: int) -> list[Fact]:
     if node["partitioner"] is None:
         return [replace(fact, ways=None if fact.ways is None else (*fact.ways, fact.key))]
     given = f.chosen(node["partitioner"], fact.value, count)
-    copies = 1 if isinstance(given, int) else len(set(given or ()))
+    copies = 1 if given is None or isinstance(given, int) else len(set(given))
     return [replace(fact, ways=None)] * copies
 
 

@@ -80,10 +80,10 @@ def counted(value: Value, seen: int) -> Value:
 
 
 def chosen(partitioner: str, value: Value, count: int) -> int | list[int] | None:
-    """The partitions that a partitioner of a user's chooses: one, one or none, or several."""
+    """What a partitioner of a user's chooses: one; one, none or that of the key; or several."""
     n = number(value)
     if partitioner == "one":
         return n % count
     if partitioner == "some":
-        return None if n % 3 == 0 else n % count
+        return [] if n % 3 == 0 else None if n % 3 == 1 else n % count
     return [n % count, (n + 1) % count, n % count] if n % 5 else []

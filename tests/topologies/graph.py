@@ -15,7 +15,7 @@ from topologies.spec import Node, Spec
 
 @dataclass(frozen=True)
 class Written:
-    """A record that a task wrote. `partition`: where a user's partitioner chose it."""
+    """A record that a task wrote. `partition`: where a user's partitioner chose one; None: that of its key."""
 
     stream: str
     key: Any
@@ -200,7 +200,7 @@ class Graph:
             partitions: Any = [None]
             if partitioner is not None:
                 given = f.chosen(partitioner, row.value, self._counts[stream])
-                partitions = [given] if isinstance(given, int) else dict.fromkeys(given or ())
+                partitions = [given] if given is None or isinstance(given, int) else dict.fromkeys(given)
             self.written.extend(Written(stream, row.key, row.value, row.time_us, partition) for partition in partitions)
             return ()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, overload
 
 from headrace.core.growth import PARTITIONS_MAX
-from headrace.core.partitioning import PARTITIONER_ARGUMENTS
+from headrace.core.partitioning import PARTITIONER_ARGUMENTS, STREAM_ARGUMENT, TakesStream, takes_stream
 from headrace.dsl.flow import WORKER, checked_function, checked_serde
 from headrace.errors import TopologyError
 from headrace.model.names import checked_own_name
@@ -27,9 +28,10 @@ class Repartitioned:
     not given. `number_of_partitions` is binding in `repartition`, and in a grouping a hint for a stream that does not exist
     yet; without one the stream has as many partitions as the largest of its sources.
 
-    `partitioner(record, number_of_partitions)` gives the number of a partition, None to drop the record, or a list of
-    several that take a copy each; marked `@hr.batch` it is given a batch, and gives an array of numbers or of lists.
-    Without one a record goes by its key, a windowed one by the key within. State behind it is where the records are.
+    `partitioner(record, number_of_partitions)` gives the number of a partition, a list of several that take a copy each, an
+    empty list to drop the record, or None for the partition of its key; marked `@hr.batch` it is given a batch, and gives an
+    array of numbers or of lists. With a parameter `stream`, or a third one, it is given the name of the stream too. Without a
+    partitioner a record goes by its key, a windowed one by the key within. State behind it is where the records are.
 
     >>> Repartitioned(name="by-carrier", number_of_partitions=4).number_of_partitions
     4
@@ -138,7 +140,12 @@ def checked_partitioner(operator: str, given: Any) -> Function | None:
     """The function `given` as a partitioner, None for none; `operator` is where it was given."""
     if given is None:
         return None
-    return checked_function(f"{operator}: partitioner", given, WORKER, None, PARTITIONER_ARGUMENTS)
+    text, takes = f"{operator}: partitioner", takes_stream(given) if callable(given) else TakesStream.NO
+    if takes is TakesStream.BY_NAME:
+        function = checked_function(text, partial(given, stream=""), WORKER, None, PARTITIONER_ARGUMENTS)
+        return replace(function, body=given)
+    arguments = (*PARTITIONER_ARGUMENTS, STREAM_ARGUMENT) if takes is TakesStream.THIRD else PARTITIONER_ARGUMENTS
+    return checked_function(text, given, WORKER, None, arguments)
 
 
 def checked_options(operator: str, given: Any) -> Repartitioned:

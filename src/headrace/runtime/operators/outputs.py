@@ -1,6 +1,7 @@
 """Owns the operators that write: to an output stream, or to the internal one of a repartition.
 
-Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`.
+Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`. What a
+partitioner chose is a list of partitions for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.core.partitioning import checked_partition, chosen_partitions
+from headrace.core.partitioning import called_for, checked_partition, chosen_partitions
 from headrace.errors import OutOfRangeError, SerdeError
 from headrace.model import topology as t
 from headrace.model.serde import Failures
@@ -21,6 +22,7 @@ from headrace.record_coding import record_sizes
 from headrace.runtime.operators.base import FAILED, Operator
 from headrace.runtime.operators.words import shown
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+from headrace.runtime.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
 _CHOSEN = pa.list_(pa.int64())  # the partitions of each record
@@ -35,7 +37,7 @@ class _WritingOperator(Operator):
         """Write what can be: a record that fails in any way is written nowhere."""
         chosen: Any = None
         if self.node.partitioner is not None:
-            rows, chosen = self._partitioned(self.node.partitioner, rows, self.context.partition_count(stream))
+            rows, chosen = self._partitioned(self.node.partitioner, rows, stream)
             rows = rows.numbered()
         rows = self.sendable(self.of_serdes(rows, self.node.key, self.node.value), stream)
         if not len(rows):
@@ -46,13 +48,16 @@ class _WritingOperator(Operator):
             return
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
+        if chosen.null_count:
+            by_key = partitions_of(_whole(routing_keys(rows.key, key)), rows.offset, self.context.partition_count(stream))
+            chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
             self.context.emit(stream, rows.take(copies), partitions=partitions[start : start + len(copies)])
 
-    def _partitioned(self, partitioner: t.Function, rows: Rows, count: int) -> tuple[Rows, Any]:
-        """The rows that are to be written, and the partitions of each, of `count`."""
-        function = partitioner.body
+    def _partitioned(self, partitioner: t.Function, rows: Rows, stream: str) -> tuple[Rows, Any]:
+        """The rows that are to be written to `stream`, and the partitions of each."""
+        function, count = called_for(partitioner.body, stream), self.context.partition_count(stream)
         if partitioner.kind is t.FunctionKind.BATCH:
             rows, chosen = self._called_batch(lambda batch: function(batch, count), rows)
             rows, chosen = self._in_range(rows, chosen, count)
@@ -65,21 +70,21 @@ class _WritingOperator(Operator):
             rows, chosen = rows.take(np.array(good, np.int64)), pa.array([results[i] for i in good], _CHOSEN)
         if not len(rows):
             return rows, pa.array([], _CHOSEN)
-        kept = np.flatnonzero(chosen.value_lengths().to_numpy())
+        kept = np.flatnonzero(_lengths(chosen, of_null=1))
         if len(kept) < len(rows):
             self.context.count("records_dropped_by_partitioner", len(rows) - len(kept))
             rows, chosen = rows.take(kept), chosen.take(pa.array(kept))
         return rows, chosen
 
     def batch_result(self, result: Any) -> Any:
-        """What a vectorised partitioner gave, as lists of numbers: a null, or an empty list, is none."""
+        """What a vectorised partitioner gave, as lists of numbers; a null stays one."""
         kind = getattr(result, "type", None)
         if isinstance(result, pa.Array) and pa.types.is_null(result.type):
-            return pa.array([[]] * len(result), _CHOSEN)
+            return pa.nulls(len(result), _CHOSEN)
         if isinstance(result, pa.Array) and pa.types.is_integer(result.type):
             return _as_lists(result.is_valid(), result.drop_null().cast(pa.int64()))
         if isinstance(result, pa.Array) and _is_list(result.type) and _is_number(result.type.value_type):
-            return result.cast(_CHOSEN).fill_null([])
+            return _as_plain_lists(result)
         raise TypeError(
             f"a partitioner gave {'a RecordBatch' if kind is None else f'an array of {kind}'}, expected one of integers, or of "
             "lists of integers"
@@ -90,7 +95,7 @@ class _WritingOperator(Operator):
         if not len(rows):
             return rows, chosen
         numbers = chosen.flatten()
-        lengths = chosen.value_lengths().to_numpy()
+        lengths = _lengths(chosen, of_null=0)
         owners = np.repeat(np.arange(len(rows)), lengths)
         bad: Failures = []
         outside = pc.fill_null(pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, count)), True)
@@ -100,7 +105,8 @@ class _WritingOperator(Operator):
             good = np.setdiff1d(np.arange(len(rows)), [owner for owner, _ in bad])
             rows, chosen = self.without(rows, bad), chosen.take(pa.array(good))
         if len(lengths) and lengths.max() > 1:
-            chosen = pa.array([list(dict.fromkeys(one)) for one in chosen.to_pylist()], _CHOSEN)
+            once = [None if one is None else list(dict.fromkeys(one)) for one in chosen.to_pylist()]
+            chosen = pa.array(once, _CHOSEN)
         return rows, chosen
 
 
@@ -116,10 +122,42 @@ def _refusal(numbers: list[int | None], count: int) -> Exception:
 
 
 def _as_lists(is_there: Any, numbers: Any) -> Any:
-    lengths = is_there.cast(pa.int32()).to_numpy()
-    bounds = np.zeros(len(lengths) + 1, np.int32)
+    """A list of one of `numbers`, in their order, where something is there; else a null."""
+    bounds = np.zeros(len(is_there) + 1, np.int32)
+    np.cumsum(is_there.cast(pa.int32()).to_numpy(), out=bounds[1:])
+    return pa.ListArray.from_arrays(pa.array(bounds), numbers, mask=pc.invert(is_there))
+
+
+def _as_plain_lists(lists: Any) -> Any:
+    """Lists of any integers, of a fixed size too, as `_CHOSEN`; what a null hides is left out."""
+    lengths = lists.is_valid().cast(pa.int32()).to_numpy().astype(np.int64)
+    if pa.types.is_fixed_size_list(lists.type):
+        lengths *= lists.type.list_size
+    else:
+        lengths = _lengths(lists, of_null=0)
+    bounds = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(lengths, out=bounds[1:])
-    return pa.ListArray.from_arrays(pa.array(bounds), numbers)
+    return pa.ListArray.from_arrays(pa.array(bounds), lists.flatten().cast(pa.int64()), mask=lists.is_null())
+
+
+def _lengths(chosen: Any, of_null: int) -> npt.NDArray[np.int64]:
+    """How many partitions each record has, `of_null` for a null."""
+    lengths: npt.NDArray[np.int64] = pc.fill_null(chosen.value_lengths(), of_null).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
+    """`chosen`, with the partition of its key for each record that has a null."""
+    lengths, of_key = _lengths(chosen, of_null=1), chosen.is_null().to_numpy(zero_copy_only=False)
+    bounds = np.zeros(len(chosen) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    numbers, places = np.empty(bounds[-1], np.int64), np.repeat(of_key, lengths)
+    numbers[places], numbers[~places] = by_key[of_key], chosen.flatten().to_numpy()
+    return pa.ListArray.from_arrays(pa.array(bounds), pa.array(numbers))
+
+
+def _whole(keys: Any) -> Any:
+    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
 
 
 def _is_list(kind: pa.DataType) -> bool:
