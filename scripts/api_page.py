@@ -43,6 +43,7 @@ _SYSTEM_METHODS = (
     "offsets_for_time",
     "purge",
     "applications",
+    "metadata_store",
 )
 _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
     [(hr.App, "wiring"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
@@ -157,6 +158,8 @@ TABLES: dict[str, Callable[[], str]] = {
         "GroupByPartition",
         "GroupByPartitionFixedTaskNum",
         "GroupBySystemStreamPartition",
+        "GroupBySystemStreamPartitionFixedTaskNum",
+        "AllSspsToEveryTask",
         "SystemStreamPartitionGrouper",
         "SystemStreamPartition",
         "TaskName",
@@ -170,8 +173,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "Job": _members_of(Job),
     "state": _members_of(StateView),
     "preview": _members_of(Preview),
-    "startpoint names": _names("startpoints", "Startpoint"),
+    "startpoint names": _names(
+        "startpoints",
+        "Startpoint",
+        "StartpointKey",
+        "StartpointEntry",
+        "StartpointManager",
+        "OffsetManager",
+    ),
     "startpoints": _members_of(Startpoints),
+    "StartpointManager": _members_of(hr.StartpointManager),
+    "OffsetManager": _members_of(hr.OffsetManager),
+    "MetadataStore": _members_of(hr.MetadataStore),
     "system": _members_of(LogSystem, only=_SYSTEM_METHODS),
     "commands": _commands,
 }

@@ -61,7 +61,7 @@ from headrace.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
-from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 from headrace.record import Record
@@ -69,6 +69,8 @@ from headrace.registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from headrace import testing
+    from headrace.ports import MetadataStore
+    from headrace.runtime.startpoints import OffsetManager, StartpointManager
     from headrace.wiring import open_system
     from headrace.wiring.startpoints import startpoints
 
@@ -103,7 +105,9 @@ __all__ = [
     "KTable",
     "KeyValueStore",
     "Long",
+    "MetadataStore",
     "NotSupportedError",
+    "OffsetManager",
     "OffsetOutOfRangeError",
     "OutOfRangeError",
     "PositionType",
@@ -121,8 +125,12 @@ __all__ = [
     "Session",
     "SetupError",
     "Startpoint",
+    "StartpointEntry",
     "StartpointError",
+    "StartpointKey",
+    "StartpointManager",
     "StateError",
+    "StatePolicy",
     "StorageError",
     "StreamExistsError",
     "StreamNotFoundError",
@@ -154,6 +162,15 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "MetadataStore": "headrace.ports",
+    "OffsetManager": "headrace.runtime.startpoints",
+    "StartpointManager": "headrace.runtime.startpoints",
+    "open_system": "headrace.wiring",
+    "startpoints": "headrace.wiring.startpoints",
+}
+
+
 def __dir__() -> list[str]:
     """The public names alone: what completion offers, without the modules that happen to be loaded."""
     return sorted(__all__)
@@ -161,10 +178,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """What needs the runtime is loaded when it is first asked for (PEP 562)."""
-    if name == "open_system":
-        return importlib.import_module("headrace.wiring").open_system
-    if name == "startpoints":
-        return importlib.import_module("headrace.wiring.startpoints").startpoints
     if name == "testing":
         return importlib.import_module("headrace.testing")
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -112,7 +112,7 @@ def _checked(name: str, value: Any, origin: str, is_text: bool) -> Any:
     key = KEYS.get(group)
     if key is None or (dot and not (rest and key.per_sub_topology)):
         _refuse_unknown(name, origin)
-    if key.takes_grouper and (callable(value) or hasattr(value, "group")):  # whether it is one, `runtime.grouping` says
+    if key.takes and (callable(value) or hasattr(value, key.method)):  # whether it is one, `runtime` says
         return value
     if is_text and key.type is not str:
         value = _number(value, key.type)

@@ -23,11 +23,19 @@ SOURCE_SUB_TOPOLOGY = "source"  # what the sub-topology without a name is called
 _SECRET_PARTS = ("password", "secret", "token", "credential", "jaas", "private", "pem", "access.key", "keystore.key")
 
 
-def _key(default: object, meaning: str, *, least: float | None = None, per_sub_topology: bool = False) -> Any:
-    """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed."""
-    return dataclasses.field(
-        default=default, metadata={"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology}
-    )
+def _key(
+    default: object,
+    meaning: str,
+    *,
+    least: float | None = None,
+    per_sub_topology: bool = False,
+    takes: str | None = None,
+    method: str = "",
+) -> Any:
+    """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed. `takes`: what it
+    takes besides text, in words: anything that can be called, or that has `method`."""
+    said = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
+    return dataclasses.field(default=default, metadata=said)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -61,6 +69,8 @@ class Config(Mapping[str, Any]):
         "`all_ssps_to_every_task` (`AllSspsToEveryTask`), "
         "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
         "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
+        takes="a grouper",
+        method="group",
     )
     max_records_per_round: int = _key(
         1_000_000, "The most records that one round of a sub-topology reads.", least=1, per_sub_topology=True
@@ -86,15 +96,20 @@ class Config(Mapping[str, Any]):
         "Folder or file system URI of the state's segments and snapshots, reached by all machines; unset: "
         "`.headrace/state` beside the log's folder.",
     )
-    metadata_store: str | None = _key(
+    metadata_store: Any = _key(
         None,
         "Where job models, startpoints and requests are kept; any other place than the job's own system is refused, since one "
         "transaction has to hold them together with checkpoints.",
+        takes="a metadata store",
+        method="requests",
     )
-    startpoint_metadata_store: str | None = _key(
+    startpoint_metadata_store: Any = _key(
         None,
-        "A system, as for `system`, that keeps the requests for startpoints, under the application's name; what became of "
-        "them is kept with the job all the same; unset: the job's own system.",
+        "What keeps the requests for startpoints, under the application's name: a system, as for `system`, or a class of your "
+        "own as `hr.MetadataStore` (the class, an object, or `MODULE:NAME`); what became of them is kept with the job all the "
+        "same; unset: the job's own system.",
+        takes="a metadata store",
+        method="requests",
     )
     partition_check_interval_s: float = _key(
         60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
@@ -241,13 +256,14 @@ class Key:
     """One key: what `load_config` checks values against, and a row of the documentation.
 
     `type` is str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a
-    key that may be unset.
+    key that may be unset. `takes`: what it takes besides, in words: anything that can be called, or has `method`.
     """
 
     name: str
     type: type
     choices: tuple[str, ...]
-    takes_grouper: bool
+    takes: str | None
+    method: str
     default: object
     least: float | None
     per_sub_topology: bool
@@ -263,7 +279,7 @@ class Key:
         if self.choices:
             return " or ".join(repr(choice) for choice in self.choices)
         words = {int: "a whole number", float: "a number", str: "a text that is not empty"}
-        text = words[self.type] + (" or a grouper" if self.takes_grouper else "")
+        text = words[self.type] + ("" if self.takes is None else f" or {self.takes}")
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
@@ -281,9 +297,8 @@ def _keys() -> Iterator[Key]:
             name=field.name,
             type=next((part for part in parts if part in (str, int, float)), str),
             choices=choices,
-            takes_grouper=SystemStreamPartitionGrouper in parts,
             default=field.default,
-            **{name: field.metadata[name] for name in ("least", "per_sub_topology", "meaning")},
+            **{name: field.metadata[name] for name in ("takes", "method", "least", "per_sub_topology", "meaning")},
         )
 
 

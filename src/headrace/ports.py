@@ -11,6 +11,7 @@ Arrow tables are pyarrow's; this module only names them. The row shape of record
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -196,33 +197,43 @@ class SystemConsumer:
 
 
 class MetadataStore(Protocol):
-    """Small named values of one application, in namespaces: startpoints, localities, an elasticity factor.
+    """Small named values of one application, in namespaces, and requests for the driver that holds the application.
 
-    Anyone reads them, from any process. Nobody writes them from outside: a command leaves a request, and the driver that
-    holds the application takes it up and writes through its `JobStore` (protocol.md 6).
+    Anyone reads them, from any process. Nobody writes values from outside: a command leaves a request, and the driver applies
+    it and writes through its `JobStore` (protocol.md 6). A class of a user's own (`startpoint_metadata_store`) is called with
+    the application's name; it keeps requests alone, durably, where all processes reach them. A running job looks there from
+    a thread; what it raises is logged, and tried again. `close()`, if it has that, is called at the end.
     """
 
-    def get(self, namespace: str, key: str) -> bytes | None: ...
+    @abstractmethod
+    def get(self, namespace: str, key: str) -> bytes | None:
+        """A value, None if there is none."""
 
+    @abstractmethod
     def all(self, namespace: str) -> dict[str, bytes]:
         """Every value of the namespace, by key."""
 
+    @abstractmethod
     def stamp(self) -> object:
         """Cheap to ask for: as long as this same object gives equal ones, no value and no request has changed."""
 
     def request(self, namespace: str, value: bytes) -> str:
         """Leave a request under an id of its own, durable when this returns."""
+        return self.request_all(namespace, [value])[0]
 
+    @abstractmethod
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
-        """Leave several requests, in this order; their ids. All are durable when this returns; where it raises, some may
-        stand. A driver may see the first before the last is there."""
+        """Leave several requests, in this order; their ids, which sort in the order of their making. All are durable when this
+        returns; where it raises, some may be there. A driver may see the first before the last is there."""
 
+    @abstractmethod
     def requests(self, namespace: str) -> dict[str, bytes]:
         """The requests that are not done yet, by id, oldest first."""
 
+    @abstractmethod
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
-        """Remove these requests, from outside, durably; those that are not there (any more) are passed over. For requests
-        that the driver of this store does not take up: what it has taken up, it removes itself. Values stay."""
+        """Remove these requests, from outside, durably; those that are not there (any more) are skipped. For requests that
+        the driver of this store does not apply: what it has applied, it removes itself. Values stay."""
 
 
 class JobStore(Protocol):

@@ -1,15 +1,59 @@
-"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its `JobStore`."""
+"""What every implementation of `headrace.ports.MetadataStore` must do, and the writing of it by its `JobStore`.
+
+`own` is a class as a user writes it (`examples/shared_requests.py`), behind what the configuration key puts around it.
+"""
 
 from __future__ import annotations
 
+import runpy
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contracts.conftest import KINDS
 from headrace.errors import FencedError
-from headrace.ports import Holder
+from headrace.ports import Holder, MetadataStore
+from headrace.runtime.users_stores import users_store
 
 HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_requests.py"
+
+
+class OwnSystem:
+    """A user's stores in one file, and a driver's writing of them: the epoch is this object's."""
+
+    def __init__(self, made: Callable[[str], Any]) -> None:
+        self._made, self._epoch = made, 0
+
+    def metadata_store(self, application: str) -> MetadataStore:
+        return users_store(self._made, application)
+
+    def job_store(self, application: str) -> OwnSystem:
+        self._store = self._made(application)
+        return self
+
+    def acquire(self, holder: Holder, now_us: int) -> int:
+        self._epoch += 1
+        return self._epoch
+
+    def write_metadata(
+        self, epoch: int, namespace: str, values: Mapping[str, bytes | None], done: Collection[str] = ()
+    ) -> None:
+        if epoch != self._epoch:
+            raise FencedError(f"epoch {epoch}: the newest is {self._epoch}")
+        self._store.write(namespace, values, done)
+
+
+@pytest.fixture(params=[*sorted(KINDS), "own"])
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "own":
+        kind = runpy.run_path(str(EXAMPLE))["SharedRequests"]
+        yield OwnSystem(lambda application: kind(application, str(tmp_path / "requests.sqlite")))
+        return
+    with KINDS[request.param].opened(request, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

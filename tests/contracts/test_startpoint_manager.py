@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import StartpointError
+from headrace.errors import ConfigError, StartpointError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.expansion import SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
@@ -121,8 +121,33 @@ class TestWriting:
         entry = StartpointEntry("from-a-file", StartpointKey(ssp(0)), AT_7, "eve@host", 17, StatePolicy.REWIND)
         assert manager.write_startpoint(ssp(0), entry) == "from-a-file"
         assert manager.read_startpoint(ssp(0)) == entry
-        with pytest.raises(ValueError, match="not for"):
+        with pytest.raises(StartpointError, match="not for"):
             manager.write_startpoint(ssp(1), entry)
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("log.views.0", AT_7), r"ssp='log\.views\.0': expected a SystemStreamPartition, found str"),
+            ((SSP("log", "views", 0), "latest"), "startpoint='latest': expected a Startpoint, found str"),
+            ((SSP("log", "views", 0), 7), "startpoint=7: expected a Startpoint, found int"),
+            ((SSP("log", "views", 0), AT_7, "drop"), "state 'drop': expected 'keep' or 'rewind'"),
+        ],
+    )
+    def test_what_is_no_startpoint_is_refused_before_anything_is_written(
+        self, arguments: tuple[Any, ...], said: str, manager: StartpointManager, metadata_store: Any
+    ) -> None:
+        with pytest.raises((StartpointError, ConfigError), match=said):
+            manager.write_startpoint(*arguments)
+        with pytest.raises((StartpointError, ConfigError), match=said):
+            manager.write_startpoints({arguments[0]: arguments[1]}, *arguments[2:])
+        with pytest.raises(StartpointError, match="expected a StartpointEntry, found"):
+            manager.write_startpoints([AT_7])  # type: ignore[list-item]
+        assert metadata_store.requests("startpoints") == {}
+
+    def test_a_state_may_be_said_as_text(self, manager: StartpointManager) -> None:
+        manager.write_startpoint(ssp(0), AT_7, "rewind")
+        found = manager.read_startpoint(ssp(0))
+        assert found is not None and found.state is StatePolicy.REWIND
 
     def test_many_are_one_request_as_of_one_time(self, manager: StartpointManager, metadata_store: Any) -> None:
         ids = manager.write_startpoints({ssp(partition): EARLIEST for partition in range(20)})

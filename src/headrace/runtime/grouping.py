@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -24,6 +22,7 @@ from headrace.core.groupers import (
 from headrace.core.near_names import hint_of_missing
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.streams import SSP
+from headrace.runtime.users_objects import PLACE, loaded
 
 _ALL_TO_EVERY = ("AllSspsToEveryTask", "all_ssps_to_every_task")
 _OURS: Mapping[str, Callable[[], SystemStreamPartitionGrouper]] = {
@@ -34,7 +33,6 @@ _OURS: Mapping[str, Callable[[], SystemStreamPartitionGrouper]] = {
     "GroupByPartitionFixedTaskNum": GroupByPartitionFixedTaskNum,
     "GroupBySystemStreamPartitionFixedTaskNum": GroupBySystemStreamPartitionFixedTaskNum,
 }
-_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _EXPECTED = "a class (or an object) with the method group(previous_assignment, ssps), as hr.SystemStreamPartitionGrouper has"
 
 
@@ -51,8 +49,8 @@ def grouper_of(value: object, tasks: int) -> SystemStreamPartitionGrouper:
         return AllSspsToEveryTask(tasks)
     if value in _OURS:
         return _OURS[value]()
-    if _PLACE.fullmatch(value):
-        return _with_tasks(_made(_loaded(value), f"ssp_grouper {value!r}"), tasks)
+    if PLACE.fullmatch(value):
+        return _with_tasks(_made(loaded("ssp_grouper", value, "a grouper", _EXPECTED), f"ssp_grouper {value!r}"), tasks)
     names = sorted([*_OURS, *_ALL_TO_EVERY])
     raise ConfigError(
         f"ssp_grouper {value!r} is not known",
@@ -63,29 +61,6 @@ def grouper_of(value: object, tasks: int) -> SystemStreamPartitionGrouper:
 def _with_tasks(grouper: SystemStreamPartitionGrouper, tasks: int) -> SystemStreamPartitionGrouper:
     """The same, with a number of tasks where it is one of those that have one and does not say which."""
     return AllSspsToEveryTask(tasks) if type(grouper) is AllSspsToEveryTask and grouper.tasks is None else grouper
-
-
-def _loaded(place: str) -> object:
-    module_name, _, path = place.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # it is there, and what it imports is not
-        raise ConfigError(
-            f"ssp_grouper {place!r}: there is no module {error.name!r}",
-            "name it as an import statement would; the folder of the application's file is looked through too",
-        ) from None
-    except SystemExit as error:
-        raise ConfigError(
-            f"ssp_grouper {place!r}: importing module {module_name!r} raised {raised_text(error)}",
-            "a module with a grouper must not end the process: put what it does as a program under __name__ == '__main__'",
-        ) from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise ConfigError(f"ssp_grouper {place!r}: module {module_name!r} has no {path!r}", f"expected {_EXPECTED}")
-        found = getattr(found, name)
-    return found
 
 
 def _made(found: object, title: str) -> SystemStreamPartitionGrouper:

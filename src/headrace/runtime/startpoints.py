@@ -63,10 +63,11 @@ class KnownStartpoint:
 
 
 class StartpointManager:
-    """Reads and writes the startpoints of one application, from any process. Not for several threads.
+    """Reads and writes the startpoints of one application by SSP and task, from any process, before it has run too.
 
-    `metadata_store` is the application's own, in the job's system. `elsewhere`: where requests are kept in its place, if
-    `startpoint_metadata_store` is set. `written_by`: by default the user and host of this process.
+    `metadata_store` is the application's own, in the job's system: `hr.open_system(url).metadata_store("tally")`. `elsewhere`:
+    where requests are kept in its place, if `startpoint_metadata_store` is set; `hr.startpoints(app).manager` has both.
+    `written_by`: by default the user and host of this process. It is not thread-safe. Seed: SEP-18 "StartpointManager".
     """
 
     def __init__(
@@ -281,7 +282,10 @@ class _Read:
 
 
 class OffsetManager:
-    """Where tasks begin to read: by a startpoint, or by their checkpoint. `store` is the application's `JobStore`."""
+    """Where tasks begin to read: by a startpoint, or by their checkpoint. `hr.startpoints(app).offset_manager` is one.
+
+    `store` is the application's `JobStore`. Seed: SEP-18 "Changes to OffsetManager".
+    """
 
     def __init__(self, startpoints: StartpointManager, store: JobStore) -> None:
         self._startpoints, self._store = startpoints, store

@@ -1,39 +1,74 @@
-"""Owns opening `startpoint_metadata_store`: another system that keeps an application's requests for startpoints."""
+"""Owns opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.config import Config
 from headrace.errors import HeadraceError
 from headrace.ports import MetadataStore, System
 from headrace.runtime.requests_elsewhere import RequestsElsewhere
+from headrace.runtime.users_stores import is_users_own, users_store
 from headrace.wiring import open_system
 
 
-def open_elsewhere(config: Config, wait_s: float | None = None) -> Any:
-    """The system, with the job's own `kafka.*` settings; None where none is configured. Errors name the key."""
-    url = config.startpoint_metadata_store
-    if url is None or url == config.system:
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A store that is open, and the system that it is of; of a user's class there is none."""
+
+    store: MetadataStore
+    name: str
+    close: Callable[[], None]
+    system: System | None = None
+
+
+def open_elsewhere(config: Config, application: str, wait_s: float | None = None) -> Elsewhere | None:
+    """What the key names, with the job's own `kafka.*` settings; None where nothing is configured. Errors name the key."""
+    chosen = config.startpoint_metadata_store
+    if chosen is None or chosen == config.system:
         return None
+    if is_users_own(chosen):
+        with _importable(Path.cwd()):
+            store = users_store(chosen, application)
+        return Elsewhere(store, store.name, store.close)
     patience = {} if wait_s is None else {"wait.s": str(wait_s)}
     try:
-        return open_system(url, kafka={**patience, **config.kafka})
+        system: System = open_system(chosen, kafka={**patience, **config.kafka})
     except HeadraceError as error:
-        raise type(error)(f"startpoint_metadata_store = {url!r}: {error.message}", error.hint) from error
+        raise type(error)(f"startpoint_metadata_store = {chosen!r}: {error.message}", error.hint) from error
+    return Elsewhere(system.metadata_store(application), chosen, system.close, system)
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """The modules of a folder can be imported too, behind all others: a command without the application's file knows it as the
+    place of `headrace.toml`."""
+    place = str(folder)
+    if place in sys.path:
+        yield
+        return
+    sys.path.append(place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
 
 
 @contextmanager
 def metadata_elsewhere(config: Config, application: str, wait_s: float | None = None) -> Iterator[MetadataStore | None]:
     """The application's metadata store there, for a `StartpointManager`; None where none is configured."""
-    system = open_elsewhere(config, wait_s)
-    if system is None:
+    opened = open_elsewhere(config, application, wait_s)
+    if opened is None:
         yield None
         return
-    with system:
-        yield system.metadata_store(application)
+    try:
+        yield opened.store
+    finally:
+        opened.close()
 
 
 def requests_elsewhere(
@@ -43,12 +78,13 @@ def requests_elsewhere(
 
     What closes it is put at the end of `closers`, whose last is called first.
     """
-    system: System | None = open_elsewhere(config)
-    if system is None:
+    opened = open_elsewhere(config, application)
+    if opened is None:
         return None
-    closers.append(system.close)
-    requests = RequestsElsewhere(system.metadata_store(application), str(config.startpoint_metadata_store))
+    closers.append(opened.close)
+    requests = RequestsElsewhere(opened.store, opened.name)
     requests.requests()
     closers.append(requests.close)
-    closers.append(system.job_store(application).hurry)  # a thread that waits for it now need not wait long
+    if opened.system is not None:
+        closers.append(opened.system.job_store(application).hurry)  # a thread that waits for it now need not wait long
     return requests

@@ -20,7 +20,13 @@ from headrace.model.startpoint import state_policy_of
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
 from headrace.ports import MetadataStore
-from headrace.runtime.startpoints import KnownStartpoint, StartpointManager, check_deletable, this_user
+from headrace.runtime.startpoints import (
+    KnownStartpoint,
+    OffsetManager,
+    StartpointManager,
+    check_deletable,
+    this_user,
+)
 from headrace.wiring.elsewhere import metadata_elsewhere
 from headrace.wiring.positions import Exported, positions_of, wanted_of
 from headrace.wiring.startpoint_previews import (
@@ -153,6 +159,19 @@ class Startpoints:
     def is_running(self) -> bool:
         """Whether a driver runs that takes up what is set."""
         return self._job().is_running
+
+    # --- the managers of SEP-18 --------------------------------------------------------------------------------------
+
+    @property
+    def manager(self) -> StartpointManager:
+        """What writes and reads startpoints by SSP and task, without looking at the job or showing anything first."""
+        self._opened()
+        return self._manager()
+
+    @property
+    def offset_manager(self) -> OffsetManager:
+        """Where tasks begin to read: by a startpoint, or by their checkpoint."""
+        return OffsetManager(self.manager, self._opened().job_store(self.application))
 
     # --- positions as a whole ---------------------------------------------------------------------------------------
 

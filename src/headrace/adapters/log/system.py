@@ -73,6 +73,7 @@ class LogSystem:
         return StreamConsumer(self)
 
     def metadata_store(self, application: str) -> LogMetadataStore:
+        """What is stored of an application besides its streams, for `hr.StartpointManager`."""
         return LogMetadataStore(self._catalog, checked_name("application", application))
 
     def applications(self) -> list[str]:
