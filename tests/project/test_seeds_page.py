@@ -1,0 +1,42 @@
+"""docs/seeds.md: every place that it names is there, each row is tested or says why not, and the protocol is there whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and not line.startswith("| clause")]
+CLAUSES = range(1, 26)  # of the commit protocol
+
+
+def cells_of(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split(" | ")]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_says_where_and_what_tests_it_or_why_not(row: str) -> None:
+    cells = cells_of(row)
+    assert len(cells) in (2, 3), row
+    clause, where = cells[:2]
+    tests = cells[2].strip("| ") if len(cells) == 3 else ""
+    assert clause != "everything else", "name it: what is quietly missing is found by nobody"
+    assert tests or "later" in where, row
+    package = ROOT / "src" / "headrace"
+    for place in re.findall(r"`([\w/]+(?:\.py|/))`", where):
+        beside = [package / Path(other).parent / place for other in re.findall(r"`([\w/]+\.py)`", where)]
+        assert any(path.exists() for path in (package / place, *beside)), place
+    for place in re.findall(r"`(tests/[\w/.]+)`", tests):
+        assert (ROOT / place).exists(), place
+
+
+def test_every_clause_of_the_protocol_has_a_row() -> None:
+    protocol = TEXT.partition("## The commit protocol")[2]
+    found: set[int] = set()
+    for line in protocol.splitlines():
+        for first, last in re.findall(r"^\| (\d+)(?: to (\d+))? ", line):
+            found |= set(range(int(first), int(last or first) + 1))
+    assert found == set(CLAUSES)
