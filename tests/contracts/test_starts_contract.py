@@ -161,6 +161,15 @@ def test_a_bootstrap_start_is_listed_as_a_startpoint_and_a_users_own_beats_it(pl
     assert place.run(app)[26:] == ["rules/1/3"]
 
 
+def test_an_empty_stream_holds_nothing_back(place: World) -> None:
+    place.fill("other")
+    place.system.create_stream(f"{place.name}-rules", 2)
+    app = place.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
+    assert len(place.run(app)) == COUNT + 3
+    with hr.startpoints(app) as points:
+        assert points.list() == ()
+
+
 def test_partitions_that_are_born_later_begin_at_their_first_record(place: World) -> None:
     place.fill("in")
     app = place.app({"in": hr.Startpoint(KINDS.LATEST)}, settle_time_s=0)

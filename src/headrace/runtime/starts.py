@@ -31,7 +31,8 @@ from headrace.ports import StreamDescription, System
 class Begun:
     """A checkpoint for every task, and what is to be done and said of partitions without a position.
 
-    `bootstraps`: those whose source begins with BOOTSTRAP: they are read up to their present end before any other stream.
+    `bootstraps`: those that hold something and whose source begins with BOOTSTRAP: they are read up to their present end before
+    any other stream.
     """
 
     checkpoints: Mapping[TaskName, Checkpoint]
@@ -151,6 +152,7 @@ class _Starts:
     def __init__(self, system: System, before: Mapping[str, int]) -> None:
         self._system, self._before = system, before
         self._known: dict[tuple[str, Startpoint], Mapping[int, int]] = {}
+        self._empty: set[SSP] = set()
         self.bootstraps: set[SSP] = set()
         self.notes: list[str] = []
 
@@ -158,10 +160,10 @@ class _Starts:
         is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
         is_at_first = is_born or source.kind is SourceKind.REPARTITION
         start = start_of("earliest" if is_at_first else source.start)
-        if start.position_type is PositionType.BOOTSTRAP:
-            self.bootstraps.add(ssp.whole)
         if (ssp.stream, start) not in self._known:
             self._known[ssp.stream, start] = self._resolved(ssp, start)
+        if start.position_type is PositionType.BOOTSTRAP and ssp.whole not in self._empty:
+            self.bootstraps.add(ssp.whole)
         return self._known[ssp.stream, start][ssp.partition]
 
     def _resolved(self, ssp: SSP, start: Startpoint) -> Mapping[int, int]:
@@ -173,7 +175,9 @@ class _Starts:
             times = self._system.offsets_for_time(stream, start.position)
         for partition in sorted(lows):
             low, high = lows[partition], highs[partition]
-            place = replace(ssp, partition=partition)
+            place = SSP(ssp.system, stream, partition)
+            if low == high:
+                self._empty.add(place)
             found[partition] = start_offset_of(start, place, low, high, partial(_at, times, partition))
             if start.position_type is PositionType.SPECIFIC_OFFSET and found[partition] != start.position:
                 held = f"offsets {low} to {high - 1}" if high > low else "no record"
