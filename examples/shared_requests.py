@@ -2,8 +2,8 @@
 
     app = hr.App("flight-delays", startpoint_metadata_store="shared_requests:SharedRequests")
 
-Every call opens the file by itself, for a job looks from a thread. `write` is for values, which a store that only keeps
-requests needs not; `tests/contracts` hold all of it to what the stores of the embedded log and of Kafka do.
+Each call opens the file again, because a job calls it from a thread. `write` is for values, which only a driver writes; a store
+for `startpoint_metadata_store` can do without. `tests/contracts` compares it with the stores of the embedded log and of Kafka.
 """
 
 from __future__ import annotations

@@ -199,8 +199,8 @@ class SystemConsumer:
 class MetadataStore(Protocol):
     """Small named values of one application, in namespaces, and requests for the driver that holds the application.
 
-    Anyone reads them, from any process. Nobody writes values from outside: a command leaves a request, and the driver applies
-    it and writes through its `JobStore` (protocol.md 6). A class of a user's own (`startpoint_metadata_store`) is called with
+    Any process reads them. None writes values from outside: a command leaves a request, and the driver applies it and
+    writes through its `JobStore` (protocol.md 6). A class of a user's own (`startpoint_metadata_store`) is called with
     the application's name; it keeps requests alone, durably, where all processes reach them. A running job looks there from
     a thread; what it raises is logged, and tried again. `close()`, if it has that, is called at the end.
     """

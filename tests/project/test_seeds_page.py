@@ -23,7 +23,7 @@ def test_a_row_says_where_and_what_tests_it_or_why_not(row: str) -> None:
     assert len(cells) in (2, 3), row
     clause, where = cells[:2]
     tests = cells[2].strip("| ") if len(cells) == 3 else ""
-    assert clause != "everything else", "name it: what is quietly missing is found by nobody"
+    assert clause != "everything else", "name it: a row that hides what is missing is no use"
     assert tests or "later" in where, row
     package = ROOT / "src" / "headrace"
     for place in re.findall(r"`([\w/]+(?:\.py|/))`", where):

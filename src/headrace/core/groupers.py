@@ -33,7 +33,7 @@ class SystemStreamPartitionGrouper(ABC):
         to the task of the partition that had its keys: anything else is refused.
 
         Tasks are named as `hr.TaskName.parse("Partition_3")`, or by any name: `hr.TaskName.parse("europe")`. With a parameter
-        `broadcast` it is given the partitions that every task reads whatever it returns, sorted; it may put them into tasks
+        `broadcast` it is given the partitions that every task reads in any case, sorted; it may put them into tasks
         all the same, and a task that has nothing else then is made.
         """
 
@@ -149,7 +149,7 @@ class GroupBySystemStreamPartitionFixedTaskNum(_FixedTaskNum, GroupBySystemStrea
 class AllSspsToEveryTask(SystemStreamPartitionGrouper):
     """`tasks` tasks that each read everything, as many as there are containers if None. Not where there is state.
 
-    Each output comes once for every task: for work that every task has to do by itself.
+    Each output comes once for every task: for work that has to be done in every task.
 
     >>> sorted(map(str, AllSspsToEveryTask(2).group({}, [SSP("k", "a", 0)])))
     ['AllSsps_0', 'AllSsps_1']

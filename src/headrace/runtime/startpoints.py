@@ -135,7 +135,7 @@ class StartpointManager:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is written inside is asked for as a whole when the block ends, and none of it if the block raises.
+        """What is written inside is requested as a whole when the block ends, and none of it if the block raises.
 
         Until then none of it can be read, and nothing is durable. Parts as for `write_startpoints`.
         """
@@ -156,7 +156,7 @@ class StartpointManager:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read_startpoint(self, key: Key, remove_upon_read: bool = False) -> StartpointEntry | None:
-        """The startpoint that counts for this key now: asked for or pending, not spent. None if there is none.
+        """The startpoint that counts for this key now: requested or pending, not spent. None if there is none.
 
         For an SSP and a task the later of those for both and those for the SSP, at a tie the task's own. With
         `remove_upon_read` it is deleted as by `delete_startpoint`. As long as nobody writes, all that is stored is read once.
@@ -168,7 +168,7 @@ class StartpointManager:
         return found
 
     def read_all_startpoints(self) -> dict[StartpointKey, StartpointEntry]:
-        """By key the newest of all startpoints that are asked for or pending, not spent."""
+        """By key the newest of all startpoints that are requested or pending, not spent."""
         return newest_by_key(entry for entries in self._stored().unspent.values() for entry in entries)
 
     def records(self) -> dict[str, KnownStartpoint]:
@@ -190,7 +190,7 @@ class StartpointManager:
         return {known.entry.id: known for known in found}
 
     def unreadable(self) -> Mapping[str, str]:
-        """Requests that no driver can take up, by their ids, and why: they are of a newer version, or damaged."""
+        """Requests that no driver can apply, by their ids, and why: they are of a newer version, or damaged."""
         return self._stored().asked.unreadable
 
     # --- deleting ---------------------------------------------------------------------------------------------------
@@ -300,8 +300,8 @@ class OffsetManager:
         return self._startpoints.write_startpoint(key, startpoint)
 
     def starting_offset_from_checkpoint(self, task: TaskName, ssp: SystemStreamPartition) -> int | None:
-        """Where the task goes on by its checkpoint; None where it has none for this SSP. A startpoint that a driver has
-        taken up is in the checkpoint; one that waits is not."""
+        """The task's position by its checkpoint; None where it has none for this SSP. A startpoint that a driver has applied
+        is in the checkpoint; one that waits is not."""
         found = self._store.checkpoints().get(task)
         return None if found is None else found.positions.get(ssp)
 

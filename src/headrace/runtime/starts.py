@@ -146,7 +146,7 @@ def check_nothing_stranded(
 class _Starts:
     """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`.
 
-    `bootstraps` and `notes` say of those that it was asked for what `Begun` has.
+    `bootstraps` and `notes` are those of `Begun`.
     """
 
     def __init__(self, system: System, before: Mapping[str, int]) -> None:
