@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.core.startpoint_previews import Move
@@ -412,3 +414,52 @@ def test_one_that_takes_the_place_of_another_undoes_it_however_few_versions_are_
         assert len(d._made.plan.rewinds) == 1
         d.run()
         assert {name: d.store(name).all() for name in counts} == counts
+
+
+ANYTHING: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-1, 5),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=4),
+    st.datetimes(timezones=st.sampled_from([None, UTC])),
+    st.timedeltas(),
+    st.sampled_from(["earliest", "latest", "bootstrap", b"1", (), [], {}, 1j, object(), *hr.PositionType]),
+)
+TYPED = st.builds(hr.Startpoint, st.just(hr.PositionType.SPECIFIC_OFFSET), st.integers(0, 2**63 - 1)) | st.builds(
+    hr.Startpoint, st.just(hr.PositionType.TIMESTAMP), st.integers(-(2**63), 2**63 - 1)
+)
+
+
+def test_whatever_is_given_is_refused_or_applied_and_never_unreadable(tmp_path: Path) -> None:
+    """By the driver and by `hr.startpoints`: no id without a request that a job can read."""
+    app = words()
+    with Driver(app, directory=tmp_path) as d:
+        d.send("words", "a", "x")
+        d.run()
+
+    accepted = []
+    arguments = st.one_of(
+        st.fixed_dictionaries({"startpoint": ANYTHING | TYPED}),
+        st.fixed_dictionaries({"startpoint": st.just("earliest"), "partition": ANYTHING}),
+        st.fixed_dictionaries({"startpoint": st.just(0), "task": ANYTHING | st.just("Partition_0")}),
+        st.fixed_dictionaries({"startpoint": st.just(1), "state": ANYTHING | st.just("keep")}),
+    )
+
+    @settings(max_examples=200, deadline=None)
+    @given(arguments)
+    def given_anything(arguments: dict[str, Any]) -> None:
+        with hr.startpoints("words", f"log:{tmp_path / 'log'}") as points:
+            try:
+                ids = points.set("words", arguments.pop("startpoint"), **arguments)
+            except hr.HeadraceError:
+                return
+            known = {one.entry.id: one for one in points.list()}
+            assert points.unreadable() == {}
+            assert all(known[id_].became is None for id_ in ids) and len(ids) == 1
+            points.delete(*ids)
+            accepted.append(ids)
+
+    given_anything()
+    assert len(accepted) > 5
