@@ -326,6 +326,12 @@ def test_what_a_grouper_raises_is_the_cause_of_its_error() -> None:
     assert raised.value.hint is not None and raised.value.hint.startswith("mend it at test_assignments.py:")
 
 
+def test_a_name_that_is_refused_points_to_the_line_that_gave_it() -> None:
+    with pytest.raises(ConfigError, match="'far east' is no task name: expected") as raised:
+        tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(lambda _, ssps: {name("far east"): ssps}))
+    assert raised.value.hint is not None and "test_assignments.py:" in raised.value.hint
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StateError("of ours", "do this")])
 def test_signals_and_errors_of_ours_go_through_a_grouper(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:

@@ -16,6 +16,7 @@ from headrace.errors import ConfigError, HeadraceError
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
+_OURS = str(PurePath(__file__).parents[1])
 _WANTED = "return a mapping of hr.TaskName to the partitions of that task, with each of the given ones in exactly one"
 
 
@@ -59,9 +60,10 @@ def raised_text(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """The innermost line of Python that raised it: file and line."""
+    """The innermost line of a user's Python that raised it, file and line: a name that is refused is the fault of its caller."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "a place unknown"
+    users = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
+    return f"{PurePath(users[-1].filename).name}:{users[-1].lineno}" if users else "a place unknown"
 
 
 def _checked(groups: Any, ssps: Sequence[SSP], broadcast: Collection[SSP], title: str) -> Groups:
