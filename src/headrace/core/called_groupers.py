@@ -60,9 +60,9 @@ def raised_text(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """The innermost line of a user's Python that raised it, file and line: a name that is refused is the fault of its caller."""
+    """The innermost line of a user's Python that raised it, file and line: who gives a wrong name is the caller."""
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_OURS)] or frames
+    users = [one for one in frames if not one.filename.startswith((_OURS, "<"))] or frames  # "<": a dataclass's own code
     return f"{PurePath(users[-1].filename).name}:{users[-1].lineno}" if users else "a place unknown"
 
 
