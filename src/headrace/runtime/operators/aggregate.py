@@ -104,7 +104,7 @@ class VectorAggregateOperator(Operator):
             starts = last - back * windows.advance_us
             mask = starts + windows.size_us > times
             if watermark is not None:
-                mask &= starts + (windows.size_us + windows.kept_us) > watermark
+                mask &= starts + (windows.size_us + windows.open_us) > watermark
             open_anywhere |= mask
             if mask.any():
                 part = table.append_column("start", pa.array(starts))

@@ -185,7 +185,7 @@ class RecordAggregateOperator(Operator):
             else:
                 database.put(group.layout, data)
                 if group.fresh and self._windows is not None and group.start is not None:
-                    due_us = self._windows.closes_us(group.start + self._windows.size_us)
+                    due_us = self._windows.expires_us(group.start + self._windows.size_us)
                     fresh.append((group.key, group.layout, due_us))
         Expiry(self.context).add(self.node.store.name, fresh)
         self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))

@@ -2,7 +2,8 @@
 
 A record joins all sessions of its key that it is near to into one. Their keys, which have the times of the first and the
 last record, are gone with that, and what is behind hears of it: of each a null, then the value of the session that there
-is now. Sessions that are closed (`SessionWindows.closes_us`) are as good as gone, and take no record any more.
+is now. Sessions that are closed (`SessionWindows.closes_us`) take no record any more; they are read from outside until
+they expire (`expires_us`). A session that is open begins after the end of each that is closed: no two have one entry.
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
 side; they are read at its first record in a round, and those that changed are written at the round's end.
@@ -149,7 +150,7 @@ class SessionOperator(Operator):
                 layout = prefix + time_bytes(start)
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
-                    fresh.append((key, layout, self._windows.closes_us(session.end)))
+                    fresh.append((key, layout, self._windows.expires_us(session.end)))
         Expiry(self.context).add(self.node.store.name, fresh)
 
     def _last_updates(self) -> list[Update]:
