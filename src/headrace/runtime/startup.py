@@ -23,6 +23,7 @@ from headrace.core.compatibility import (
 from headrace.core.containers import containers_of, job_model_of
 from headrace.core.expansion import born_in, recorded
 from headrace.core.partition_counts import untaken_hints
+from headrace.core.partition_families import upstream_of
 from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.resolution import Sides
 from headrace.core.rewinds import Rewind, flows_of, gaps_of
@@ -288,12 +289,13 @@ def _sub_model(
 def _output_counts(
     subs: tuple[SubTopology, ...], counts: Mapping[str, int], dead_letter_stream: str | None
 ) -> dict[str, int]:
-    """Partitions for output streams that have to be made: as many as the largest input of the sub-topology has."""
+    """Partitions for output streams that have to be made: as many as the largest has that their records come of."""
     outputs: dict[str, int] = {}
     for sub in subs:
-        largest = max(counts[stream] for stream in sub.reads)
+        upstream = upstream_of(sub)
         for sink in sub.sinks:
             if isinstance(sink.stream, str):
+                largest = max(counts[stream] for stream in upstream[sink.name])
                 outputs[sink.stream] = max(largest, outputs.get(sink.stream, 0))
     if dead_letter_stream is not None:
         outputs.setdefault(dead_letter_stream, 1)
