@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from headrace.dsl.serdes import Bytes, Double, Int, Json, Long, String
-from headrace.dsl.windowed import Windowed
+from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
@@ -67,6 +67,15 @@ class StoreForm:
         if self.kind != JOINED:
             return self.bytes_of(data)
         return None if data[0] & _NULL else data[1:]
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its entries are of windows, and have a start and an end."""
+        return self.size_us is not None or self.ends
+
+    def takes_windows_of(self, key: WindowedKey) -> bool:
+        """Whether `key` names a window of this store and the key within, rather than being a key of the store itself."""
+        return self.has_windows and (not isinstance(self.key, Windowed) or isinstance(key.key, WindowedKey))
 
     def window_of(self, start_us: int, data: bytes) -> tuple[int, int] | None:
         """The window (start, end) in µs of an entry at a time, None where the store has no windows."""
