@@ -98,7 +98,7 @@ def operator_of(topology: Topology, node: Node) -> dict[str, Any]:
     """One operator as a dict."""
     described: dict[str, Any] = {
         "name": node.name,
-        "kind": _kind(node),
+        "kind": kind_of(node),
         "parents": list(node.parents),
         "engine": "spark" if runs_in_jvm(node) or isinstance(node, ForEachRound) else "worker",
     }
@@ -139,7 +139,8 @@ def _store(store: StoreSpec, node: Node) -> dict[str, Any]:
     }
 
 
-def _kind(node: Node) -> str:
+def kind_of(node: Node) -> str:
+    """What an operator is, in a word: as its method is named, as a rule."""
     match node:
         case Source(kind=SourceKind.REPARTITION):
             return "repartition-source"

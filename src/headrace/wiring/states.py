@@ -51,8 +51,10 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is committed of one store at one moment: its form, and the state of each task that has a part of it."""
+    """What is committed of one store at one moment: its form, and the state of each task that has a part of it, in
+    `database`."""
 
+    database: str
     form: StoreForm
     model: JobModel
     heads: Mapping[TaskModel, Head]
@@ -127,7 +129,7 @@ class StateView:
         for task, head in committed.heads.items():
             if not _may_hold(task, committed, routing):
                 continue
-            for stored, data in sorted(_under(stored_key(prefix), self.name, head, files).items()):
+            for stored, data in sorted(_under(stored_key(prefix), committed.database, head, files).items()):
                 layout, value = (b"", b"") if data is None else entry_of(stored, data)
                 if layout.startswith(prefix):  # nothing deleted, and no other key that has the same digest
                     found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
@@ -136,7 +138,7 @@ class StateView:
     def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
         from headrace.runtime.stored import entries_of
 
-        return entries_of(committed.heads.values(), files, self.name)
+        return entries_of(committed.heads.values(), files, committed.database)
 
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
@@ -180,7 +182,7 @@ class StateView:
         }
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
-        return Committed(form, model, heads)
+        return Committed(model.databases.get(self.name, self.name), form, model, heads)
 
     def _state_uri(self) -> str:
         return self._config.state_uri or str(state_folder(self._config))

@@ -119,7 +119,7 @@ class SessionOperator(Operator):
     def _loaded(self, key: bytes) -> _Key:
         prefix = state_key(key)
         sessions = []
-        for layout, data in self.context.database(self.node.store.name).scan(prefix + _FIRST, prefix + _LAST):
+        for layout, data in self.context.database(self.node.store.kept_in).scan(prefix + _FIRST, prefix + _LAST):
             end = time_from(data[:TIME_BYTES])
             if not self._windows.is_closed(end, self.context.watermark_us):
                 start = time_from(split_state_key(layout)[1])
@@ -137,7 +137,7 @@ class SessionOperator(Operator):
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
     def _store(self) -> None:
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         fresh: list[tuple[bytes, bytes, int]] = []
         for key, known in self._keys.items():
             now = {session.start: session for session in known.now}
@@ -151,7 +151,7 @@ class SessionOperator(Operator):
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
                     fresh.append((key, layout, self._windows.expires_us(session.end)))
-        Expiry(self.context).add(self.node.store.name, fresh)
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
 
     def _last_updates(self) -> list[Update]:
         """What has become of each session that changed; none of those that came and went within the round."""

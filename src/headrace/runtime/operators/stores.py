@@ -26,6 +26,7 @@ class _Store:
         self, spec: StoreSpec, task_run: Callable[[], Any], current: Callable[[], tuple[bytes | None, int]]
     ) -> None:
         self.name = spec.name
+        self._kept_in = spec.kept_in
         self._spec = spec
         self._task_run = task_run
         self._current = current
@@ -50,7 +51,7 @@ class _Store:
         return self._prefix + sub
 
     def _database(self) -> Any:
-        return self._task_run().database(self.name)
+        return self._task_run().database(self._kept_in)
 
     def _encoded(self, value: Any, at_us: int | None) -> bytes:
         assert self._spec.value is not None
@@ -76,7 +77,7 @@ class _Store:
         data = self._encoded(value, at_us + ttl)
         self._forget_expiry(layout)
         self._database().put(layout, data)
-        Expiry(self._task_run()).add(self.name, [(self._key(), layout, at_us + ttl)])
+        Expiry(self._task_run()).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
         if self._spec.ttl_us is not None:
@@ -87,7 +88,7 @@ class _Store:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
         stored = self._database().get(layout)
         if stored is not None:
-            Expiry(self._task_run()).remove(self.name, self._key(), layout, time_from(stored[:TIME_BYTES]))
+            Expiry(self._task_run()).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
 
 
 _EXPIRED = object()
