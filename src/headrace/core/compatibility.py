@@ -97,7 +97,8 @@ def lost(
         return {}
     found: dict[str, str | None] = {}
     for name in sorted(held.keys() - stores.keys()):
-        alike = [other for other in new if _is_alike(held[name], stores[other])]
+        alike = [other for other in new if not changes_of(_form(held[name]), _form(stores[other]))]
+        alike = [other for other in alike if _place(held[name]) == _place(stores[other])] or alike
         found[name] = next(iter(difflib.get_close_matches(name, alike, 1, 0)), None)
         new = [other for other in new if other != found[name]]
     return found
@@ -136,8 +137,9 @@ def check_compatible(
     ways = ["undo that edit"] if changed else []
     if missing:
         ways.append(f"keep the old name{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}")
-    if renames := [f"--rename-store {old}={new}" for old, new in missing.items() if new is not None]:
-        ways.append(f"rename with the state: `headrace run ... {' '.join(renames)}`")
+    moved = [name for name in changed if _place(previous.stores[name]) != _place(stores[name])]
+    ways += [_renaming(previous, stores, missing)] if any(missing.values()) else []
+    ways += [f"name the repartition before it as it was: {_named(_place(previous.stores[name]))}" for name in moved]
     given_up = sorted({*changed, *taken_out, *missing})
     drops = " ".join(f"--drop-store {name}" for name in given_up)
     ways.append(
@@ -150,10 +152,25 @@ def check_compatible(
     )
 
 
-def _is_alike(before: str, now: str) -> bool:
-    """Whether a store of the form `now` can have the state of one of the form `before`."""
-    (old_place, _, old_form), (new_place, _, new_form) = before.partition("|"), now.partition("|")
-    return old_place == new_place and not changes_of(old_form, new_form)
+def _place(store: str) -> str:
+    return store.removeprefix(GONE).partition("|")[0]
+
+
+def _form(store: str) -> str:
+    return store.partition("|")[2]
+
+
+def _renaming(previous: JobModel, stores: Mapping[str, str], missing: Mapping[str, str | None]) -> str:
+    """How to rename with the state: what a grouping or a join is named after, its repartition stream is too."""
+    pairs = {old: new for old, new in missing.items() if new is not None}
+    places = {_place(previous.stores[old]) for old, new in pairs.items() if _place(previous.stores[old]) != _place(stores[new])}
+    options = " ".join(f"--rename-store {old}={new}" for old, new in pairs.items())
+    before = "".join(f"{_named(place)} in front of it, so that its tasks stay, and " for place in sorted(places))
+    return f"rename with the state: {before}`headrace run ... {options}`"
+
+
+def _named(place: str) -> str:
+    return "no repartition" if place == "source" else f"hr.Repartitioned(name={place!r})"
 
 
 def _rebuild(previous: JobModel, inputs: Collection[str], system: str | None) -> str:
