@@ -17,7 +17,7 @@ from typing import Any
 from headrace import holders
 from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
-from headrace.core.resolution import has_open_types, resolved
+from headrace.core.resolution import has_open_types, resolved, through_spark
 from headrace.core.rewinds import gaps_of
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
@@ -230,7 +230,7 @@ def _check_before_spark(
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())
     check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
-    known = topology if has_open_types(topology) else resolved_topology(topology, None)[0]
+    known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
     check_edit(known, config, system, store, say)
 
 
