@@ -63,7 +63,7 @@ def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     for name in sorted(set(previous.stores) & set(stores)):
         if previous.stores[name].startswith(GONE):
             found.append(
-                f"store {name!r} was taken out of the application once, and has missed all records since: its state is gone"
+                f"store {name!r} was taken out of the application once, and has missed all records since: it cannot continue"
             )
             continue
         old_place, _, old_form = previous.stores[name].partition("|")

@@ -70,7 +70,7 @@ class JobModel:
     again; sorted by task and SSP. `partitioned_by_users`: the repartition streams that a user's partitioner distributes,
     sorted: in the others a key is in the partition of its hash. `partitioned_otherwise`: the inputs, sorted, whose producers
     are declared to go by something else than the key: a key's records have no order there that an expansion could break.
-    `databases`: stores, those too that are gone, to the databases of the tasks that hold them, where these have other names.
+    `databases`: stores, removed ones too, to the databases of the tasks that hold them, where these have other names.
     `dropped`: databases whose stores began again in others, to the sub-topologies in which they are; they are deleted bit by
     bit, and no store may have one of them again.
     """
