@@ -111,6 +111,16 @@ class Config(Mapping[str, Any]):
         takes="a metadata store",
         method="requests",
     )
+    drop_stores: str | None = _key(
+        None,
+        "Stores whose state is given up where the application, as it was edited, cannot use it or no longer has them: names, "
+        "with commas between, as `headrace run --drop-store NAME` gives one; a store that continues is left alone.",
+    )
+    rename_stores: str | None = _key(
+        None,
+        "Stores that have another name now and keep their state: OLD=NEW, with commas between, as `headrace run --rename-store "
+        "OLD=NEW` gives one; what was renamed before is left alone.",
+    )
     partition_check_interval_s: float = _key(
         60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
     )

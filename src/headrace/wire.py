@@ -91,6 +91,8 @@ class _JobModelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left: tuple[_LeftForm, ...]
     partitioned_by_users: tuple[str, ...] = ()  # this and what follows is absent from models stored by an older version
     partitioned_otherwise: tuple[str, ...] = ()
+    databases: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # this and what follows is written where there is any
+    dropped: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _HandoverForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,6 +191,8 @@ def encode_job_model(model: JobModel) -> bytes:
             left=tuple(_LeftForm(str(one.task), str(one.ssp), one.position, one.stream_id) for one in model.left),
             partitioned_by_users=tuple(sorted(model.partitioned_by_users)),
             partitioned_otherwise=tuple(sorted(model.partitioned_otherwise)),
+            databases=dict(sorted(model.databases.items())) or msgspec.UNSET,
+            dropped=dict(sorted(model.dropped.items())) or msgspec.UNSET,
         )
     )
 
@@ -208,6 +212,8 @@ def decode_job_model(data: bytes | str, what: str = "job model") -> JobModel:
             left=tuple(map(_left, form.left)),
             partitioned_by_users=form.partitioned_by_users,
             partitioned_otherwise=form.partitioned_otherwise,
+            databases=form.databases or {},
+            dropped=form.dropped or {},
         )
     except ValueError as error:
         raise malformed(what, error) from error

@@ -251,3 +251,44 @@ def test_of_streams_that_are_joined_those_that_began_alike_may_grow_as_they_like
     else:
         with pytest.raises(TopologyError, match="joins the streams"):
             partition_counts_of(feeds, explicit, EXTERNAL, existing, {}, joined, recorded)
+
+
+# --- merges -----------------------------------------------------------------------------------------------------------
+
+UPSTREAM = {"a": ["x"], "b": ["y"]}  # of 2 and 5
+
+
+def test_streams_that_meet_in_a_merge_have_the_largest_count_of_all_that_they_come_of() -> None:
+    assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {}) == {"a": 2, "b": 5}
+    for meeting in ({"keyed": {"m": ["a", "b"]}}, {"merged": {"m": ["a", "b"]}}):
+        assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {}, **meeting) == {"a": 5, "b": 5}
+        assert partition_counts_of(UPSTREAM, {"a": 3}, EXTERNAL, {}, **meeting) == {"a": 3, "b": 3}
+        assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {"b": 7}, **meeting) == {"a": 7, "b": 7}
+        assert partition_counts_of(UPSTREAM, {"a": 3}, EXTERNAL, {"b": 7}, **meeting) == {"a": 3, "b": 7}, "no refusal here"
+
+
+def test_a_hint_counts_for_its_own_stream_but_where_state_needs_the_same_of_both() -> None:
+    hints = {"a": 7, "b": 3}
+    assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {}, hints, merged={"m": ["a", "b"]}) == hints
+    assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {}, hints, keyed={"m": ["a", "b"]}) == {"a": 7, "b": 7}
+    assert partition_counts_of(UPSTREAM, {}, EXTERNAL, {}, {"a": 7}, merged={"m": ["a", "b"]}) == {"a": 7, "b": 7}
+    assert partition_counts_of(UPSTREAM, {"b": 4}, EXTERNAL, {}, {"a": 7}, merged={"m": ["a", "b"]}) == {"a": 7, "b": 4}
+    assert partition_counts_of(UPSTREAM, {"b": 4}, EXTERNAL, {}, {"a": 7}, keyed={"m": ["a", "b"]}) == {"a": 4, "b": 4}
+
+
+def test_a_stream_that_is_made_to_meet_state_of_one_that_grew_has_the_count_of_its_tasks() -> None:
+    found = partition_counts_of({"new": ["x"]}, {}, {"x": 8}, {}, {}, {}, GROWN, keyed={"s": ["new", "x"]})
+    assert found == {"new": 4}
+
+
+@given(feeds_of_all, joins_of_some, joins_of_some)
+def test_what_meets_has_one_number_where_none_is_given(
+    feeds: dict[str, list[str]], keyed: dict[str, list[str]], merged: dict[str, list[str]]
+) -> None:
+    expected = grown(feeds, {}, {**keyed, **{f"m-{name}": streams for name, streams in merged.items()}})
+    assert expected is not None
+    if 0 in expected.values():
+        with pytest.raises(TopologyError):
+            partition_counts_of(feeds, {}, EXTERNAL, {}, keyed=keyed, merged=merged)
+    else:
+        assert partition_counts_of(feeds, {}, EXTERNAL, {}, keyed=keyed, merged=merged) == expected

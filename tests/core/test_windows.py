@@ -49,6 +49,12 @@ def test_a_record_is_late_once_the_watermark_reached_the_end_and_the_grace(
     assert found.is_late(start_us, watermark_us) == (watermark_us is not None and watermark_us > last_in_time)
 
 
+@given(windows, moments)
+def test_a_window_is_kept_until_it_closes_and_as_long_as_its_retention_says(found: Windows, start_us: int) -> None:
+    end_us = start_us + found.size_us
+    assert found.expires_us(end_us) == max(found.closes_us(end_us), end_us + found.retention_us)
+
+
 def test_grace_none_and_zero_differ() -> None:
     hour = 3_600_000_000
     assert not Windows(hour, hour).is_late(0, hour)

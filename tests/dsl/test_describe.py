@@ -212,3 +212,22 @@ def test_a_topology_that_does_not_fit_is_shown_as_the_error() -> None:
 def test_durations_read_as_those_of_the_dsl(us: int) -> None:
     assert described.duration_text(us) == duration_text(us)
     assert duration_us(described.duration_text(us)) == us
+
+
+def of_two(left: hr.Repartitioned, right: hr.Repartitioned, *, merged: bool = False) -> str:
+    app = hr.App("two")
+    one, two = (app.stream(name, key=hr.String(), value=hr.Long()) for name in ("one", "two"))
+    a, b = one.repartition(left.with_name("a")), two.repartition(right.with_name("b"))
+    if merged:
+        a.merge(b).to("out")
+    else:
+        a.join(b, max, within="1 hour", value=hr.Long()).to("out")
+    return next(line for line in app.describe("text").splitlines() if line.startswith("  a-repartition "))
+
+
+def test_the_number_of_partitions_that_follows_a_join_or_a_merge_is_described_as_that() -> None:
+    nothing, eight = hr.Repartitioned(), hr.Repartitioned(number_of_partitions=8)
+    assert ", 8 partitions, as two-b-repartition has, which it is joined with" in of_two(nothing, eight)
+    assert ", 8 partitions, as two-b-repartition has, which it is merged with" in of_two(nothing, eight, merged=True)
+    assert ", as many partitions as the largest of one, two" in of_two(nothing, nothing)
+    assert of_two(eight, nothing).endswith(", 8 partitions  <- one")

@@ -175,6 +175,11 @@ def long_keys(shop: Shop) -> hr.KTable:
         (lambda s: s.orders.outer_join(s.users, pair, within="1 h"), r"outer_join of a stream with a table"),
         (lambda s: s.orders.join(s.refunds, pair), r"within= is missing"),
         (lambda s: s.orders.join(s.users, pair, within="1 hour"), r"these are for two streams"),
+        (lambda s: s.orders.join(s.users, pair, retention="1 hour"), r"these are for two streams"),
+        (
+            lambda s: s.orders.join(s.refunds, pair, within="1 h", grace="1 minute", retention="1 day"),
+            r"join: grace='1 minute' and retention='1 day': expected one of them",
+        ),
         (lambda s: s.orders.join(s.users, pair, key=lambda r: r.key), r"only a global table can be asked for any key"),
         (lambda s: s.orders.join("users", pair), r"join\(str\): expected a stream or a table"),
         (lambda s: s.users.join(s.orders, pair), r"join\(KStream\): expected a table(.|\n)*stream\.join\(table"),

@@ -22,7 +22,8 @@ def test_tumbling() -> None:
 
 
 def test_hopping() -> None:
-    assert Hopping("1 hour", "20 minutes", grace="5 min") == Windows(HOUR_US, HOUR_US // 3, HOUR_US // 12, 7 * DAY_US)
+    assert Hopping("1 hour", "20 minutes", grace="5 min") == Windows(HOUR_US, HOUR_US // 3, HOUR_US // 12, HOUR_US // 12)
+    assert Hopping("1 hour", "20 minutes", retention="5 min") == Windows(HOUR_US, HOUR_US // 3, None, HOUR_US // 12)
     assert Hopping("1 hour", advance="1 hour") == Tumbling("1 hour")
 
 
@@ -43,6 +44,16 @@ def test_the_advance_that_the_refusal_names_is_taken(size: str) -> None:
 def test_windows_that_are_no_words_of_a_user_have_the_same_bound() -> None:
     with pytest.raises(ValueError, match="10001 windows per record: expected at most 10000"):
         Windows(10_001, 1)
+@pytest.mark.parametrize("kind", ["Tumbling", "Session"])
+def test_a_retention_says_how_long_results_are_kept_and_a_grace_when_they_are_final(kind: str) -> None:
+    make: Any = {"Tumbling": Tumbling, "Session": Session}[kind]
+    closing = make("1 hour", grace="1 minute")
+    kept = make("1 hour", grace="1 minute", retention="25 hours")
+    assert kept.closes_us(0) == closing.closes_us(0) == closing.expires_us(0)
+    assert kept.expires_us(0) - closing.expires_us(0) == 25 * HOUR_US - HOUR_US // 60
+    assert make("1 hour").closes_us(0) == make("1 hour").expires_us(0)
+    long = make("1 hour", grace="9 days")
+    assert long.closes_us(0) == long.expires_us(0), "a window that takes records is kept, whatever the default is"
 
 
 def test_sessions() -> None:
@@ -67,6 +78,18 @@ def test_sessions() -> None:
         ),
         (lambda: Hopping("10001 us", "1 us"), "10,001 windows, expected at most 10,000"),
         (lambda: Hopping("10000001 us", "1 ms"), "10,001 windows, expected at most 10,000"),
+        (
+            lambda: Tumbling("1 hour", grace="5 minutes", retention="1 minute"),
+            "Tumbling: the retention of 1 minute is below the grace of 5 minutes",
+        ),
+        (
+            lambda: Hopping("1 hour", "1 min", grace="8 days", retention="7 days"),
+            "Hopping: the retention of 7 days is below the grace of 8 days",
+        ),
+        (
+            lambda: Session("1 hour", grace="1 ms", retention="0 seconds"),
+            "Session: the retention of 0 seconds is below the grace of 1 ms",
+        ),
     ],
 )
 def test_what_makes_no_windows_is_refused(made: Callable[[], Any], told: str) -> None:

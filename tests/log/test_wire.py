@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import wire, wire_rewinds, wire_startpoints
+from headrace import wire, wire_operators, wire_rewinds, wire_startpoints
+from headrace.core.operator_changes import RunOperator
 from headrace.core.rewinds import Cut, Flow, Rewind
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
@@ -80,7 +81,11 @@ JOB_MODELS = st.builds(
     st.lists(st.builds(LeftPosition, TASKS, SSPS, NUMBERS, TEXTS), max_size=3).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
     st.sets(NAMES, max_size=3).map(sorted).map(tuple),
+    st.dictionaries(NAMES, TEXTS, max_size=3),
+    st.dictionaries(NAMES, TEXTS, max_size=3),
 )
+NAMED = st.lists(NAMES, max_size=2).map(tuple)
+OPERATORS = st.lists(st.builds(RunOperator, NAMES, TEXTS, NAMES, NAMED, TEXTS, NAMED, NAMES), max_size=3).map(tuple)
 STARTPOINTS = st.one_of(
     st.builds(Startpoint, st.just(PositionType.SPECIFIC_OFFSET), NUMBERS),
     st.builds(Startpoint, st.just(PositionType.TIMESTAMP), TIMES),
@@ -140,10 +145,13 @@ KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "cut": (CUTS, wire_rewinds.encode_cut, wire_rewinds.decode_cut),
     "rewind": (REWINDS, wire_rewinds.encode_rewind, wire_rewinds.decode_rewind),
     "flows of the job": (FLOWS, wire_rewinds.encode_flows, wire_rewinds.decode_flows),
+    "operators of the job": (OPERATORS, wire_operators.encode_operators, wire_operators.decode_operators),
 }
 
 
-LATER = {"job model": {"partitioned_by_users": (), "partitioned_otherwise": ()}}  # what older versions did not store
+LATER = {  # what older versions did not store
+    "job model": {"partitioned_by_users": (), "partitioned_otherwise": (), "databases": {}, "dropped": {}},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)

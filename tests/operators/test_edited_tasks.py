@@ -261,7 +261,7 @@ def test_a_repartition_that_was_read_to_its_end_may_go_and_come_back(tmp_path: P
 @pytest.mark.parametrize(
     "aggregate", [lambda g: g.count(store="w"), lambda g: g.reduce(lambda a, b: a + b, store="w")], ids=["count", "reduce"]
 )
-@pytest.mark.parametrize("change", [{"retention": "7 days"}, {"retention": "2 hours", "grace": "7 days"}])
+@pytest.mark.parametrize("change", [{"retention": "7 days"}, {"grace": "7 days"}, {"retention": "7 days", "grace": "1 day"}])
 def test_windows_that_are_kept_longer_now_keep_what_they_hold(
     tmp_path: Path, aggregate: Callable[[Any], Any], change: dict[str, str]
 ) -> None:

@@ -79,13 +79,30 @@ def test_a_store_that_moves_to_another_sub_topology_is_refused(tmp_path: Path) -
     assert run(counting(), tmp_path, [3])[0] == {"k": 3}
 
 
-def test_a_store_of_another_name_begins_empty(tmp_path: Path) -> None:
+def test_a_store_of_another_name_is_refused_and_begins_empty_where_the_old_state_is_given_up(tmp_path: Path) -> None:
     run(counting(), tmp_path, [1, 2])
-    renamed = counting(aggregate=lambda g: g.count(store="other"))
-    with Driver(renamed, directory=tmp_path, partitions=2) as d:
+
+    def renamed(**keys: Any) -> Driver:
+        overrides = [f"{key}={value}" for key, value in keys.items()]
+        app = counting(aggregate=lambda g: g.count(store="other"))
+        return Driver(app, directory=tmp_path, partitions=2, overrides=overrides)
+
+    with pytest.raises(hr.IncompatibleChangeError, match="store 'counts' is no longer in the application") as refused:
+        renamed().open()
+    hint = refused.value.hint or ""
+    assert "keep the old name 'counts'" in hint
+    assert "--rename-store counts=other" in hint
+    assert "--drop-store counts" in hint
+    assert "headrace startpoint set in --application" in hint
+    assert run(counting(), tmp_path, [3])[0] == {"k": 3}, "the refused start has changed nothing"
+    with renamed(drop_stores="counts") as d:
         d.send("in", "k", 3)
         d.run()
         assert d.store("other").all() == {"k": 1}
+    with renamed(drop_stores="counts") as d:  # a request that was carried out may stay in a configuration
+        d.send("in", "k", 3)
+        d.run()
+        assert d.store("other").all() == {"k": 2}
 
 
 def test_watermarks_carry_on(tmp_path: Path) -> None:

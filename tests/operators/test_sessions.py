@@ -57,6 +57,9 @@ class Model:
     def is_closed(self, end: int) -> bool:
         return self.watermark is not None and end + GAP + self.kept < self.watermark
 
+    def is_kept(self, end: int, grace: int, longer: int | None) -> bool:
+        return self.watermark is None or end + GAP + grace + (longer or 0) >= self.watermark
+
     def add(self, key: str, time: int, value: int) -> None:
         mine = self.sessions.setdefault(key, [])
         near = sorted(one for one in mine if one[0] - GAP <= time <= one[1] + GAP and not self.is_closed(one[1]))
@@ -144,10 +147,17 @@ def test_each_update_of_each_session_comes_in_order(
 
 
 @settings(max_examples=25)
-@given(rounds=st.lists(RECORDS.filter(bool), max_size=5), grace=st.sampled_from([0, 3, 20]))
-def test_late_records_are_those_of_closed_sessions(rounds: list[list[tuple[str, int, int]]], grace: int) -> None:
+@given(
+    rounds=st.lists(RECORDS.filter(bool), max_size=5),
+    grace=st.sampled_from([0, 3, 20]),
+    longer=st.sampled_from([None, 0, 1, 30]),
+)
+def test_late_records_are_those_of_closed_sessions_however_long_these_are_kept(
+    rounds: list[list[tuple[str, int, int]]], grace: int, longer: int | None
+) -> None:
     model = Model(grace)
-    with Driver(app_of("count", hr.Session("5 us", grace=f"{grace} us"))) as d:
+    retention = None if longer is None else f"{grace + longer} us"
+    with Driver(app_of("count", hr.Session("5 us", grace=f"{grace} us", retention=retention))) as d:
         for records in rounds:
             for key, time, value in records:
                 d.send("in", key, value, at=time)
@@ -159,6 +169,8 @@ def test_late_records_are_those_of_closed_sessions(rounds: list[list[tuple[str, 
             assert {key: found[key] for key in found.keys() - closed} == {
                 key: expected[key] for key in expected.keys() - closed
             }
+            kept = {(k, one[0]) for k, mine in model.sessions.items() for one in mine if model.is_kept(one[1], grace, longer)}
+            assert {key: found.get(key) for key in kept} == {key: expected[key] for key in kept}
             model.round_done([time for _, time, _ in records])
         assert d.counters.get("late_records", 0) == model.late
 
@@ -209,6 +221,33 @@ def test_the_gap_belongs_to_the_session_and_what_comes_in_order_is_never_late() 
         d.send("in", "a", 1, at=5)
         d.run()
         assert d.counters["late_records"] == 1
+
+
+def test_a_session_that_has_closed_is_read_until_its_retention_is_over_and_then_deleted(tmp_path: Path) -> None:
+    minute = 60_000_000
+    windows = hr.Session("10 minutes", grace="0 seconds", retention="25 hours")
+    app = hr.App("kept", system=f"log:{tmp_path / 'log'}", state_uri=str(tmp_path / "state"))
+    table = app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().windowed_by(windows).count(store="s")
+    table.to_stream(emit="closed").to("out")
+    first = hr.WindowedKey("a", 0, minute)
+    with Driver(app, directory=tmp_path) as d:
+        for at in (0, 1, 60, 61):
+            d.send("in", "a", 1, at=at * minute)
+            d.run()
+        assert [(r.key, r.value) for r in d.read("out")] == [(first, 2)]
+        d.send("in", "a", 1, at=5 * minute)  # near the closed session, which takes no record any more
+        d.run()
+        assert d.counters["late_records"] == 1
+        d.send("in", "b", 1, at=(1 + 10 + 25 * 60) * minute)
+        d.run()
+        d.run()
+        assert app.state("s").get(first) == 2
+        d.send("in", "b", 1, at=(1 + 10 + 25 * 60) * minute + 1)
+        d.run()
+        d.send("in", "b", 1, at=(1 + 10 + 25 * 60) * minute + 1)  # what is due goes with the next round
+        d.run()
+        assert app.state("s").get(first) is None
+        assert len(app.state("s").get("a")) == 1
 
 
 def test_a_record_that_fails_leaves_the_sessions_as_they_were() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 
 WINDOWS = {
-    "tumbling": (hr.Tumbling("10 us"), 10, 10, None),
-    "tumbling, grace": (hr.Tumbling("10 us", grace="5 us"), 10, 10, 5),
-    "hopping": (hr.Hopping("10 us", "5 us"), 10, 5, None),
-    "hopping, grace": (hr.Hopping("10 us", "4 us", grace="0 us"), 10, 4, 0),
-    "hopping, uneven": (hr.Hopping("7 us", "3 us", retention="9 us"), 7, 3, 9),
+    "tumbling": (hr.Tumbling("10 us"), 10, 10, None, None),
+    "tumbling, grace": (hr.Tumbling("10 us", grace="5 us"), 10, 10, 5, 5),
+    "tumbling, both": (hr.Tumbling("10 us", grace="5 us", retention="21 us"), 10, 10, 5, 21),
+    "hopping": (hr.Hopping("10 us", "5 us"), 10, 5, None, None),
+    "hopping, grace": (hr.Hopping("10 us", "4 us", grace="0 us"), 10, 4, 0, 0),
+    "hopping, both": (hr.Hopping("10 us", "4 us", grace="0 us", retention="13 us"), 10, 4, 0, 13),
+    "hopping, uneven": (hr.Hopping("7 us", "3 us", retention="9 us"), 7, 3, 9, 9),
 }
 ROUNDS = st.lists(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 60), st.integers(-9, 9)), min_size=1, max_size=6), max_size=6
@@ -30,8 +33,9 @@ ROUNDS = st.lists(
 class Model:
     """The plain way: every window a list of values; the watermark moves between rounds."""
 
-    def __init__(self, size: int, advance: int, kept: int | None) -> None:
-        self.size, self.advance, self.kept = size, advance, 7 * 24 * HOUR if kept is None else kept
+    def __init__(self, size: int, advance: int, open_for: int | None, kept: int | None) -> None:
+        self.size, self.advance = size, advance
+        self.open_for, self.kept = (7 * 24 * HOUR if length is None else length for length in (open_for, kept))
         self.windows: dict[tuple[str, int], list[int]] = defaultdict(list)
         self.results: dict[tuple[str, int], list[int]] = {}
         self.watermark: int | None = None
@@ -44,7 +48,7 @@ class Model:
                 del self.windows[window]
         for key, time, value in records:
             starts = [s for s in range(-60, 100) if s % self.advance == 0 and s <= time < s + self.size]
-            fresh = [s for s in starts if self.watermark is None or s + self.size + self.kept > self.watermark]
+            fresh = [s for s in starts if self.watermark is None or s + self.size + self.open_for > self.watermark]
             self.late += not fresh
             for start in fresh:
                 self.windows[key, start].append(value)
@@ -79,12 +83,12 @@ def doubled(values: list[int]) -> int:
 @settings(max_examples=8)
 @given(rounds=ROUNDS)
 def test_windows_as_in_plain_python(kind: str, windows: str, rounds: list[list[tuple[str, int, int]]]) -> None:
-    given_windows, size, advance, kept = WINDOWS[windows]
+    given_windows, size, advance, open_for, kept = WINDOWS[windows]
     app = hr.App("windowed")
     grouped = app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().windowed_by(given_windows)
     table, result = build(kind, grouped)
     table.to_stream().to("out")
-    model = Model(size, advance, kept)
+    model = Model(size, advance, open_for, kept)
     with Driver(app) as d:
         for records in rounds:
             for key, time, value in records:
@@ -111,6 +115,45 @@ def test_records_of_one_round_are_not_late_to_each_other() -> None:
         d.send("in", "a", 0, at=HOUR)
         d.run()
         assert d.counters["late_records"] == 1
+
+
+def test_a_window_that_has_closed_is_read_until_its_retention_is_over(tmp_path: Path) -> None:
+    windows = hr.Tumbling("1 hour", grace="1 minute", retention="25 hours")
+    app = hr.App("kept", system=f"log:{tmp_path / 'log'}", state_uri=str(tmp_path / "state"))
+    table = app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().windowed_by(windows).count(store="s")
+    table.to_stream(emit="closed").to("out")
+    first = hr.WindowedKey("a", 0, HOUR)
+    with Driver(app, directory=tmp_path) as d:
+        d.send("in", "a", 1, at=0)
+        d.run()
+        d.send("in", "b", 1, at=HOUR + MINUTE)
+        d.run()
+        d.run()
+        assert [(r.key, r.value) for r in d.read("out")] == [(first, 1)], "the grace alone says when a window closes"
+        d.send("in", "a", 1, at=HOUR - 1)
+        d.run()
+        assert d.counters["late_records"] == 1
+        d.send("in", "b", 1, at=26 * HOUR - 1)
+        d.run()
+        d.send("in", "b", 1, at=26 * HOUR - 1)
+        d.run()
+        assert d.store("s").all()["a", 0] == 1
+        assert app.state("s").get(first) == 1
+    # a longer grace than before finds the window where it was: it is open again, and kept for as long as is said now
+    app = hr.App("kept", system=f"log:{tmp_path / 'log'}", state_uri=str(tmp_path / "state"))
+    longer = hr.Tumbling("1 hour", grace="26 hours", retention="27 hours")
+    app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().windowed_by(longer).count(store="s").to_stream().to("o")
+    with Driver(app, directory=tmp_path) as d:
+        d.send("in", "a", 1, at=HOUR - 1)
+        d.send("in", "b", 1, at=28 * HOUR - 1)
+        d.run()
+        assert app.state("s").get(first) == 2
+        d.send("in", "b", 1, at=28 * HOUR)
+        d.run()
+        assert app.state("s").get(first) == 2
+        d.send("in", "b", 1, at=28 * HOUR)
+        d.run()
+        assert app.state("s").get(first) is None
 
 
 def test_late_records_are_dead_letters_where_a_stream_is_set() -> None:

@@ -34,7 +34,10 @@ LEVELS: tuple[frozenset[str], ...] = (
 )
 USERS_OF_THE_PUBLIC_NAMES = frozenset({"cli", "web", "testing", "demo"})
 LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}
-SAME_GROUP = {"config_keys": "config", "wire_rewinds": "wire", "wire_startpoints": "wire", "wire_versions": "wire"}
+SAME_GROUP = {
+    "config_keys": "config",
+    **dict.fromkeys(("wire_operators", "wire_rewinds", "wire_startpoints", "wire_versions"), "wire"),
+}
 
 # One outside technology, one package.
 ONLY_IN = {

@@ -165,7 +165,7 @@ def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
     if value is None:
         return None
     try:
-        return serde.encode(_native(value, serde))
+        return serde.encode(native(value, serde))
     except HeadraceError as error:
         raise SerdeError(f"{side}: {error.message}") from None
     except RecursionError:
@@ -174,14 +174,14 @@ def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
         raise SerdeError(f"{side}: {type(error).__name__}: {error}") from None
 
 
-def _native(value: Any, serde: Serde) -> Any:
+def native(value: Any, serde: Serde) -> Any:
     """What the serde takes, of what JSON has."""
     if isinstance(serde, Bytes):
         return bytes_of(value)
     if isinstance(serde, Windowed):
         if not isinstance(value, dict) or set(value) != {"key", "start", "end"}:
             raise SerdeError(f'expected {{"key", "start", "end"}}, found {value!r:.60}')
-        return WindowedKey(_native(value["key"], serde.inner), time_us(value["start"]), time_us(value["end"]))
+        return WindowedKey(native(value["key"], serde.inner), time_us(value["start"]), time_us(value["end"]))
     if serde.form == "double" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value

@@ -16,6 +16,8 @@ EXAMPLES = """Examples:
   headrace run flights.py                       until Ctrl-C or SIGTERM
   headrace run flights.py --until caught-up     work off what is there now, then end
   headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
+  headrace run flights.py --rename-store delays=mean-delays      the store was renamed, and keeps its state
+  headrace run flights.py --drop-store delays                    its state is given up: see `headrace startpoint set --help`
 """
 
 
@@ -36,6 +38,18 @@ def run(
             "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: end once the inputs' present end is worked off."
         ),
     ] = None,
+    drop_store: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-store",
+            metavar="NAME",
+            help="Give the state of a store up that the edited application cannot use. Repeatable.",
+        ),
+    ] = None,
+    rename_store: Annotated[
+        list[str] | None,
+        typer.Option("--rename-store", metavar="OLD=NEW", help="The store NEW was OLD, and keeps its state. Repeatable."),
+    ] = None,
     set_: SetOption = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress.")] = False,
     json: JsonOption = False,
@@ -46,17 +60,22 @@ def run(
     """
     from headrace.wiring.loading import load_app
 
-    loaded = load_app(app, set_ or (), say)
-    status = wiring.run(loaded, until, overrides=set_ or (), log=say, progress=not no_progress)
+    overrides = [*(set_ or ()), *_asked_of_stores("drop_stores", drop_store), *_asked_of_stores("rename_stores", rename_store)]
+    loaded = load_app(app, overrides, say)
+    status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:
         print_json(status)
-    config = wiring.config_of(loaded, set_ or ())
+    config = wiring.config_of(loaded, overrides)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
         say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
+
+
+def _asked_of_stores(key: str, given: list[str] | None) -> list[str]:
+    return [f"{key}={','.join(given)}"] if given else []
 
 
 def _summary(status: dict[str, Any], unit: str) -> str:

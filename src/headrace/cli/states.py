@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
 from headrace.cli.targets import JsonOption, Target, about_an_application
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.model.serde import Serde
@@ -20,6 +20,7 @@ GET_EXAMPLES = """Examples:
 \b
   headrace state get delays UA flights.py
   headrace state get delays UA --application flight-delays --system log:./data --json
+  headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py
 """
 DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
 
@@ -35,7 +36,7 @@ StoreArgument = Annotated[str, typer.Argument(metavar="STORE", help="The store's
 def get(
     target: Target,
     store: StoreArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON where the keys are JSON.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON where the keys are JSON or of windows.")],
     json: JsonOption = False,
 ) -> None:
     """Read a store by key, as committed, while the job runs or not. All windows of the key, if the store has windows.
@@ -89,6 +90,17 @@ def key_of_text(text: str, serde: Serde) -> Any:
     """
     import msgspec
 
+    from headrace.cli.json_values import native
+    from headrace.dsl.windowed import Windowed
+
+    if isinstance(serde, Windowed):
+        try:
+            return native(msgspec.json.decode(text), serde)
+        except (HeadraceError, msgspec.DecodeError) as error:
+            raise ConfigError(
+                f"key {text!r}: expected the key of a window (`{serde.form}`), found something else: {error}",
+                'write it as JSON: \'{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}\'',
+            ) from None
     kinds: dict[str, Any] = {"long": int, "int": int, "double": float, "bytes": str.encode, "string": str}
     try:
         if serde.form in kinds:

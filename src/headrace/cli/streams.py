@@ -210,9 +210,11 @@ def consume(
         positions = _starts(opened, name, start, sorted(set(partition)) if partition else None)
         records = islice(_consumed(opened, name, key_serde, value_serde, positions, follow), limit)
         try:
-            for number, record in enumerate(records):
-                if number == 0 and looks_windowed(record.key):
+            has_seen_key = False
+            for record in records:
+                if not has_seen_key and looks_windowed(record.key):
                     say(f"hint: these look like the keys of windows: read them with {_WINDOWED}")
+                has_seen_key = has_seen_key or record.key is not None
                 print_line(line_of_record(record))
         except SerdeError as error:
             error.hint = (error.hint or "").replace("key=", "--key").replace("value=", "--value")

@@ -164,6 +164,6 @@ def _refusal(previous: JobModel, what: str) -> IncompatibleChangeError:
     return IncompatibleChangeError(
         f"application {previous.application!r} cannot go on from its stored state: {what}",
         "undo that edit (which task reads what follows from ssp_grouper, the inputs, and which of them are broadcast); or "
-        "give its stores other names, so that they begin empty; or run the edited application under another application "
-        "name, from the beginning",
+        "give its stores other names, and the old ones up (headrace run --drop-store NAME): then they begin empty; or run the "
+        "edited application under another application name, from the beginning",
     )

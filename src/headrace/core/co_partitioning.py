@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Set
 
+from headrace.core.partition_families import meetings_of
 from headrace.core.partitioning import same_partitioner
-from headrace.core.sub_topologies import SubTopology, meets_by_key
+from headrace.core.sub_topologies import SubTopology
 from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Function, Join
+from headrace.model.topology import Function
 
 _RESIDUES_MAX = 1_000_000  # counts with a larger common multiple share so few tasks that they may as well be refused
 
@@ -30,12 +31,12 @@ def check_co_partitioned(
     """
     by_users = partitioners or {}
     owners: dict[str, dict[int, set[TaskName]]] = {}
-    joins = joined_streams(sub)
+    meetings = meetings_of([sub])
     for task in tasks:
         for ssp in task.ssps:  # a key's bucket is the same in all streams, so whole tasks are all that matters
             owners.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).add(task.name.whole)
-    for operator, streams in _meetings(sub):
-        does = "joins by key" if operator in joins else "keeps state by key"
+    for operator, streams in {**meetings.joined, **meetings.keyed}.items():
+        does = "joins by key" if operator in meetings.joined else "keeps state by key"
         everywhere = {frozenset(names) for stream in streams for names in owners[stream].values()}
         if len(everywhere) == 1:  # one task, or the same ones, for all of it
             continue
@@ -76,23 +77,6 @@ def _residue_apart(
     if len(first) != len(other) and (by_users or among > _RESIDUES_MAX):
         return 0
     return next((r for r in range(among) if first[r % len(first)] != other[r % len(other)]), None)
-
-
-def joined_streams(sub: SubTopology) -> dict[str, tuple[str, ...]]:
-    """The joins of a sub-topology that need their sides in one task, and the streams that come to each, sorted."""
-    joins = {node.name for node in sub.nodes if isinstance(node, Join)}
-    return {operator: streams for operator, streams in _meetings(sub) if operator in joins}
-
-
-def _meetings(sub: SubTopology) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The joins and operators with state that take records of several streams, and those streams, sorted."""
-    feeding: dict[str, set[str]] = {source.name: set() for source in sub.sources}
-    feeding |= {source.name: {source.stream} for source in sub.sources if not source.broadcast}
-    for node in sub.nodes:
-        if node.name not in feeding:
-            feeding[node.name] = set().union(*(feeding.get(parent, set()) for parent in node.parents))
-        if meets_by_key(node) and len(feeding[node.name]) > 1:
-            yield node.name, tuple(sorted(feeding[node.name]))
 
 
 def _by(partitioner: Function | None) -> str:

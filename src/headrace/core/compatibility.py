@@ -6,9 +6,11 @@ it, as bytes of one form. What changes the place or the form of a store that sta
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from headrace.core.store_words import changes_of
 from headrace.core.sub_topologies import stores_of, sub_topologies_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.job_model import JobModel
@@ -43,15 +45,6 @@ def in_use(stores: Mapping[str, str]) -> dict[str, str]:
     return {name: form for name, form in stores.items() if not form.startswith(GONE)}
 
 
-def gone_from(stores: Mapping[str, str], place: str) -> tuple[str, ...]:
-    """Of a job model's stores those that its application no longer has, and had in the sub-topology titled `place`.
-
-    >>> gone_from({"a": "source|form", "b": "gone:source|form", "c": "gone:by-x|form"}, "source")
-    ('b',)
-    """
-    return tuple(sorted(name for name, form in stores.items() if form.startswith(f"{GONE}{place}|")))
-
-
 def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The stores for the next job model: those of now, and for ever the names of those that were there before."""
     before = {} if previous is None else previous.stores
@@ -60,14 +53,17 @@ def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str
 
 
 def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
-    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now."""
+    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now.
+
+    Of stores whose serdes are not known yet (`spark`) these are not compared.
+    """
     if previous is None:
         return []
     found: list[str] = []
     for name in sorted(set(previous.stores) & set(stores)):
         if previous.stores[name].startswith(GONE):
             found.append(
-                f"store {name!r} was taken out of the application once, and has missed all records since: it cannot go on"
+                f"store {name!r} was taken out of the application once, and has missed all records since: it cannot continue"
             )
             continue
         old_place, _, old_form = previous.stores[name].partition("|")
@@ -77,13 +73,39 @@ def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
                 f"store {name!r} was in sub-topology {old_place!r} and is now in {new_place!r}: its tasks are others, "
                 "and its state would not be found"
             )
-        if old_form != new_form:
-            found.append(f"store {name!r} holds `{old_form}` and is now `{new_form}`: its bytes cannot be read as that")
+        if changes := changes_of(old_form, new_form):
+            found.append(f"store {name!r}: {', '.join(changes)}: what it holds cannot be read as that")
+    return found
+
+
+def lost(
+    previous: JobModel | None, stores: Mapping[str, str], begun: Collection[str] = ()
+) -> dict[str, str | None]:
+    """The stores that hold state and are no longer in the application, while others are new: they may have been renamed.
+
+    Each to the new one that it may have become, if any is alike. A store that is taken out with nothing in its place is none.
+    `begun`: stores that begin again as requested, which no other store has become.
+
+    >>> lost(JobModel("a", 1, (), stores={"old": "source|f", "other": "x|f"}), {"new": "source|f"})
+    {'old': 'new', 'other': None}
+    """
+    if previous is None:
+        return {}
+    held = in_use(previous.stores)
+    new = sorted(stores.keys() - previous.stores.keys() - set(begun))
+    if not new:
+        return {}
+    found: dict[str, str | None] = {}
+    for name in sorted(held.keys() - stores.keys()):
+        alike = [other for other in new if not changes_of(_form(held[name]), _form(stores[other]))]
+        alike = [other for other in alike if _place(held[name]) == _place(stores[other])] or alike
+        found[name] = next(iter(difflib.get_close_matches(name, alike, 1, 0)), None)
+        new = [other for other in new if other != found[name]]
     return found
 
 
 def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
-    """What goes on, but should be said: stores that are gone, and stores that begin empty at the stored positions."""
+    """What continues, but should be said: stores that are gone, and stores that begin empty at the stored positions."""
     if previous is None:
         return []
     gone = [f"store {name!r} is gone; its state is dropped" for name in sorted(in_use(previous.stores).keys() - set(stores))]
@@ -94,16 +116,67 @@ def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     return gone + new
 
 
-def check_compatible(previous: JobModel | None, stores: Mapping[str, str]) -> None:
-    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then."""
-    found = refusals(previous, stores)
-    if found:
-        assert previous is not None
-        raise IncompatibleChangeError(
-            f"application {previous.application!r} cannot go on from its stored state: " + "; ".join(found),
-            "undo that edit; or give the store another name, so that it begins empty; or run the edited application "
-            "under another application name, from the beginning",
-        )
+def check_compatible(
+    previous: JobModel | None,
+    stores: Mapping[str, str],
+    inputs: Collection[str] = (),
+    system: str | None = None,
+    begun: Collection[str] = (),
+) -> None:
+    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then.
+
+    `inputs`: the streams that the application reads, and `system` where: for the commands in hints. `begun` as for `lost`.
+    """
+    found, missing = refusals(previous, stores), lost(previous, stores, begun)
+    if not found and not missing:
+        return
+    assert previous is not None
+    said = [*found, *(f"store {name!r} is no longer in the application, and its state would be lost" for name in missing)]
+    taken_out = {name for name in stores if previous.stores.get(name, "").startswith(GONE)}
+    changed = {name for name in stores if name in previous.stores and refusals(previous, {name: stores[name]})} - taken_out
+    ways = ["undo that edit"] if changed else []
+    if missing:
+        ways.append(f"keep the old name{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}")
+    moved = [name for name in changed if _place(previous.stores[name]) != _place(stores[name])]
+    ways += [_renaming(previous, stores, missing)] if any(missing.values()) else []
+    ways += [f"name the repartition before it as it was: {_named(_place(previous.stores[name]))}" for name in moved]
+    given_up = sorted({*changed, *taken_out, *missing})
+    drops = " ".join(f"--drop-store {name}" for name in given_up)
+    ways.append(
+        f"give the state up: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild what "
+        f"begins empty then from its input: `{_rebuild(previous, inputs, system)}`"
+    )
+    ways.append("run the edited application under another application name, from the beginning")
+    raise IncompatibleChangeError(
+        f"application {previous.application!r} cannot go on from its stored state: " + "; ".join(said), "; or ".join(ways)
+    )
+
+
+def _place(store: str) -> str:
+    return store.removeprefix(GONE).partition("|")[0]
+
+
+def _form(store: str) -> str:
+    return store.partition("|")[2]
+
+
+def _renaming(previous: JobModel, stores: Mapping[str, str], missing: Mapping[str, str | None]) -> str:
+    """How to rename with the state: what a grouping or a join is named after, its repartition stream is too."""
+    pairs = {old: new for old, new in missing.items() if new is not None}
+    places = {_place(previous.stores[old]) for old, new in pairs.items() if _place(previous.stores[old]) != _place(stores[new])}
+    options = " ".join(f"--rename-store {old}={new}" for old, new in pairs.items())
+    before = "".join(f"{_named(place)} in front of it, so that its tasks stay, and " for place in sorted(places))
+    return f"rename with the state: {before}`headrace run ... {options}`"
+
+
+def _named(place: str) -> str:
+    return "no repartition" if place == "source" else f"hr.Repartitioned(name={place!r})"
+
+
+def _rebuild(previous: JobModel, inputs: Collection[str], system: str | None) -> str:
+    stream = next(iter(inputs)) if len(inputs) == 1 else "STREAM"
+    at = f" --application {previous.application}" + (f" --system {system}" if system else "")
+    return f"headrace startpoint set {stream}{at} --earliest --state rewind"
 
 
 def check_same_streams(
@@ -147,7 +220,8 @@ def check_same_partitioning(previous: JobModel | None, by_users: Collection[str]
             raise IncompatibleChangeError(
                 f"repartition stream {stream!r} was written by {ways[before]}, and is now by {ways[now]}: a key's records "
                 "would come to other tasks than its state",
-                "undo that edit; or give the repartition, and the stores behind it, other names, so that they begin empty",
+                "undo that edit; or give the repartition, and the stores behind it, other names, and give the old stores up "
+                "(headrace run --drop-store NAME): then they begin empty",
             )
 
 

@@ -36,6 +36,8 @@ def job_model_of(
     left: tuple[LeftPosition, ...] = (),
     partitioned_by_users: tuple[str, ...] = (),
     partitioned_otherwise: tuple[str, ...] = (),
+    databases: Mapping[str, str] | None = None,
+    dropped: Mapping[str, str] | None = None,
 ) -> JobModel:
     """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
 
@@ -55,6 +57,8 @@ def job_model_of(
         left,
         tuple(sorted(partitioned_by_users)),
         tuple(sorted(partitioned_otherwise)),
+        dict(sorted((databases or {}).items())),
+        dict(sorted((dropped or {}).items())),
     )
     if previous is None or model == previous:
         return model

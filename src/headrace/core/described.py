@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.prefix import runs_in_jvm
+from headrace.core.stated_counts import Stated, stated_counts_of
 from headrace.core.sub_topologies import (
     SubTopology,
     has_state,
@@ -98,7 +99,7 @@ def operator_of(topology: Topology, node: Node) -> dict[str, Any]:
     """One operator as a dict."""
     described: dict[str, Any] = {
         "name": node.name,
-        "kind": _kind(node),
+        "kind": kind_of(node),
         "parents": list(node.parents),
         "engine": "spark" if runs_in_jvm(node) or isinstance(node, ForEachRound) else "worker",
     }
@@ -139,7 +140,8 @@ def _store(store: StoreSpec, node: Node) -> dict[str, Any]:
     }
 
 
-def _kind(node: Node) -> str:
+def kind_of(node: Node) -> str:
+    """What an operator is, in a word: as its method is named, as a rule."""
     match node:
         case Source(kind=SourceKind.REPARTITION):
             return "repartition-source"
@@ -304,17 +306,21 @@ def _repartition(topology: Topology, node: Repartition) -> dict[str, Any]:
         "sub_topology": short_name_of(topology.application, node.stream),
         "key": _form(node.key),
         "value": _form(node.value),
-        "partitions": node.partitions,
-        "partitions_are": _partitions_are(node),
+        **_partitions(topology, node),
         "partitioner": _label(node.partitioner),
         "generated": node.generated,
     }
 
 
-def _partitions_are(node: Repartition) -> str:
-    if node.partitions is None:
-        return "inherited"
-    return "a hint" if node.partitions_is_hint else "explicit"
+def _partitions(topology: Topology, node: Repartition) -> dict[str, Any]:
+    """`partitions` None: the largest number that one of `partitions_of`, or else its only source, has at the start."""
+    count = stated_counts_of(sub_topologies_of(topology))[node.stream]
+    described: dict[str, Any] = {"partitions": count.partitions, "partitions_are": str(count.stated)}
+    if count.of and (count.stated is not Stated.INHERITED or len(count.of) > 1):
+        described["partitions_of"] = list(count.of)
+    if count.is_hint and count.stated is not Stated.HINT:
+        described["partitions_if_new"] = True
+    return described
 
 
 def _label(function: Function | None) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.core.described import description_of, duration_text, operator_of
+from headrace.core.stated_counts import Stated
 from headrace.model.topology import Node, Topology
 
 __all__ = ["description_of", "duration_text", "headline_of", "mermaid_of", "sentence_of", "text_of"]
@@ -150,11 +151,13 @@ def _repartition_parts(operator: dict[str, Any]) -> list[str]:
 
 
 def _partitions_text(operator: dict[str, Any]) -> str:
-    count = operator["partitions"]
+    count, are, of = operator["partitions"], operator["partitions_are"], ", ".join(operator.get("partitions_of", ()))
     if count is None:
-        return "as many partitions as its sources"
+        return f"as many partitions as the largest of {of}" if of else "as many partitions as its sources"
     text = f"{count} partition{'s' * (count != 1)}"
-    return f"{text} if it is new" if operator["partitions_are"] == "a hint" else text
+    if are == Stated.HINT or operator.get("partitions_if_new"):
+        text += " if it is new"
+    return f"{text}, as {of} has, which it is {are} with" if of else text
 
 
 def _partitioner_parts(operator: dict[str, Any]) -> list[str]:

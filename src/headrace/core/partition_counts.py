@@ -1,19 +1,18 @@
 """Owns how many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited).
 
-Streams that are joined have equally many. So what is solved for is not a stream but a family: a stream, and all that are
-joined with it, directly or around. Of a family all have one number, but for streams that have grown since under state:
-then it is the one that their tasks are still of.
+Streams that are joined have equally many. So what is solved for is not a stream but a family: a stream, and all that it
+meets in a join or a merge, directly or around. Of a family all have one number, but for streams that have grown since under
+state (then it is the one that their tasks are still of), and for what is merely merged and was given other numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from headrace.core.growth import expand_command
+from headrace.core.partition_families import Families, families_of
 from headrace.errors import IncompatibleChangeError, TopologyError
-
-Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 def partition_counts_of(
@@ -25,17 +24,21 @@ def partition_counts_of(
     joined: Mapping[str, Collection[str]] | None = None,
     recorded: Mapping[str, tuple[int, ...]] | None = None,
     bases: Mapping[str, int] | None = None,
+    keyed: Mapping[str, Collection[str]] | None = None,
+    merged: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, int]:
     """The number of partitions of each repartition stream, by name.
 
-    `feeds`: for every repartition stream, the streams that the sub-topologies which write to it read (external ones, or
-    repartition streams). `explicit`: what the application asks for. `external`: the external streams' counts.
-    `existing`: repartition streams that were made before. `hints`: what to make a stream with; one that exists wins.
-    `joined`: for every join the streams that it takes records of. `recorded`: every count that a stream had on record,
+    `feeds`: for every repartition stream, the streams that it comes of (external ones, or repartition streams), as
+    `core.partition_families.feeds_of` gives them. `explicit`: what the application asks for. `external`: the external
+    streams' counts. `existing`: repartition streams that were made before. `hints`: what to make a stream with; one that
+    exists wins. `joined`: for every join the streams that it takes records of; `keyed` and `merged`: the same of operators
+    with state, and of all others (`core.partition_families.Meetings`). `recorded`: every count that a stream had on record,
     oldest first. `bases`: the count that a stream's tasks are of (`core.assignments.bases_of`); its first one if not given.
 
-    An explicit count is binding. Else a stream keeps the count that it was made with; else it follows those that it is
-    joined with; else the hint; else it takes the largest among its feeds, through other repartition streams if need be:
+    An explicit count is binding. Else a stream keeps the count that it was made with; else it follows those that it meets
+    in a join or an operator with state; else the hint; else it follows those that it is merged with; else it takes the
+    largest among the feeds of its family, through other repartition streams if need be:
 
     >>> partition_counts_of({"by-carrier": ["flights"], "by-day": ["by-carrier", "weather"]},
     ...                     explicit={}, external={"flights": 4, "weather": 2}, existing={})
@@ -58,25 +61,29 @@ def partition_counts_of(
             given[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream), recorded.get(stream, ()))
         elif stream in existing:
             given[stream] = existing[stream]
-    families = _families([*feeds, *external], joined or {})
-    fixed = _fixed(families, joined or {}, given, external, existing, bases)
+    streams, joined, keyed = [*feeds, *external], joined or {}, keyed or {}
+    fixed = _fixed(families_of(streams, joined.values()), joined, given, external, existing, bases)
+    by_key = families_of(streams, [*joined.values(), *keyed.values()])
+    fixed |= _following(by_key, fixed, bases)
     for stream in sorted(set(hints) & set(feeds)):
         count = _positive(stream, hints[stream])
-        family = families[stream]
+        family = by_key[stream]
         if not any(member in given or member in external for member in family):
             for member in family:
                 fixed[member] = max(count, fixed.get(member, 0))
+    families = families_of(streams, [*joined.values(), *keyed.values(), *(merged or {}).values()])
+    fixed |= _following(families, fixed, bases)
     return {stream: fixed.get(stream) or _inherited(stream, feeds, fixed, external, families) for stream in sorted(feeds)}
 
 
-def _families(streams: Iterable[str], joined: Mapping[str, Collection[str]]) -> Families:
-    """For every stream those that have to have as many partitions as it, with itself."""
-    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
-    for join in sorted(joined):
-        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in joined[join]))
-        for stream in together:
-            family[stream] = together
-    return {stream: tuple(sorted(members)) for stream, members in family.items()}
+def _following(families: Families, fixed: Mapping[str, int], bases: Mapping[str, int]) -> dict[str, int]:
+    """The streams without a count whose family has one; of several the largest."""
+    followed = {}
+    for stream, family in families.items():
+        known = [bases.get(member, fixed[member]) for member in family if member in fixed]
+        if known and stream not in fixed:
+            followed[stream] = max(known)
+    return followed
 
 
 def _fixed(
@@ -151,7 +158,9 @@ def _inherited(
     external: Mapping[str, int],
     families: Families,
 ) -> int:
-    """The largest count among the streams that reach the family of `stream` through repartition streams without one."""
+    """The largest count among the streams that reach the family of `stream` through repartition streams without one.
+
+    No stream of the family has a count: it would follow that."""
     counts: list[int] = []
     ahead = list(families[stream])
     seen = set(ahead)

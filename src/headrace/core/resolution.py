@@ -51,7 +51,7 @@ def _is_timed_by_spark(node: Node) -> bool:
     return isinstance(node, Source) and node.timestamp is not None and node.timestamp.in_jvm
 
 
-def _through_spark(topology: Topology) -> Topology:
+def through_spark(topology: Topology) -> Topology:
     """The topology with a filter that keeps everything behind each source whose rows must go through Spark's engine, though
     no expression follows: its time is a Spark expression, or a `ForEachRound` takes its rows from there.
 
@@ -97,7 +97,7 @@ def resolved(
     chains: dict[str, tuple[Source, tuple[Node, ...]]] = {}
     streams: dict[str, Sides] = {}
     nodes: list[Node] = []
-    for node in _through_spark(topology).nodes:
+    for node in through_spark(topology).nodes:
         before = sides[node.parents[0]] if node.parents else (None, None)
         if isinstance(node, Join):
             node = _joined(node, before, sides[node.parents[1]])

@@ -41,7 +41,7 @@ class Near:
 
     within: Duration | None
     grace: Duration | None
-    retention: Duration
+    retention: Duration | None
 
 
 class StreamJoins:
@@ -57,7 +57,7 @@ class StreamJoins:
         *,
         within: Duration | None = None,
         grace: Duration | None = None,
-        retention: Duration = "7 days",
+        retention: Duration | None = None,
         key: Any = None,
         name: str | None = None,
         value: Serde | None = None,
@@ -69,9 +69,10 @@ class StreamJoins:
         key, left, right and timestamp; the serde of its result is `value`, or follows from its return annotation. Records
         without a match are left out. With a table a record sees what came before it in time, and keeps its headers. Of two
         streams a pair has the later time; a record's window ends `within` after it, and closes `grace` later by the
-        watermark (without a grace, `retention` later): from then on nothing joins with it, and a record that comes after
-        its window has closed is late. `key` gives the key of a global table to look up, by default the record's own.
-        Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or after `store`.
+        watermark (without a grace `retention` later, by default 7 days): from then on nothing joins with it, and a record
+        that comes after its window has closed is late. `key` gives the key of a global table to look up, by default the
+        record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
+        after `store`.
         """
         asked = Asked("join", joiner, name, value, store)
         return _joined_stream(self, other, asked, Near(within, grace, retention), key)
@@ -83,7 +84,7 @@ class StreamJoins:
         *,
         within: Duration | None = None,
         grace: Duration | None = None,
-        retention: Duration = "7 days",
+        retention: Duration | None = None,
         key: Any = None,
         name: str | None = None,
         value: Serde | None = None,
@@ -103,7 +104,7 @@ class StreamJoins:
         *,
         within: Duration,
         grace: Duration | None = None,
-        retention: Duration = "7 days",
+        retention: Duration | None = None,
         name: str | None = None,
         value: Serde | None = None,
         store: str | None = None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from headrace.dsl.returns import returned
 from headrace.dsl.windows import LENGTH_MAX_US
 from headrace.errors import ConfigError, TopologyError
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKind, StoreSpec, Table
+from headrace.model.windows import RETENTION_DEFAULT_US
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
@@ -54,9 +54,9 @@ def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any)
             "outer_join of a stream with a table: a change of the table alone gives no record",
             "use left_join, or make the stream a table by to_table() and join two tables",
         )
-    if not is_stream and (near.within is not None or near.grace is not None):
+    if not is_stream and (near.within, near.grace, near.retention) != (None, None, None):
         raise TopologyError(
-            f"{asked.operator}(within=..., grace=...) with a table: these are for two streams",
+            f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
             "leave them out: a record is joined with what the table has at its time",
         )
     if key is not None and not isinstance(other, GlobalTable):
@@ -75,7 +75,7 @@ def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any)
 def joined_table(left: KTable, other: Any, asked: Asked) -> KTable:
     """A table joined with another."""
     _check_other(left.app, other, asked, KTable)
-    build = _Build(left.app.builder, asked, Near(None, None, timedelta()))
+    build = _Build(left.app.builder, asked, Near(None, None, None))
     return KTable(left.app, build.of_tables(left, other))
 
 
@@ -286,8 +286,15 @@ def _lengths(asked: Asked, near: Near) -> tuple[int, int]:
     """How far apart two streams' records may be, and how long they are kept beyond that."""
     if near.within is None:
         return 0, 0
-    kept = near.retention if near.grace is None else near.grace
-    return _length(asked, "within", near.within), _length(asked, "retention" if near.grace is None else "grace", kept)
+    if near.grace is not None and near.retention is not None:
+        raise TopologyError(
+            f"{asked.operator}: grace={near.grace!r} and retention={near.retention!r}: expected one of them",
+            "records of two streams are kept until their windows close, which the grace says: leave the retention out",
+        )
+    within_us = _length(asked, "within", near.within)
+    if near.grace is not None:
+        return within_us, _length(asked, "grace", near.grace)
+    return within_us, RETENTION_DEFAULT_US if near.retention is None else _length(asked, "retention", near.retention)
 
 
 def _length(asked: Asked, name: str, given: Any) -> int:

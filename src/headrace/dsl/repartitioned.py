@@ -26,7 +26,8 @@ class Repartitioned:
 
     `name` names the stream `<application>-<name>-repartition`, and its operators. The serdes are those of the stream where
     not given. `number_of_partitions` is binding in `repartition`, and in a grouping a hint for a stream that does not exist
-    yet; without one the stream has as many partitions as the largest of its sources.
+    yet; without one the stream has as many partitions as those that it is joined or merged with, else as the largest of the
+    streams that they come of.
 
     `partitioner(record, number_of_partitions)` gives the number of a partition, a list of several that take a copy each, an
     empty list to drop the record, or None for the partition of its key; marked `@hr.batch` it is given a batch, and gives an

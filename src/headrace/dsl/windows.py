@@ -8,28 +8,32 @@ from datetime import timedelta
 
 from headrace.dsl.durations import duration_text, duration_us
 from headrace.errors import ConfigError, TopologyError
-from headrace.model.windows import WINDOWS_PER_RECORD_MAX, SessionWindows, Windows
+from headrace.model.windows import RETENTION_DEFAULT_US, WINDOWS_PER_RECORD_MAX, SessionWindows, Windows
 
 Duration = str | timedelta
 _UNITS_US = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 LENGTH_MAX_US = 1 << 61  # 73,000 years: sums of these and of a record's time stay within 64 bits
 
 
-def Tumbling(size: Duration, grace: Duration | None = None, retention: Duration = "7 days") -> Windows:  # noqa: N802
+def Tumbling(  # noqa: N802 - the three read like the classes that they are in other systems
+    size: Duration, grace: Duration | None = None, retention: Duration | None = None
+) -> Windows:
     """Windows of `size`, one after the other, beginning at multiples of `size` since 1970 in UTC.
 
-    With a `grace` a record is late once the watermark is `grace` past its window's end; without one no record is late
-    while the window is kept, which is `retention` beyond its end. `TopologyError` for what is no duration.
+    With a `grace` a window closes once the watermark is `grace` past its end, and a record for it is late from then on. Its
+    result is kept, and can be read from outside, until the watermark is `retention` past its end: at least the grace, and
+    just that if you give no retention. Without a `grace` no record is late while the window is kept, by default 7 days.
+    `TopologyError` for what is no duration, and for a retention below the grace.
 
     >>> Tumbling("1 hour").starts_of(3_600_000_000 + 5)
     [3600000000]
     """
     size_us = _positive("size", size)
-    return _windows("Tumbling", size_us, size_us, grace, retention)
+    return Windows(size_us, size_us, *_kept("Tumbling", grace, retention))
 
 
-def Hopping(  # noqa: N802 - the two read like the classes that they are in other systems
-    size: Duration, advance: Duration, grace: Duration | None = None, retention: Duration = "7 days"
+def Hopping(  # noqa: N802
+    size: Duration, advance: Duration, grace: Duration | None = None, retention: Duration | None = None
 ) -> Windows:
     """Windows of `size`, a new one every `advance`: a record falls into size / advance of them, 10,000 at most.
 
@@ -52,21 +56,22 @@ def Hopping(  # noqa: N802 - the two read like the classes that they are in othe
             f"into {per_record:,} windows, expected at most {WINDOWS_PER_RECORD_MAX:,}",
             f"each window is a state that the record changes: advance by {_least_advance(size_us)} or more",
         )
-    return _windows("Hopping", size_us, advance_us, grace, retention)
+    return Windows(size_us, advance_us, *_kept("Hopping", grace, retention))
 
 
-def Session(gap: Duration, grace: Duration | None = None, retention: Duration = "7 days") -> SessionWindows:  # noqa: N802
+def Session(  # noqa: N802
+    gap: Duration, grace: Duration | None = None, retention: Duration | None = None
+) -> SessionWindows:
     """Sessions: records of a key that are at most `gap` apart belong together; one in between joins two sessions.
 
-    The key of a result has the times of the session's first and last record; both are in it. `grace` as for `Tumbling`,
-    from when the gap after the last record is over; without one a session is kept for `retention` after that.
+    The key of a result has the times of the session's first and last record; both are in it. `grace` and `retention` as
+    for `Tumbling`, from when the gap after the last record is over.
 
     >>> Session("30 minutes", grace="0 seconds").closes_us(0)   # a record 30 minutes later still joins it
     1800000001
     """
     gap_us = _positive("gap", gap)
-    grace_us = None if grace is None else _length("Session grace", grace)
-    return SessionWindows(gap_us, grace_us, _length("Session retention", retention))
+    return SessionWindows(gap_us, *_kept("Session", grace, retention))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,19 @@ def until_window_closes() -> UntilWindowCloses:
     return UntilWindowCloses()
 
 
-def _windows(kind: str, size_us: int, advance_us: int, grace: Duration | None, retention: Duration) -> Windows:
+def _kept(kind: str, grace: Duration | None, retention: Duration | None) -> tuple[int | None, int]:
+    """Grace and retention in µs; `TopologyError` where results would be deleted while they can still change."""
     grace_us = None if grace is None else _length(f"{kind} grace", grace)
-    return Windows(size_us, advance_us, grace_us, _length(f"{kind} retention", retention))
+    if retention is None:
+        return grace_us, RETENTION_DEFAULT_US if grace_us is None else grace_us
+    retention_us = _length(f"{kind} retention", retention)
+    if grace_us is not None and retention_us < grace_us:
+        raise TopologyError(
+            f"{kind}: the retention of {duration_text(retention_us)} is below the grace of {duration_text(grace_us)}",
+            "windows would be deleted before they close: make the retention, which counts from the end of a window as the"
+            " grace does, at least as long; or leave it out",
+        )
+    return grace_us, retention_us
 
 
 def _least_advance(size_us: int) -> str:

@@ -70,6 +70,9 @@ class JobModel:
     again; sorted by task and SSP. `partitioned_by_users`: the repartition streams that a user's partitioner distributes,
     sorted: in the others a key is in the partition of its hash. `partitioned_otherwise`: the inputs, sorted, whose producers
     are declared to go by something else than the key: a key's records have no order there that an expansion could break.
+    `databases`: stores, removed ones too, to the databases of the tasks that hold them, where these have other names.
+    `dropped`: databases whose stores began again in others, to the sub-topologies in which they are; they are deleted bit by
+    bit, and no store may have one of them again.
     """
 
     application: str
@@ -82,6 +85,8 @@ class JobModel:
     left: tuple[LeftPosition, ...] = ()
     partitioned_by_users: tuple[str, ...] = ()
     partitioned_otherwise: tuple[str, ...] = ()
+    databases: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
 
     def sub_topology(self, name: str | None) -> SubTopologyModel:
         for model in self.sub_topologies:

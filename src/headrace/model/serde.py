@@ -21,6 +21,21 @@ def of_stream(serde: Any, stream: str, part: str) -> Any:
     return serde if bound is None else bound(stream, part)
 
 
+def routing_key(serde: Any, data: bytes) -> bytes:
+    """What chooses the partition of a record whose key is encoded as `data`: of a windowed key the inner key.
+
+    Such a serde has methods `inner_of`, and `inner_many` for arrays.
+    """
+    inner = getattr(serde, "inner_of", None)
+    return data if inner is None else bytes(inner(data))
+
+
+def routing_keys(serde: Any, data: Any) -> Any:
+    """The same of a pyarrow binary array of keys; an error for the first that cannot be a windowed key."""
+    inner = getattr(serde, "inner_many", None)
+    return data if inner is None else inner(data)
+
+
 @runtime_checkable
 class Serde(Protocol):
     """Turns values into bytes and back. None is never passed in: a null key or value has no bytes."""

@@ -48,7 +48,8 @@ class StoreKind(StrEnum):
 class StoreSpec:
     """A store: its name, kind, the serde of its values and how long entries live (µs; None: for ever).
 
-    `form` names everything that its bytes depend on; a restart compares it with what was stored.
+    `form` names everything that its bytes depend on; a restart compares it with what was stored. `database`: under which
+    name the tasks keep its entries, None: under its own. A store that is renamed keeps its database.
     """
 
     name: str
@@ -56,6 +57,12 @@ class StoreSpec:
     form: str
     value: Serde | None = None
     ttl_us: int | None = None
+    database: str | None = None
+
+    @property
+    def kept_in(self) -> str:
+        """The name of the database that holds its entries."""
+        return self.database or self.name
 
 
 class SourceKind(StrEnum):

@@ -15,7 +15,11 @@ WINDOWS_PER_RECORD_MAX = 10_000  # each is a state to read and write: 1 day adva
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Tumbling (advance = size) or hopping windows. `grace_us` None: no record is late while its window is kept."""
+    """Tumbling (advance = size) or hopping windows.
+
+    `grace_us`: how long after its end a window takes records; None: as long as it is kept. `retention_us`: how long after
+    its end its result is kept, at least until it closes.
+    """
 
     size_us: int
     advance_us: int
@@ -55,12 +59,26 @@ class Windows:
         return -(-self.size_us // self.advance_us)
 
     @property
-    def kept_us(self) -> int:
-        """How long after its end a window is kept: records for it are late from then on at the latest."""
+    def open_us(self) -> int:
+        """How long after its end a window takes records."""
         return self.retention_us if self.grace_us is None else self.grace_us
+
+    @property
+    def kept_us(self) -> int:
+        """How long after its end a window is kept."""
+        return max(self.retention_us, self.open_us)
 
     def closes_us(self, end_us: int) -> int:
         """The watermark from which on the window that ends at `end_us` is closed."""
+        return end_us + self.open_us
+
+    def expires_us(self, end_us: int) -> int:
+        """The watermark from which on the window that ends at `end_us` is deleted.
+
+        >>> hour = Windows(60, 60, grace_us=1, retention_us=1500)
+        >>> hour.closes_us(60), hour.expires_us(60)
+        (61, 1560)
+        """
         return end_us + self.kept_us
 
     def is_late(self, start_us: int, watermark_us: int | None) -> bool:
@@ -86,9 +104,14 @@ class SessionWindows:
             raise ValueError("grace and retention must not be below 0")
 
     @property
-    def kept_us(self) -> int:
-        """How long a session is kept after no record that is in time can join it."""
+    def open_us(self) -> int:
+        """How long after the gap behind its last record a session takes records."""
         return self.retention_us if self.grace_us is None else self.grace_us
+
+    @property
+    def kept_us(self) -> int:
+        """How long after the gap behind its last record a session is kept."""
+        return max(self.retention_us, self.open_us)
 
     def closes_us(self, end_us: int) -> int:
         """The watermark from which on the session whose last record is at `end_us` is closed.
@@ -99,6 +122,10 @@ class SessionWindows:
         >>> SessionWindows(10, grace_us=0).closes_us(0)
         11
         """
+        return end_us + self.gap_us + self.open_us + 1
+
+    def expires_us(self, end_us: int) -> int:
+        """The watermark from which on the session whose last record is at `end_us` is deleted."""
         return end_us + self.gap_us + self.kept_us + 1
 
     def is_closed(self, end_us: int, watermark_us: int | None) -> bool:

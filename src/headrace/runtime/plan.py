@@ -44,7 +44,8 @@ class Program:
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
     `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
     sampled, to the smallest number of partitions that each had (`core.key_samples`); `marked_endpoints`: those whose records
-    may have been written in a replay of this application (`core.replays`).
+    may have been written in a replay of this application (`core.replays`); `timer_owners`: operators whose timers are kept
+    under a name that they had before.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Program:
     emission: Emission = field(default_factory=Emission)
     sampled: dict[str, int] = field(default_factory=dict)
     marked_endpoints: frozenset[int] = frozenset()
+    timer_owners: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.config import Config
-from headrace.core.compatibility import gone_from
 from headrace.core.emission import emission_of
 from headrace.core.key_samples import sampled_streams
 from headrace.core.prefix import Endpoint, endpoints_of
 from headrace.core.record_parts import PARTS, parts_used
 from headrace.core.resolution import Sides
+from headrace.core.store_changes import emptied_databases, in_databases
 from headrace.core.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.errors import ConfigError
 from headrace.model.expansion import PartitionRecord
@@ -35,8 +35,12 @@ def program_of(
     config: Config,
     written: Mapping[str, int],
     records: Mapping[str, PartitionRecord],
+    owners: Mapping[str, str],
 ) -> Program:
-    """What containers need. A sink that chooses its stream by a function may write to any stream that exists now."""
+    """What containers need. `owners`: of timers that are kept under a former name of their operator.
+
+    A sink that chooses its stream by a function may write to any stream that exists now.
+    """
     outputs = {node.stream for node in sub.nodes if isinstance(node, (Repartition, Sink)) and isinstance(node.stream, str)}
     if any(not isinstance(sink.stream, str) for sink in sub.sinks):
         outputs = set(written)
@@ -48,17 +52,18 @@ def program_of(
         id=hashlib.sha256(text.encode()).hexdigest()[:16],
         application=topology.application,
         sub_topology=sub.name,
-        nodes=sub.nodes,
+        nodes=tuple(in_databases(node, model.databases) for node in sub.nodes),
         endpoints=endpoints,
         endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides) for endpoint in endpoints),
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
-        gone_stores=gone_from(model.stores, sub.title),
+        gone_stores=emptied_databases(model, sub.title),
         read_by_the_job=frozenset(source.stream for source in topology.sources),
         emission=emission_of(topology.nodes),
         sampled=_sampled(sub, records) if config.check_partitioning == "sample" else {},
+        timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.assignments import Assignment, bases_of
-from headrace.core.co_partitioning import joined_streams
 from headrace.core.compatibility import check_same_streams
 from headrace.core.growth import Growth, changes_of
 from headrace.core.near_names import hint_of_missing
 from headrace.core.partition_counts import partition_counts_of
+from headrace.core.partition_families import feeds_of, meetings_of
 from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.sub_topologies import SubTopology, has_state
 from headrace.errors import HeadraceError, IncompatibleChangeError, StreamNotFoundError
@@ -150,21 +150,19 @@ def _counts(
     repartitions = [node for node in topology.nodes if isinstance(node, Repartition)]
     internal = {node.stream for node in repartitions}
     external = {source.stream for source in topology.sources if source.stream not in internal}
-    feeds: dict[str, list[str]] = {stream: [] for stream in internal}
-    for sub in subs:
-        for stream in sub.writes:
-            shared = sorted({source.stream for source in sub.sources if not source.broadcast})
-            feeds[stream].extend(shared or sub.reads)
     counts = {stream: existing[stream].partitions for stream in external}
+    meetings = meetings_of(subs)
     counts |= partition_counts_of(
-        feeds,
+        feeds_of(subs),
         {n.stream: n.partitions for n in repartitions if n.partitions is not None and not n.partitions_is_hint},
         counts,
         {stream: existing[stream].partitions for stream in internal if stream in existing},
         hints_of(topology),
-        {join: streams for sub in subs for join, streams in joined_streams(sub).items()},
+        meetings.joined,
         recorded_counts,
         bases_of(assignment, recorded_counts),
+        meetings.keyed,
+        meetings.merged,
     )
     return counts
 

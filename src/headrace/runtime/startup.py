@@ -10,23 +10,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from headrace.config import Config
-from headrace.core.assignments import Assignment, as_first_shared_out, assignment_of, merged, tasks_of
+from headrace.core.assignments import Assignment, assignment_of, merged, tasks_of
 from headrace.core.carrying import begun_otherwise, carried_of, carrying_notes, check_tasks, left_of
 from headrace.core.co_partitioning import check_co_partitioned
-from headrace.core.compatibility import (
-    check_compatible,
-    check_same_partitioning,
-    notes,
-    remembered,
-    store_forms,
-)
+from headrace.core.compatibility import remembered
 from headrace.core.containers import containers_of, job_model_of
 from headrace.core.expansion import born_in, recorded
+from headrace.core.operator_changes import timer_owners
 from headrace.core.partition_counts import untaken_hints
+from headrace.core.partition_families import upstream_of
 from headrace.core.partitioning import partitioned_otherwise
 from headrace.core.resolution import Sides
 from headrace.core.rewinds import Rewind, flows_of, gaps_of
-from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.core.sub_topologies import SubTopology, sub_topologies_of
 from headrace.errors import HeadraceError, StreamExistsError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import PartitionRecord
@@ -35,7 +31,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, StreamDescription, System
-from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
+from headrace.runtime.edits import edit_of, found_streams
 from headrace.runtime.for_each import NAMESPACE as HANDOVERS
 from headrace.runtime.for_each import handovers_set_elsewhere
 from headrace.runtime.grouping import grouper_of
@@ -45,13 +41,15 @@ from headrace.runtime.plan import Program
 from headrace.runtime.programs import is_repartition, program_of, seeing_replays, with_limits
 from headrace.runtime.requests_elsewhere import RequestsElsewhere
 from headrace.runtime.rewind_records import FLOWS, cuts_of, rewinds_of, stored_flows
-from headrace.runtime.seen_streams import hints_of, partitioners_of, seen_streams
+from headrace.runtime.run_operators import OPERATORS
+from headrace.runtime.seen_streams import hints_of, partitioners_of
 from headrace.runtime.startpoint_plans import Asked, TakenUp, asked_of, taken_up, with_bootstraps
 from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
 from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
 from headrace.runtime.starts import check_nothing_stranded, check_stored, resolved_starts
 from headrace.runtime.state_versions import versions_of
 from headrace.runtime.steps import reached
+from headrace.wire_operators import encode_operators
 from headrace.wire_rewinds import encode_flows
 
 
@@ -100,26 +98,18 @@ def planned(
     """
     subs = sub_topologies_of(topology)
     reached("start", 6)
-    previous = store.job_model()
-    stored = store.checkpoints()
-    forms = store_forms(topology)
-    check_compatible(previous, forms)
+    edit = edit_of(topology, config, system, store)
+    edit.check(config.system)
+    previous, stored = edit.previous, store.checkpoints()
     stored_metadata = system.metadata_store(topology.application)
-    manager = SystemStreamPartitionAssignmentManager(stored_metadata)
     asked = asked_of(stored_metadata, None if elsewhere is None else elsewhere.requests())
-    on_record, assignment = manager.read_partition_records(), _previous_assignment(manager, previous)
-    kept = {stream for sub in subs if has_state(sub) for stream in sub.reads}
-    assignment = as_first_shared_out(
-        assignment, {stream: record.counts[0] for stream, record in on_record.items() if stream in kept and record.expansions}
-    )
-    seen = seen_streams(topology, subs, previous, assignment, on_record, system, config.system, going_on)
-    assignment = {ssp: names for ssp, names in assignment.items() if ssp.stream not in seen.anew}
+    found = found_streams(topology, subs, previous, system, config, going_on)
+    seen, on_record, assignment = found.seen, found.on_record, found.assignment
     existing, counts, before = dict(seen.existing), dict(seen.counts), seen.before
     for growth in seen.grown:
         log(growth.warning or f"stream {growth.stream!r} grew from {growth.before} to {growth.after} partitions")
     known = {name: existing[name].id if name in existing else None for name in counts}
     by_users, otherwise = partitioners_of(topology), partitioned_otherwise(topology)
-    check_same_partitioning(previous, by_users, kept)
     check_nothing_stranded(topology.application, stored, counts, existing, system)
     carried = carried_of(previous, stored, known)
     as_planned = {name: count for name, count in counts.items() if name in existing and name not in seen.refused}
@@ -128,7 +118,7 @@ def planned(
     models = [_sub_model(sub, config, system.name, counts, slots, assignment) for sub in subs]
     for sub, sub_model in zip(subs, models, strict=True):
         check_co_partitioned(sub, counts, sub_model.tasks, by_users)
-    check_tasks(previous, stored, forms, subs, models)
+    check_tasks(edit.carried, stored, edit.forms, subs, models)
     config.check_sub_topologies(sub.title for sub in subs)
     for note in untaken_hints(hints_of(topology), counts):
         log(note)
@@ -137,21 +127,23 @@ def planned(
     reached("start", 7)
     ids = {stream: existing[stream].id for stream in counts}
     left = left_of(previous, stored, counts)
-    stores = remembered(previous, forms)
     model = job_model_of(
         previous,
         topology.application,
         models,
         counts,
-        stores,
+        remembered(edit.carried, edit.forms),
         stream_ids=ids,
         left=left,
         partitioned_by_users=tuple(by_users),
         partitioned_otherwise=otherwise,
+        databases=edit.databases,
+        dropped=None if edit.carried is None else edit.carried.dropped,
     )
     records = recorded(on_record, before, counts, ids, otherwise, now_us)
     written = {stream.name: stream.partitions for stream in existing.values()}
-    programs = {sub.name: program_of(topology, sides, sub, model, config, written, records) for sub in subs}
+    owners = timer_owners(edit.operators)
+    programs = {sub.name: program_of(topology, sides, sub, model, config, written, records, owners) for sub in subs}
     programs = with_limits(topology, programs, system)
     begun = resolved_starts(subs, model, stored, carried, system, epoch, before, is_start=not going_on)
     for note in begun.notes:
@@ -161,11 +153,13 @@ def planned(
         topology, subs, model, stored, begun.checkpoints, asked, records, system, config, now_us, seen.anew
     )
     programs = seeing_replays(programs, taken.records.values())
-    changes = {**changes, **manager.changes(merged(assignment, assignment_of(model)), records)}
+    changes = {**changes, **found.manager.changes(merged(assignment, assignment_of(model)), records)}
+    if edit.operators != edit.operators_before:
+        changes[OPERATORS] = {OPERATORS: encode_operators(edit.operators)}
     _commit(store, epoch, model, taken, changes, elsewhere, log)
     there = {**existing, **seen.found}
     watched = {name: there[name].partitions for name in watched_streams(subs, config.dead_letter_stream) if name in there}
-    said = (*notes(previous, forms), *carrying_notes(previous, stored, known))
+    said = (*edit.notes(), *carrying_notes(previous, stored, known))
     return JobPlan(
         topology,
         model,
@@ -269,14 +263,6 @@ def _made(system: System, stream: str, count: int, internal_of: str | None) -> S
         return found
 
 
-def _previous_assignment(
-    manager: SystemStreamPartitionAssignmentManager, previous: JobModel | None
-) -> Assignment:
-    """The stored assignment; of a job model that was stored without one, its own."""
-    stored = {ssp: mapping.tasks for ssp, mapping in manager.read_assignment().items()}
-    return stored if stored or previous is None else assignment_of(previous)
-
-
 def _sub_model(
     sub: SubTopology, config: Config, system: str, counts: Mapping[str, int], slots: int, previous: Assignment
 ) -> SubTopologyModel:
@@ -291,12 +277,13 @@ def _sub_model(
 def _output_counts(
     subs: tuple[SubTopology, ...], counts: Mapping[str, int], dead_letter_stream: str | None
 ) -> dict[str, int]:
-    """Partitions for output streams that have to be made: as many as the largest input of the sub-topology has."""
+    """Partitions for output streams that have to be made: as many as the largest has that their records come of."""
     outputs: dict[str, int] = {}
     for sub in subs:
-        largest = max(counts[stream] for stream in sub.reads)
+        upstream = upstream_of(sub)
         for sink in sub.sinks:
             if isinstance(sink.stream, str):
+                largest = max(counts[stream] for stream in upstream[sink.name])
                 outputs[sink.stream] = max(largest, outputs.get(sink.stream, 0))
     if dead_letter_stream is not None:
         outputs.setdefault(dead_letter_stream, 1)

@@ -167,9 +167,10 @@ class TaskRun:
         self._state: Any = None
         self._rank = 0
         self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
-        self._suppressing = {timer_owner(n.store.name): n.name for n in program.nodes if isinstance(n, t.Suppress)}
+        self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
+        self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
         self._windows = {
-            n.store.name: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
+            n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
         }
         self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
 
@@ -219,6 +220,10 @@ class TaskRun:
         if self._program.stateful:
             self.state.roll_back()
         self.timers.earliest.update(mark)
+
+    def timer_owner_of(self, operator: str) -> str:
+        """The name that the timers of an operator are kept under: its own, or the one it had before it was renamed."""
+        return self._program.timer_owners.get(operator, operator)
 
     def key_serde_of(self, operator: str) -> Any:
         """The serde of the keys that reach an operator with state."""
@@ -270,7 +275,7 @@ class TaskRun:
         for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
             by_operator.setdefault(operator, []).append((at_us, key, name, clock))
         for name, due in by_operator.items():
-            running = self.graph.operators.get(self._suppressing.get(name, name))
+            running = self.graph.operators.get(self._timers_of.get(name, name))
             if isinstance(running, SuppressOperator):
                 self.count("windows_closed", running.close(due))
             elif isinstance(running, StreamStreamJoin):

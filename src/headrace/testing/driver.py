@@ -243,7 +243,7 @@ class Driver:
         for rounds in self._opened.rounds:
             form = form_of(rounds.program, name)
             if form is not None:
-                return StoredView(form, partial(_entries, rounds, job.files, name))
+                return StoredView(form, partial(_entries, rounds, job.files, form.store.kept_in))
         raise StateError(f"application {self.app.name!r} has no store {name!r}")
 
     @property

@@ -17,8 +17,7 @@ from typing import Any
 from headrace import holders
 from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
-from headrace.core.compatibility import check_compatible, store_forms
-from headrace.core.resolution import has_open_types, resolved
+from headrace.core.resolution import has_open_types, resolved, through_spark
 from headrace.core.rewinds import gaps_of
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
@@ -27,6 +26,7 @@ from headrace.errors import NotSupportedError, StateError
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import Holder
+from headrace.runtime.edits import check_edit
 from headrace.runtime.generation import Pace, Planned
 from headrace.runtime.job import Job
 from headrace.runtime.progress import shown
@@ -107,7 +107,7 @@ def launched(
         store = system.job_store(app.name, reached, config.processing_guarantee == "exactly_once")
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
-            _check_before_spark(topology, store, system, config, run_id)
+            _check_before_spark(topology, store, system, config, run_id, say)
             if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
                 say("starting Spark")
             engine = spark_engine(app, config)
@@ -224,12 +224,14 @@ def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int
     return int(most)
 
 
-def _check_before_spark(topology: Topology, store: Any, system: Any, config: Config, run_id: str) -> None:
+def _check_before_spark(
+    topology: Topology, store: Any, system: Any, config: Config, run_id: str, say: Callable[[str], None]
+) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())
     check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
-    if not has_open_types(topology):
-        check_compatible(store.job_model(), store_forms(resolved_topology(topology, None)[0]))
+    known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
+    check_edit(known, config, system, store, say)
 
 
 def _remove_staged_before(staging: Path, epoch: int) -> None:

@@ -43,7 +43,7 @@ def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
     if form.by_time:
         times = [time_from(sub[:TIME_BYTES]) for _, sub in split]
         windows = [form.window_of(at, data) for at, (_, data) in zip(times, pairs, strict=True)]
-        if form.size_us is None and not form.ends:
+        if not form.has_windows:
             columns["at"] = pa.array(times, pa.int64()).cast(_TIME)
         else:
             columns["window_start"] = pa.array(times, pa.int64()).cast(_TIME)

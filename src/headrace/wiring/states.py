@@ -24,7 +24,7 @@ from headrace.dsl.windowed import WindowedKey
 from headrace.errors import HeadraceError, StateError
 from headrace.model.checkpoint import Head
 from headrace.model.job_model import JobModel, TaskModel
-from headrace.model.serde import Serde
+from headrace.model.serde import Serde, routing_key
 from headrace.wiring.folders import state_folder
 from headrace.wiring.store_forms import GLOBAL, TIME_BYTES, StoreForm, parsed, serdes_in, time_from
 
@@ -51,8 +51,10 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is committed of one store at one moment: its form, and the state of each task that has a part of it."""
+    """What is committed of one store at one moment: its form, and the state of each task that has a part of it, in
+    `database`."""
 
+    database: str
     form: StoreForm
     model: JobModel
     heads: Mapping[TaskModel, Head]
@@ -74,9 +76,10 @@ class StateView:
         """The value under `key`, `default` without one.
 
         Of a windowed aggregate a dict, `WindowedKey` to value, over all windows of the key that are kept (or the value
-        of one, if `key` is a `WindowedKey`); of a Processor's window store a dict from times in µs. `sub`: a sub-key.
+        of one, if `key` is the `WindowedKey` of a result); of a Processor's window store a dict from times in µs. `sub`: a
+        sub-key.
         """
-        if isinstance(key, WindowedKey):
+        if isinstance(key, WindowedKey) and self.form().takes_windows_of(key):
             return {found.start_us: value for found, value in (self.get(key.key) or {}).items()}.get(key.start_us, default)
         entries = self.entries(key)
         if any(entry.window for entry in entries):
@@ -121,12 +124,12 @@ class StateView:
     def _entries(self, committed: Committed, files: Any, key: Any) -> list[StoredEntry]:
         form = committed.form
         key_bytes = form.key.encode(key)
-        prefix = state_key(key_bytes)
+        prefix, routing = state_key(key_bytes), routing_key(form.key, key_bytes)
         found = []
         for task, head in committed.heads.items():
-            if not _may_hold(task, committed, key_bytes):
+            if not _may_hold(task, committed, routing):
                 continue
-            for stored, data in sorted(_under(stored_key(prefix), self.name, head, files).items()):
+            for stored, data in sorted(_under(stored_key(prefix), committed.database, head, files).items()):
                 layout, value = (b"", b"") if data is None else entry_of(stored, data)
                 if layout.startswith(prefix):  # nothing deleted, and no other key that has the same digest
                     found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
@@ -135,7 +138,7 @@ class StateView:
     def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
         from headrace.runtime.stored import entries_of
 
-        return entries_of(committed.heads.values(), files, self.name)
+        return entries_of(committed.heads.values(), files, committed.database)
 
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
@@ -180,7 +183,7 @@ class StateView:
         }
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
-        return Committed(form, model, heads)
+        return Committed(model.databases.get(self.name, self.name), form, model, heads)
 
     def _check_place(self, files: Any) -> None:
         """`StateError` where no state is looked for in the right place: only an embedded log says where state is, too."""
@@ -196,15 +199,17 @@ class StateView:
         return self._config.state_uri or str(state_folder(self._config))
 
 
-def _may_hold(task: TaskModel, committed: Committed, key: bytes) -> bool:
-    """Whether the task can have state of `key`. Into a repartition stream every key goes by its hash, unless it has a
-    partitioner; into a user's stream whoever produced may have chosen the partition, so any task may."""
+def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
+    """Whether the task can have state of a key with these bytes to route it by (`routing_key`).
+
+    Into a repartition stream every key goes by its hash, unless it has a partitioner; into a user's stream the producer
+    may have chosen the partition, so any task may."""
     if committed.form.kind == GLOBAL or committed.form.place == "source":
         return True
     if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.ssps):
         return True
     counts = committed.model.partition_counts
-    return any(ssp.partition == partition_of(key, counts[ssp.stream]) for ssp in task.ssps)
+    return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.ssps)
 
 
 def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:

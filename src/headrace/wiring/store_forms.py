@@ -7,7 +7,6 @@ are given as they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -15,16 +14,13 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.store_words import aggregates_in, parts_of
 from headrace.dsl.serdes import Bytes, Double, Int, Json, Long, String
-from headrace.dsl.windowed import Windowed
+from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
 
-_FORM = re.compile(
-    r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
-    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?", re.DOTALL
-)
 _SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
 TIME_BYTES = 8
 _TIME_BIAS = 1 << 63
@@ -68,6 +64,15 @@ class StoreForm:
             return self.bytes_of(data)
         return None if data[0] & _NULL else data[1:]
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether its entries are of windows, and have a start and an end."""
+        return self.size_us is not None or self.ends
+
+    def takes_windows_of(self, key: WindowedKey) -> bool:
+        """Whether `key` names a window of this store and the key within, rather than being a key of the store itself."""
+        return self.has_windows and (not isinstance(self.key, Windowed) or isinstance(key.key, WindowedKey))
+
     def window_of(self, start_us: int, data: bytes) -> tuple[int, int] | None:
         """The window (start, end) in µs of an entry at a time, None where the store has no windows."""
         if self.ends:
@@ -83,21 +88,20 @@ def time_from(data: bytes) -> int:
 def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     """The form in the job model, `<sub-topology>|<form>`; `known`: serdes by their forms, such as `serdes_in` gives."""
     place, _, text = stored.partition("|")
-    match = _FORM.fullmatch(text)
-    if match is None:  # written by a version that knows more kinds
+    parts = parts_of(text)
+    if parts is None:  # written by a version that knows more kinds
         return StoreForm(place, "", Bytes(), Bytes(), bytes, None, False, False)
-    what = match["what"]
-    kind, _, details = what.partition(" ")
-    key, result = serde_of_form(match["key"], known), serde_of_form(match["value"], known)
+    kind, details = parts.kind, parts.details
+    key, result = serde_of_form(parts.key, known), serde_of_form(parts.value, known)
     decode: Callable[[bytes], Any] = result.decode
     if kind == "count":
         decode, result = _count, Long()
     elif kind == "named":
         decode = partial(_named, _aggregates(details))
-    size_us = None if match["size"] is None else int(match["size"])
+    size_us = parts.size_us
     if kind == "suppress" and isinstance(key, Windowed):  # stored under the key that the windows are of
         key = key.inner
-    ends = match["gap"] is not None or kind == "suppress"
+    ends = parts.gap_us is not None or kind == "suppress"
     by_time = size_us is not None or ends or kind in ("window", JOINED)
     expires = kind == "window" or details == "expiring"
     times = 2 if kind == "suppress" else int(expires or ends)
@@ -152,24 +156,11 @@ def _aggregates(details: str) -> dict[str, NamedAggregate]:
     [('n', 'count', None), ('m', 'max', 'value.a')]
     """
     found = {}
-    for part in _split(details):
-        name, _, aggregate = part.partition("=")
+    for name, aggregate in aggregates_in(details).items():
         kind, bracket, rest = aggregate.partition("(")
         field = rest.removesuffix(")").partition(":")[0] if bracket else None
         found[name] = NamedAggregate(kind, field)
     return found
-
-
-def _split(text: str) -> list[str]:
-    """At the commas that stand in no brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "(<") - (character in ")>")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:

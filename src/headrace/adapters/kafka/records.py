@@ -17,7 +17,7 @@ from headrace.adapters.kafka.messages import Message, messages_of
 from headrace.adapters.kafka.secrets import Secrets
 from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
-from headrace.model.serde import Serde
+from headrace.model.serde import Serde, routing_keys
 from headrace.record import Record
 from headrace.record_coding import batch_of, partitions_of, records_of
 
@@ -125,7 +125,8 @@ def produce(
             while step := list(islice(some, _STEP_RECORDS)):
                 batch, asked = batch_of(step, key, value, written + count, time.time_ns() // 1000)
                 _check_sizes(topic, batch, written + count)
-                chosen = partitions_of(batch.column(0), asked, partitions, round_robin, known)
+                routing = routing_keys(key, batch.column(0))
+                chosen = partitions_of(routing, asked, partitions, round_robin, known)
                 round_robin += batch.column(0).null_count
                 if not began:
                     began = True

@@ -14,7 +14,7 @@ from headrace.adapters.log.data_files import ChunkWriter, read_chunk, read_range
 from headrace.adapters.log.file_names import PRODUCER_PARTS
 from headrace.adapters.log.stream_tables import StreamRow
 from headrace.errors import OffsetOutOfRangeError, StreamNotFoundError
-from headrace.model.serde import Serde
+from headrace.model.serde import Serde, routing_keys
 from headrace.record import Record
 from headrace.record_coding import batch_of, partitions_of, records_of, split
 
@@ -89,7 +89,7 @@ class _Producer:
             batch, asked = batch_of(step, self._key, self._value, self.written + count, time.time_ns() // 1000)
             if len(self._partition_of_key) > _KNOWN_KEYS_MAX:
                 self._partition_of_key.clear()
-            keys = batch.column(0)
+            keys = routing_keys(self._key, batch.column(0))
             partitions = partitions_of(keys, asked, description.partitions, self._round_robin, self._partition_of_key)
             self._round_robin += keys.null_count
             for partition, part in split(batch, partitions):

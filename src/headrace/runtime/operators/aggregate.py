@@ -104,7 +104,7 @@ class VectorAggregateOperator(Operator):
             starts = last - back * windows.advance_us
             mask = starts + windows.size_us > times
             if watermark is not None:
-                mask &= starts + (windows.size_us + windows.kept_us) > watermark
+                mask &= starts + (windows.size_us + windows.open_us) > watermark
             open_anywhere |= mask
             if mask.any():
                 part = table.append_column("start", pa.array(starts))
@@ -155,7 +155,7 @@ class VectorAggregateOperator(Operator):
         keys = groups["group"].to_pylist()
         starts = None if self._windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
-        stored = self.context.database(self.node.store.name).get_many(layouts)
+        stored = self.context.database(self.node.store.kept_in).get_many(layouts)
         return _Groups(groups, keys, starts, layouts, stored)
 
     def _refuse(self, exact: Exact, origins: list[Any]) -> None:
@@ -169,7 +169,7 @@ class VectorAggregateOperator(Operator):
         before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
         totals = before + groups.table["ordinal_count"].to_numpy()
         packed = totals.astype("<i8").tobytes()
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
         if self.gives_each:
             numbers = self._numbers_of_groups(table, groups)
@@ -194,7 +194,7 @@ class VectorAggregateOperator(Operator):
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
         encode = msgspec.msgpack.Encoder().encode
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         database.put_many(groups.layouts, [encode(state) for state in zip(*states, strict=True)])
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
         self._done(groups, Field(self.node.value, objects=values), origins)
@@ -212,7 +212,7 @@ class VectorAggregateOperator(Operator):
             results = (each.result(state) for each, state in zip(self._accumulators, after, strict=True))
             values.append(dict(zip(self._names, results, strict=True)))
         encode = msgspec.msgpack.Encoder().encode
-        self.context.database(self.node.store.name).put_many(groups.layouts, list(map(encode, now)))
+        self.context.database(self.node.store.kept_in).put_many(groups.layouts, list(map(encode, now)))
         self._done_each(table, groups, Field(self.node.value, objects=values), origins)
 
     def _numbers_of_groups(self, table: Any, groups: _Groups) -> Any:
@@ -259,7 +259,7 @@ class VectorAggregateOperator(Operator):
             for key, layout, start, state in zip(keys, layouts, starts.tolist(), stored, strict=True)
             if state is None
         ]
-        Expiry(self.context).add(self.node.store.name, fresh)
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
 
     def _emit(self, keys: Any, value: Field, origins: list[Any]) -> None:
         key = Field(self._key_serde if self._windows is None else self.node.key, raw=keys)

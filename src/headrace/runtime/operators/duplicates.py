@@ -70,7 +70,7 @@ class DropDuplicatesOperator(Operator):
     def finish(self) -> None:
         if not self._changed:
             return
-        database, name, kept_us = self._database(), self.node.store.name, self.node.store.ttl_us
+        database, name, kept_us = self._database(), self.node.store.kept_in, self.node.store.ttl_us
         assert kept_us is not None
         layouts = list(self._changed)
         expiry = Expiry(self.context)
@@ -87,7 +87,7 @@ class DropDuplicatesOperator(Operator):
         self._passed, self._changed = {}, {}
 
     def _database(self) -> Any:
-        return self.context.database(self.node.store.name)
+        return self.context.database(self.node.store.kept_in)
 
 
 def _digest(value: Any) -> bytes:

@@ -76,7 +76,7 @@ class Expiry:
             index.delete(key)
             if database in windows:
                 key, start = split_state_key(layout)
-                at_us = self._closes_us(database, layout, time_from(start), windows[database])
+                at_us = self._expires_us(database, layout, time_from(start), windows[database])
                 if at_us is None:  # a session that was joined to another
                     continue
                 if at_us > watermark_us:
@@ -91,12 +91,12 @@ class Expiry:
             hints.put(_HINT, time_bytes(earliest))
         return deleted
 
-    def _closes_us(self, database: str, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
+    def _expires_us(self, database: str, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
         """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
         if isinstance(windows, Windows):
-            return windows.closes_us(start_us + windows.size_us)
+            return windows.expires_us(start_us + windows.size_us)
         stored = self._context.database(database).get(layout)
-        return None if stored is None else windows.closes_us(time_from(stored[:TIME_BYTES]))
+        return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
 
 
 def _rest(database: str, layout: bytes) -> bytes:

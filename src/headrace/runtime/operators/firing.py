@@ -39,6 +39,7 @@ class DueTimers:
 
     def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: dict[str, int]) -> None:
         self._operator, self._task_run, self._timers = operator, task_run, task_run.timers
+        self._owner = task_run.timer_owner_of(operator)  # under which name the operator's timers are kept
         self._due, self._next, self._until_us = due, 0, until_us
         self._set: list[tuple[int, Due]] = []  # a heap of those that were set while timers fired, after the clock's place
         # What has become of timers that `on_timer` has changed: the time that they are followed for, None where they are not.
@@ -72,7 +73,7 @@ class DueTimers:
                     continue
                 if key not in self._resting:
                     return timer
-            self._timers.set(self._operator, key, name, clock, at_us)
+            self._timers.set(self._owner, key, name, clock, at_us)
         return None
 
     def changed(self, name: str, clock: str, at_us: int | None) -> None:
@@ -92,7 +93,7 @@ class DueTimers:
             self._changed[key, name, clock] = at_us if is_due else None
             if at_us is None or not is_due:
                 continue
-            self._timers.delete(self._operator, key, name, clock)
+            self._timers.delete(self._owner, key, name, clock)
             heappush(self._set, (CLOCKS.index(clock), (at_us, key, name, clock)))
             chain = self._chains.setdefault(key, _Chain())
             chain.first_us.setdefault(clock, fired_us if clock == clock_at_work else at_us)

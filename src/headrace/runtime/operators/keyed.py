@@ -136,7 +136,7 @@ class RecordAggregateOperator(Operator):
             self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
             pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
         missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
-        stored = self.context.database(self.node.store.name).get_many(list(missing))
+        stored = self.context.database(self.node.store.kept_in).get_many(list(missing))
         serde = self._value_serde
         assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
@@ -177,7 +177,7 @@ class RecordAggregateOperator(Operator):
             self._reset()
             return
         groups = self._encoded_groups()
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in groups:
             if data is None:
@@ -185,9 +185,9 @@ class RecordAggregateOperator(Operator):
             else:
                 database.put(group.layout, data)
                 if group.fresh and self._windows is not None and group.start is not None:
-                    due_us = self._windows.closes_us(group.start + self._windows.size_us)
+                    due_us = self._windows.expires_us(group.start + self._windows.size_us)
                     fresh.append((group.key, group.layout, due_us))
-        Expiry(self.context).add(self.node.store.name, fresh)
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
         self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))
         self._reset()
 

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from headrace.core.partitioning import called_for, checked_partition, chosen_partitions
 from headrace.errors import OutOfRangeError, SerdeError
 from headrace.model import topology as t
-from headrace.model.serde import Failures
+from headrace.model.serde import Failures, routing_keys
 from headrace.record_coding import record_sizes
 from headrace.runtime.operators.base import FAILED, Operator
 from headrace.runtime.operators.words import shown
-from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+from headrace.runtime.rows import HEADERS_TYPE, Rows
 from headrace.runtime.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
@@ -44,12 +44,12 @@ class _WritingOperator(Operator):
             return
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         if chosen is None:
-            self.context.emit(stream, rows, routing=routing_keys(rows.key, key))
+            self.context.emit(stream, rows, routing=routing_keys(rows.key.serde, key))
             return
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         if chosen.null_count:
-            by_key = partitions_of(_whole(routing_keys(rows.key, key)), rows.offset, self.context.partition_count(stream))
+            by_key = partitions_of(_whole(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
             chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
@@ -227,12 +227,6 @@ class RepartitionOperator(_WritingOperator):
 
     def push(self, rows: Rows) -> None:
         self.written(rows, self.node.stream)
-
-
-def routing_keys(field: Field, raw: Any) -> Any:
-    """The bytes that choose the partition: of a windowed key the inner key, else the key."""
-    inner = getattr(field.serde, "inner_many", None)
-    return raw if inner is None else inner(raw)
 
 
 def header_entries(given: Any) -> list[dict[str, Any]] | None:

@@ -114,6 +114,7 @@ class ProcessOperator(Operator):
     def __init__(self, node: t.Process, context: Any) -> None:
         super().__init__(node, context)
         self.task_run = context
+        self._timer_owner = context.timer_owner_of(node.name)
         self._key_bytes: bytes | None = None
         self._key: Any = None
         self._time_us = 0
@@ -182,7 +183,7 @@ class ProcessOperator(Operator):
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
         now = self._time_us if clock == "event" else self.context.now_us
         at_us = micros(at) if at is not None else now + self._duration_us(after)
-        self._timers.set(self.node.name, self._key_bytes, name, clock, at_us)
+        self._timers.set(self._timer_owner, self._key_bytes, name, clock, at_us)
         if self._due is not None:
             self._due.changed(name, clock, at_us)
 
@@ -195,7 +196,7 @@ class ProcessOperator(Operator):
 
     def cancel_timer(self, name: str, clock: str) -> None:
         if self._key_bytes is not None:
-            self._timers.delete(self.node.name, self._key_bytes, name, clock)
+            self._timers.delete(self._timer_owner, self._key_bytes, name, clock)
             if self._due is not None:
                 self._due.changed(name, clock, None)
 

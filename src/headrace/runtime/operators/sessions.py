@@ -2,7 +2,8 @@
 
 A record joins all sessions of its key that it is near to into one. Their keys, which have the times of the first and the
 last record, are gone with that, and what is behind hears of it: of each a null, then the value of the session that there
-is now. Sessions that are closed (`SessionWindows.closes_us`) are as good as gone, and take no record any more.
+is now. Sessions that are closed (`SessionWindows.closes_us`) take no record any more; they are read from outside until
+they expire (`expires_us`). A session that is open begins after the end of each that is closed: no two have one entry.
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
 side; they are read at its first record in a round, and those that changed are written at the round's end.
@@ -118,7 +119,7 @@ class SessionOperator(Operator):
     def _loaded(self, key: bytes) -> _Key:
         prefix = state_key(key)
         sessions = []
-        for layout, data in self.context.database(self.node.store.name).scan(prefix + _FIRST, prefix + _LAST):
+        for layout, data in self.context.database(self.node.store.kept_in).scan(prefix + _FIRST, prefix + _LAST):
             end = time_from(data[:TIME_BYTES])
             if not self._windows.is_closed(end, self.context.watermark_us):
                 start = time_from(split_state_key(layout)[1])
@@ -136,7 +137,7 @@ class SessionOperator(Operator):
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
     def _store(self) -> None:
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         fresh: list[tuple[bytes, bytes, int]] = []
         for key, known in self._keys.items():
             now = {session.start: session for session in known.now}
@@ -149,8 +150,8 @@ class SessionOperator(Operator):
                 layout = prefix + time_bytes(start)
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
-                    fresh.append((key, layout, self._windows.closes_us(session.end)))
-        Expiry(self.context).add(self.node.store.name, fresh)
+                    fresh.append((key, layout, self._windows.expires_us(session.end)))
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
 
     def _last_updates(self) -> list[Update]:
         """What has become of each session that changed; none of those that came and went within the round."""

@@ -31,6 +31,7 @@ class _Store:
     ) -> None:
         self.name = spec.name
         self._lives_until = lives_until
+        self._kept_in = spec.kept_in
         self._spec = spec
         self._task_run = task_run
         self._current = current
@@ -55,7 +56,7 @@ class _Store:
         return self._prefix + sub
 
     def _database(self) -> Any:
-        return self._task_run().database(self.name)
+        return self._task_run().database(self._kept_in)
 
     def _encoded(self, value: Any, at_us: int | None) -> bytes:
         assert self._spec.value is not None
@@ -81,7 +82,7 @@ class _Store:
         data = self._encoded(value, at_us + ttl)
         self._forget_expiry(layout)
         self._database().put(layout, data)
-        Expiry(self._task_run()).add(self.name, [(self._key(), layout, at_us + ttl)])
+        Expiry(self._task_run()).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
         if self._spec.ttl_us is not None:
@@ -92,7 +93,7 @@ class _Store:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
         stored = self._database().get(layout)
         if stored is not None:
-            Expiry(self._task_run()).remove(self.name, self._key(), layout, time_from(stored[:TIME_BYTES]))
+            Expiry(self._task_run()).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
 
 
 _EXPIRED = object()

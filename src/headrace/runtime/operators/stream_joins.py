@@ -94,6 +94,7 @@ class StreamStreamJoin(JoinOperator):
     def __init__(self, node: t.Join, context: Any) -> None:
         super().__init__(node, context)
         self._task_run = context
+        self._owner = context.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us
         self._pairs: list[tuple[int, bytes | None, bytes | None, int]] = []  # row, left, right, time
@@ -195,11 +196,11 @@ class StreamStreamJoin(JoinOperator):
                 stored = self._database(side).get_many(layouts)
                 written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
                 expiring = [(key, layout, entry.time_us + self._open_us) for layout, (key, entry) in written]
-                Expiry(self.context).add(self.node.stores[side].name, expiring)
+                Expiry(self.context).add(self.node.stores[side].kept_in, expiring)
             self._database(side).put_many([each for each, _ in written], [entry.stored() for _, (_, entry) in written])
 
     def _database(self, side: int) -> Any:
-        return self.context.database(self.node.stores[side].name)
+        return self.context.database(self.node.stores[side].kept_in)
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -228,9 +229,9 @@ class StreamStreamJoin(JoinOperator):
                 earliest[key] = min(time_us, earliest.get(key, time_us))
         timers = self._task_run.timers
         for key, time_us in earliest.items():
-            known = timers.at(self.node.name, key, _TIMER, "event")
+            known = timers.at(self._owner, key, _TIMER, "event")
             if known is None or known > time_us + self._open_us:
-                timers.set(self.node.name, key, _TIMER, "event", time_us + self._open_us)
+                timers.set(self._owner, key, _TIMER, "event", time_us + self._open_us)
 
     def close(self, due: list[tuple[int, bytes, str, str]]) -> int:
         """Of each key that is due take out what has closed, and give what has met nobody; how many entries had closed."""
@@ -250,7 +251,7 @@ class StreamStreamJoin(JoinOperator):
             ahead = [self._first(side, open_from, key) for side in _EMITTING[self.node.kind]]
             known = [time_us for time_us in ahead if time_us is not None]
             if known:
-                self._task_run.timers.set(self.node.name, key, _TIMER, "event", min(known) + self._open_us)
+                self._task_run.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
         if lonely:
             self._give_lonely(sorted(lonely, key=lambda entry: entry[:4]))
         return closed

@@ -34,9 +34,9 @@ def closed_until(context: Any) -> int | None:
     return None if mark is None else time_from(mark)
 
 
-def timer_owner(store: str) -> str:
-    """Under which name a suppression sets its timers: by its store, with what no operator's name has before it."""
-    return f"~{store}"
+def timer_owner(database: str) -> str:
+    """Under which name a suppression sets its timers: by its store's database, with what no operator's name has before it."""
+    return f"~{database}"
 
 
 class SuppressOperator(Operator):
@@ -47,7 +47,7 @@ class SuppressOperator(Operator):
     def __init__(self, node: t.Suppress, context: Any) -> None:
         super().__init__(node, context)
         self._task_run = context
-        self._owner = timer_owner(node.store.name)
+        self._owner = timer_owner(node.store.kept_in)
         self._held: list[Rows] = []
 
     def push(self, rows: Rows) -> None:
@@ -118,7 +118,7 @@ class SuppressOperator(Operator):
         return Rows(where, nowhere, times, Field(serde, raw=keys), Field(self.node.value, raw=values), None, nowhere)
 
     def _database(self) -> Any:
-        return self.context.database(self.node.store.name)
+        return self.context.database(self.node.store.kept_in)
 
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:

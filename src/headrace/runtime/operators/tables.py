@@ -52,7 +52,7 @@ class TableOperator(Operator):
             return
         every, self._held = Rows.concat(self._held), []
         rows = last_per_key(every)
-        database = self.context.database(self.node.store.name)
+        database = self.context.database(self.node.store.kept_in)
         layouts = state_keys(rows.key.bytes()[0].to_pylist())
         if self.is_joined:
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
@@ -105,7 +105,7 @@ class TableOperator(Operator):
         return pa.concat_arrays([updated, before]).take(pa.array(picked))
 
     def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self.context.database(self.node.store.name).get_many(layouts)
+        stored: list[bytes | None] = self.context.database(self.node.store.kept_in).get_many(layouts)
         return stored
 
 
