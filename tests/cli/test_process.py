@@ -200,7 +200,7 @@ class Finalised:
 
 def listed():
     Finalised()
-    print("went on")
+    print("still running")
 
 import headrace.cli.commands as commands
 commands.application.command("drop")(listed)

@@ -322,7 +322,7 @@ def test_a_mark_that_could_not_be_made_costs_nothing(folder: Path, monkeypatch: 
     assert verify(folder).is_whole
 
 
-def test_a_data_file_tells_what_it_holds(folder: Path) -> None:
+def test_a_data_file_shows_what_it_holds(folder: Path) -> None:
     produce(folder, 0)
     (name, *_) = sorted(files(folder))
     with open_system(f"log:{folder}") as system:

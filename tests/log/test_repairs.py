@@ -101,7 +101,7 @@ def test_a_catalog_that_is_no_database_is_kept_and_rebuilt(folder: Path) -> None
     assert values(folder) == [b"v0", b"v1", b"v2"]
 
 
-def test_files_that_do_not_tell_what_they_hold_are_moved_and_kept(folder: Path) -> None:
+def test_files_that_do_not_show_what_they_hold_are_moved_and_kept(folder: Path) -> None:
     produce(folder, 0)
     cut, *_ = sorted(files(folder))
     (folder / cut).write_bytes((folder / cut).read_bytes()[:-1])

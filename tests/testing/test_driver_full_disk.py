@@ -87,7 +87,7 @@ def test_of_many_sends_those_that_were_committed_are_not_sent_again(monkeypatch:
         assert [record.value for record in d.read("a-copy")] == list(range(SENDS))
 
 
-def test_a_disk_that_stays_full_fails_each_time_and_says_so_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_stays_full_fails_each_time_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver(copying()).open()
     d.send("a", "k", 1)
     with full_at(monkeypatch, data_files, "sync_folder", 1):

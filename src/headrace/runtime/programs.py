@@ -42,7 +42,9 @@ def program_of(
         outputs = set(written)
     if config.dead_letter_stream is not None:
         outputs.add(config.dead_letter_stream)
-    text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes)])
+    far_us = round(config.event_time_warning_s * 1_000_000)
+    units = [f"{node.timestamp_unit} {far_us}" for node in sub.nodes if isinstance(node, Source) and node.timestamp is not None]
+    text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes), *units])
     endpoints = endpoints_of(sub, topology)
     return Program(
         id=hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -59,6 +61,7 @@ def program_of(
         read_by_the_job=frozenset(source.stream for source in topology.sources),
         emission=emission_of(topology.nodes),
         sampled=_sampled(sub, records) if config.check_partitioning == "sample" else {},
+        far_us=far_us,
     )
 
 

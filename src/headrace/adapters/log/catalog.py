@@ -117,7 +117,7 @@ class Catalog:
     def _check_in_place(self) -> None:
         """A file that was replaced is still open here: what is written to it would be lost."""
         if self._closed:
-            return  # the connection says so
+            return  # the connection raises
         try:
             found = self.path.stat()
         except OSError:
@@ -162,7 +162,7 @@ def connect(path: Path, lock_wait_s: float = LOCK_WAIT_S, *, mode: str = "rw") -
 
 
 def ended_unclean(path: Path) -> bool:
-    """Whether a -wal file is left, and nobody has the catalog open."""
+    """Whether a -wal file is left, and no process has the catalog open."""
     wal = path.with_name(f"{path.name}-wal")
     return wal.exists() and wal.stat().st_size > 0 and not is_open_elsewhere(path)
 
