@@ -8,6 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from headrace import signals
+
+if signals.is_command():  # what follows takes a while
+    signals.end_at_once()
+
 from headrace.core.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,

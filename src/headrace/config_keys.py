@@ -129,6 +129,12 @@ class Config(Mapping[str, Any]):
         "An input that is idle at its end for so many seconds does not hold the watermark back, also where all are idle.",
         least=0,
     )
+    event_time_warning_s: float = _key(
+        31_536_000.0,
+        "A warning names the first record of a stream whose event time (`timestamp=`) is more than so many seconds from the "
+        "record's own timestamp, as one in a wrong unit is; the counter `far_event_times` counts them; 0: no check.",
+        least=0,
+    )
     settle_time_s: float = _key(
         600.0, "Seconds after a partition expansion within which every producer has learned of it.", least=0
     )

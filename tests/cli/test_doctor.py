@@ -134,3 +134,70 @@ def test_looking_loads_nothing_heavy() -> None:
         check=False,
     )
     assert json.loads(done.stdout)["findings"] and done.stderr.split() == []
+
+
+class TestALog:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """A log with three records, of whose catalog there is an older copy, with one, beside it."""
+        import headrace as hr
+
+        with hr.open_system(f"log:{tmp_path / 'data'}") as system:
+            system.create_stream("s", 1)
+            system.produce("s", [(b"k", b"1")])
+        shutil.copy(tmp_path / "data" / "catalog.sqlite", tmp_path / "older.sqlite")
+        with hr.open_system(f"log:{tmp_path / 'data'}") as system:
+            system.produce("s", [(b"k", b"2"), (b"k", b"3")])
+        return tmp_path / "data"
+
+    def consumed(self, fresh: Any) -> list[str]:
+        done = fresh("stream", "consume", "s", "--value", "string")
+        return [json.loads(line)["value"] for line in done.stdout.splitlines()]
+
+    def test_one_that_is_whole(self, fresh: Any, folder: Path) -> None:
+        done = fresh("doctor", "--system", f"log:{folder}")
+        assert done.exit_code == 0, done.output
+        assert "1 stream, 3 records" in done.stdout and "Java" not in done.stdout
+        assert fresh("doctor", "--system", f"log:{folder}", "--rebuild", "--yes").stdout.endswith("nothing to do\n")
+        code, found = looked(fresh, "--system", "log:./data")
+        assert (code, found["ok"], found["records"]) == (0, True, 3)
+
+    def test_an_older_catalog_is_said_and_taken_if_asked(self, fresh: Any, folder: Path) -> None:
+        shutil.copy(folder.parent / "older.sqlite", folder / "catalog.sqlite")
+        done = fresh("doctor", "--system", "log:./data")
+        assert done.exit_code == 1
+        assert "an older copy: its newest commit is 2, that of the data files is 3" in done.stdout
+        assert "the unknown data files hold records of: s 2" in done.stdout and "--quarantine" in done.stdout
+        refused = fresh("doctor", "--system", "log:./data", "--quarantine")
+        assert refused.exit_code == 2 and "give --yes" in refused.stderr
+        assert looked(fresh, "--system", "log:./data")[0] == 1
+        done = fresh("doctor", "--system", "log:./data", "--quarantine", "--yes")
+        assert done.exit_code == 0 and "moved 1 file to " in done.stdout
+        assert self.consumed(fresh) == ["1"]
+        assert looked(fresh, "--system", "log:./data")[0] == 0
+
+    def test_a_lost_catalog_is_rebuilt(self, fresh: Any, folder: Path) -> None:
+        (folder / "catalog.sqlite").unlink()
+        for command in (
+            ("stream", "create", "t"),
+            ("stream", "list"),
+            ("stream", "produce", "s"),
+            ("stream", "consume", "s"),
+            ("stream", "delete", "s", "--yes"),
+            ("status",),
+            ("tasks",),
+        ):
+            done = fresh(*command, stdin="")
+            assert done.exit_code == 1 and "catalog.sqlite is missing, but" in done.stderr, command
+        assert looked(fresh, "--system", "log:./data")[1]["catalog"] == "it is missing"
+        assert fresh("doctor", "--system", "log:./data", "--quarantine", "--yes").exit_code == 1
+        done = fresh("doctor", "--system", "log:./data", "--rebuild", "--yes", "--json")
+        assert done.exit_code == 0 and json.loads(done.stdout)["repaired"]["added"] == {"s": 3}
+        assert self.consumed(fresh) == ["1", "2", "3"]
+
+    def test_what_is_no_log(self, fresh: Any, tmp_path: Path) -> None:
+        assert "there is no log in" in fresh("doctor", "--system", f"log:{tmp_path}/none").stderr
+        assert not (tmp_path / "none").exists()
+        assert "expected log: and a folder" in fresh("doctor", "--system", "kafka://localhost:9092").stderr
+        assert fresh("doctor", "--rebuild").exit_code == 2
+        assert fresh("doctor", "--system", "log:x", "--rebuild", "--quarantine").exit_code == 2

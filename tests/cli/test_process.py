@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,120 @@ def test_quick_commands_load_nothing_heavy(place: Path, arguments: tuple[str, ..
 def test_reading_state_starts_no_spark(place: Path) -> None:
     done = loaded(place, "state", "get", "per-shop", "shop-1")
     assert (done.stdout, "pyspark" in done.stderr) == ("20\n", False), done.stderr
+
+
+# A module that sends this process a signal when a function is called for the first time, or the body of a module is run.
+SIGNALLING = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+module, _, function = os.environ["PLACE"].partition(":")
+
+def watched(frame, event, _):
+    if event == "call" and frame.f_globals.get("__name__") == module and frame.f_code.co_qualname == (function or "<module>"):
+        sys.setprofile(None)
+        signal.raise_signal(int(os.environ["NUMBER"]))
+
+sys.setprofile(watched)
+"""
+
+
+@pytest.mark.parametrize(("number", "code", "line"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "headrace.core.groupers",  # the first import of all
+        "headrace.dsl.app",
+        "headrace.cli.commands",
+        "typer",
+        "typer.core:TyperGroup.parse_args",  # Typer would make an exit code of its own of it, without a line
+        "headrace.cli.streams:list_streams",
+        "headrace.cli.output:ReportingGroup.invoke",
+        "headrace.config:load_config",
+        "headrace.wiring",
+        "headrace.adapters.log.system",
+    ],
+)
+def test_a_signal_while_a_command_starts_ends_it_with_a_line(
+    place: str, tmp_path: Path, number: signal.Signals, code: int, line: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SIGNALLING)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "stream", "list", "--system", f"log:{tmp_path}/data"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{SOURCE}", "NUMBER": str(int(number)), "PLACE": place},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"{line}\n")
+
+
+def test_a_signal_at_any_moment_has_its_line_or_comes_before_any_code_of_ours(place: Path) -> None:
+    for delay_ms in range(0, 400, 20):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "stream", "consume", "sales", "--follow"],
+            cwd=place,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay_ms / 1000)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=WAIT_S)
+        assert (process.returncode, said) in [(143, "terminated\n"), (-signal.SIGTERM, "")], delay_ms
+
+
+def test_a_signal_that_python_would_drop_ends_the_command(place: Path) -> None:
+    code = """
+import signal, sys
+from headrace.cli import main
+from headrace.cli import streams
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+def listed():
+    Finalised()
+    print("still running")
+
+import headrace.cli.commands as commands
+commands.application.command("drop")(listed)
+main(["drop"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "terminated\n")
+
+
+def test_a_signal_at_a_question_is_no_answer(tmp_path: Path) -> None:
+    import headrace as hr
+
+    with hr.open_system(f"log:{tmp_path}/data") as system:
+        system.create_stream("s", 1)
+        system.produce("s", [(b"k", b"v")])
+    mine, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "stream", "delete", "s", "--system", f"log:{tmp_path}/data"],
+        env=environment(),
+        stdin=terminal,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    asked = b""
+    while not asked.endswith(b"[y/N]:") and (one := process.stderr.read(1)):
+        asked += one
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT_S) == 143
+    assert process.stderr.read().endswith(b"terminated\n")
+    os.close(mine)
+    os.close(terminal)
+
+
+def test_a_program_that_imports_headrace_keeps_its_own_handlers() -> None:
+    code = "import signal, headrace; print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n"

@@ -189,3 +189,24 @@ def test_what_a_reader_finds_gone_is_named_or_passed_over(
     assert status["counters"]["lost_offsets"] == 1
     world.expected[0].pop(0)
     assert in_order(world.rows(f"{world.name}-copy")) == in_order(world.expected)
+
+
+@pytest.mark.parametrize("by", ["expression", "function"])
+def test_event_times_that_are_far_from_the_records_own_are_named(
+    world: World, reader: str, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Milliseconds taken as what they are, and as microseconds."""
+    world.make()
+    world.transact([(n % 2, b"k", b'{"ms": %d}' % (START_MS + n), []) for n in range(10)])
+    time_of: Any = "value.ms" if by == "expression" else lambda r: r.value["ms"]
+    for unit, found in (("ms", 0), ("us", 10)):
+        app = world.app(f"{by}-{unit}")
+        rows = app.stream(world.topic, value=hr.Json("ms bigint"), timestamp=time_of, timestamp_unit=unit)
+        rows.map_values(lambda r: r.timestamp_us, value=hr.Long()).to(f"{world.name}-{unit}")
+        rows.group_by_key().count(store="counts")
+        status = world.run(app).status()["sub_topologies"]["source"]
+        assert status["counters"].get("far_event_times", 0) == found
+        times = sorted(record.value for record in world.system.consume(f"{world.name}-{unit}", value=hr.Long()))
+        assert times == [(START_MS + n) * (1_000 if unit == "ms" else 1) for n in range(10)]
+    (warning,) = [one.getMessage() for one in caplog.records if "the event time is" in one.getMessage()]
+    assert f"stream '{world.topic}' partition " in warning and "timestamp_unit='ms'" in warning

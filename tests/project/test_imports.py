@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
 LEVELS: tuple[frozenset[str], ...] = (
-    frozenset({"errors"}),
+    frozenset({"errors", "signals"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
     frozenset({"ports", "wire", "config", "setup_check", "record_coding", "extras"}),

@@ -6,22 +6,14 @@ no Arrow, and answer at once.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and end the process: 0 for success, 1 for an error, 2 for wrong usage, 130 and 143 for signals."""
+    from headrace import signals
+
+    signals.end_at_once()
     from headrace.cli.commands import application
-    from headrace.cli.output import Terminated
 
-    def terminate(number: int, frame: object) -> None:
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        application(args=None if arguments is None else list(arguments), prog_name="headrace")
-    finally:
-        # What is left is Python's own end, in which Spark takes its time: another Ctrl-C ends that without a stack trace.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+    application(args=None if arguments is None else list(arguments), prog_name="headrace")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.numbers import whole_number
-from headrace.cli.output import EXIT_INTERRUPTED, print_json, say
+from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption
 
 MEANING_WIDTH = 22
@@ -78,7 +78,7 @@ def demo(
         say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
         if with_kafka:
             say(f"after this, in another terminal: {_broker_again(place)}")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        raise typer.Exit(128 + result.status["signal"])
     if json:
         print_json(_described(place, result))
     else:

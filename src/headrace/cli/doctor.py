@@ -21,6 +21,7 @@ import typer
 from headrace import setup_check
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.spark.needed import NEEDED, SESSION_SETTINGS, START_SETTINGS
+from headrace.cli.log_check import check_log
 from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
 from headrace.cli.targets import JsonOption, SetOption
 from headrace.config import Config, load_config
@@ -32,6 +33,8 @@ DOCTOR_EXAMPLES = """Examples:
 \b
   headrace doctor
   headrace doctor --json
+  headrace doctor --system log:./data               verify a log: catalog against data files, and all checksums
+  headrace doctor --system log:./data --quarantine  take an older catalog; files that it does not know are moved
 """
 SUBMIT_ARGS_EXAMPLES = """Examples:
 
@@ -76,13 +79,33 @@ class Setting:
     state: State
 
 
-def doctor(set_: SetOption = None, json: JsonOption = False) -> None:
-    """Look at the machine: Python, Java, PySpark, the jars for Kafka, and the settings of Spark.
+def doctor(
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="log:FOLDER", help="Verify this embedded log, in place of the machine.")
+    ] = None,
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Take the log's catalog as it is; move data files that it does not know.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Rebuild what can be rebuilt of the log's catalog from its data files.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Look at the machine: Python, Java, PySpark, the jars for Kafka, and the settings of Spark; or verify a log.
 
     Ends with 1 only if something that is needed is wrong. Settings of Spark that differ cost something, and are said;
     in a session of your own (`hr.App(..., spark=session)`, `spark-submit`) only you can set those of its start:
     `headrace submit-args` prints them.
+
+    With --system a log's catalog and data files are compared, both ways, with all checksums; it ends with 1 if they do not fit.
     """
+    if system is not None:
+        check_log(system, quarantine, rebuild, yes, json)
+        return
+    if quarantine or rebuild:
+        raise typer.BadParameter("--quarantine and --rebuild are for a log: name it by --system log:FOLDER")
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
     findings = list(findings_of(config, os.environ))
     settings = settings_of(config, os.environ)

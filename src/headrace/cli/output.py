@@ -12,14 +12,11 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from headrace import signals
 from headrace.errors import HeadraceError
 
-EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 2, 130, 143, 141
+EXIT_ERROR, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came. Treated as Ctrl-C is, but for the exit code."""
 
 
 class ReportingGroup(TyperGroup):
@@ -27,8 +24,9 @@ class ReportingGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # a pipe that was closed is often noticed only here
+            with signals.raised():
+                result = super().invoke(ctx)
+                sys.stdout.flush()  # a pipe that was closed is often noticed only here
             return result
         except HeadraceError as error:
             show_error(error, whole=bool(ctx.params.get("traceback")))
@@ -36,12 +34,18 @@ class ReportingGroup(TyperGroup):
         except BrokenPipeError:
             _leave_standard_output()
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
-        except Terminated:
-            say("terminated")
-            raise typer.Exit(EXIT_TERMINATED) from None
-        except KeyboardInterrupt:
-            say("interrupted")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except KeyboardInterrupt as error:
+            _end_by(error)
+        except typer.Abort as error:  # what a prompt makes of a signal, and of an input that ended
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            _end_by(error.__context__)
+
+
+def _end_by(signalled: KeyboardInterrupt) -> NoReturn:
+    code, line = signals.end_of(signalled)
+    say(line)
+    raise typer.Exit(code) from None
 
 
 class PlainCommand(TyperCommand):

@@ -250,6 +250,8 @@ def _source(node: Source) -> dict[str, Any]:
             described["partitioning"] = str(node.partitioning)
         if node.timestamp is not None:
             described["timestamp"] = node.timestamp.label
+            if node.timestamp_unit != "us":
+                described["timestamp_unit"] = node.timestamp_unit
     return described
 
 

@@ -139,7 +139,8 @@ def _source_parts(operator: dict[str, Any]) -> list[str]:
     if operator["reset_offset"]:
         parts.append("at every start")
     if "timestamp" in operator:
-        parts.append(f"timestamp {operator['timestamp']}")
+        unit = f" in {operator['timestamp_unit']}" if "timestamp_unit" in operator else ""
+        parts.append(f"timestamp {operator['timestamp']}{unit}")
     if "partitioning" in operator:
         parts.append(_NOT_BY_KEY)
     return parts

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.config import KEYS, load_config
 from headrace.core.description import description_of, mermaid_of, text_of
+from headrace.core.event_times import UNIT_NS
 from headrace.core.picture import picture_of
 from headrace.core.sub_topologies import sub_topologies_of
 from headrace.dsl import flow as flows
@@ -73,19 +74,26 @@ class App:
         partitioning: str = "hash",
         reset_offset: bool = False,
         name: str | None = None,
+        timestamp_unit: str = "us",
     ) -> KStream:
         """Read `stream`; key and value are bytes where no serde is given. `name` names the operator.
 
         `start` is where to begin with neither checkpoint nor startpoint: "earliest", "latest", an offset, a time (an aware
         datetime, or text such as "2026-01-31T12:00Z"), "bootstrap" (at the first record, and up to the end as it is then
         before any other stream), or any `hr.Startpoint`. An offset that a partition does not hold is the nearest that it
-        does, which is logged. `timestamp` is an expression, or a function over the
-        record that gives µs since the epoch. `reset_offset=True` begins at `start` at every start of the job.
+        does, which is logged. `reset_offset=True` begins at `start` at every start of the job.
+
+        `timestamp` says what a record's event time is, in place of its own timestamp: a Spark expression that gives a timestamp
+        or a number, or a function over the record that gives an aware datetime or a whole number. Numbers are counted from
+        1970-01-01T00:00Z in `timestamp_unit`, "us" (microseconds) where not said, "ms", "s" or "ns":
+        `timestamp="value.ts", timestamp_unit="ms"`.
 
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
         a repartition stream is then put in before what keeps state by key.
         """
         source = self._source(stream, SourceKind.STREAM, key, value, timestamp, start, partitioning, reset_offset, name)
+        if timestamp is not None or timestamp_unit != "us":
+            source = replace(source, timestamp_unit=_timestamp_unit(stream, source.timestamp, timestamp_unit))
         self.builder.add("stream", source)
         return KStream(self, _flow(source))
 
@@ -239,6 +247,21 @@ def _flow(source: Source) -> Flow:
 
 def _timestamp(text: str, given: Any) -> Function | None:
     return None if given is None else checked_function(f"{text}: timestamp", given, _TIMESTAMP_KINDS, None)
+
+
+def _timestamp_unit(stream: str, timestamp: Function | None, given: Any) -> str:
+    text = operator_text("stream", stream)
+    if not isinstance(given, str) or given not in UNIT_NS:
+        raise TopologyError(
+            f"{text}: timestamp_unit={given!r}: expected 'us', 'ms', 's' or 'ns'",
+            "the unit of the numbers that timestamp= gives: microseconds, milliseconds, seconds or nanoseconds since 1970",
+        )
+    if timestamp is None:
+        raise TopologyError(
+            f"{text}: timestamp_unit={given!r} without timestamp=",
+            "say what the event time is, such as timestamp=\"value.ts\"; without it, it is the record's own timestamp",
+        )
+    return given
 
 
 def _start(text: str, given: Any) -> str | int | Startpoint:

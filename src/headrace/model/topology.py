@@ -98,6 +98,7 @@ class Source(Node):
     value: Serde | None
     kind: SourceKind = SourceKind.STREAM
     timestamp: Function | None = None
+    timestamp_unit: str = "us"  # of the numbers that `timestamp` gives: a key of `core.event_times.UNIT_NS`
     start: Any = "earliest"
     broadcast: bool = False
     partitioning: Partitioning = Partitioning.HASH

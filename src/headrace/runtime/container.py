@@ -18,12 +18,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.event_times import METRIC
 from headrace.core.key_samples import KeySample
 from headrace.core.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
 from headrace.runtime import dead_letters
+from headrace.runtime.event_time_checks import FarTimes
 from headrace.runtime.key_sampling import sampling_of
 from headrace.runtime.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.runtime.operators.base import Reject
@@ -50,13 +52,22 @@ def run(
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)
     streams = [(stream, partition) for _, stream, partition in plan.ssps]
+    far_times = FarTimes(program.far_us, streams)
     runs = [
         TaskRun(
-            program, task, streams, plan.now_us, outputs, _opener(ports, task), ports.cache_of(task.name), ports.duration_us
+            program,
+            task,
+            streams,
+            plan.now_us,
+            outputs,
+            _opener(ports, task),
+            ports.cache_of(task.name),
+            ports.duration_us,
+            far_times,
         )
         for task in plan.tasks
     ]
-    container = _Container(plan, program, ports, runs, began)
+    container = _Container(plan, program, ports, runs, far_times, began)
     committed = False
     try:
         done = ports.begin()
@@ -102,9 +113,16 @@ def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextM
 
 class _Container:
     def __init__(
-        self, plan: ContainerPlan, program: Program, ports: WorkerPorts, runs: list[TaskRun], began: float
+        self,
+        plan: ContainerPlan,
+        program: Program,
+        ports: WorkerPorts,
+        runs: list[TaskRun],
+        far_times: FarTimes,
+        began: float,
     ) -> None:
         self.plan, self.program, self.ports, self.runs = plan, program, ports, runs
+        self.far_times = far_times
         self.deadline = began + plan.deadline_s
         self.cut_short = False
         self.ends = {r.ssp: r.end for r in plan.ranges}
@@ -141,6 +159,9 @@ class _Container:
         self.reached("work")
         for endpoint, ssp, rows, is_prepared in self._rows(prepared):
             self._poll()
+            if rows.own_us is not None and ssp in self.readers_of:  # those of other containers may come along
+                first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
+                self.far_times.look_at(rows.ssp, rows.offset, rows.timestamp_us, rows.own_us, counted=endpoint == first)
             for task_run in self.readers_of.get(ssp, ()):
                 mine = self._rows_of(task_run, ssp, rows)
                 if not len(mine):
@@ -310,6 +331,7 @@ class _Container:
             notes=[note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())],
             timings_ms=timings_ms,
             keys=self._keys(),
+            far_times=list(self.far_times.first.values()),
             cut_short=self.cut_short,
         )
 
@@ -339,6 +361,8 @@ class _Container:
         dead = sum(reject.error_class != "LateRecord" for reject in self._rejects())
         if dead:
             counters["dead_letters"] = dead
+        if self.far_times.count:
+            counters[METRIC] = self.far_times.count
         counters["records_written"] = sum(outputs.records.values())
         return counters
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.core.emission import Emission
+from headrace.core.event_times import FarTime
 from headrace.core.key_samples import KeySample
 from headrace.core.prefix import Endpoint
 from headrace.core.record_parts import PARTS
@@ -45,7 +46,8 @@ class Program:
     `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
     sampled, to the smallest number of partitions that each had (`core.key_samples`); `marked_endpoints`: those whose records
     may have been written in a replay of this application (`core.replays`); `timer_owners`: operators whose timers are kept
-    under a name that they had before.
+    under a name that they had before; `far_us`: an event time that lies further from its record's own is reported
+    (`core.event_times`), 0: none is.
     """
 
     id: str
@@ -66,6 +68,7 @@ class Program:
     sampled: dict[str, int] = field(default_factory=dict)
     marked_endpoints: frozenset[int] = frozenset()
     timer_owners: dict[str, str] = field(default_factory=dict)
+    far_us: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -193,7 +196,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample."""
+    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample.
+    `far_times`: the first of each stream."""
 
     lane: int
     checkpoints: list[msgspec.Raw] = []
@@ -204,6 +208,7 @@ class Summary(msgspec.Struct, frozen=True):
     notes: list[str] = []
     timings_ms: dict[str, float] = {}
     keys: list[KeySample] = []
+    far_times: list[FarTime] = []
     cut_short: bool = False
     stopped: bool = False
     error: str | None = None

@@ -46,7 +46,9 @@ def program_of(
         outputs = set(written)
     if config.dead_letter_stream is not None:
         outputs.add(config.dead_letter_stream)
-    text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes)])
+    far_us = round(config.event_time_warning_s * 1_000_000)
+    units = [f"{node.timestamp_unit} {far_us}" for node in sub.nodes if isinstance(node, Source) and node.timestamp is not None]
+    text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes), *units])
     endpoints = endpoints_of(sub, topology)
     return Program(
         id=hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -64,6 +66,7 @@ def program_of(
         emission=emission_of(topology.nodes),
         sampled=_sampled(sub, records) if config.check_partitioning == "sample" else {},
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
+        far_us=far_us,
     )
 
 

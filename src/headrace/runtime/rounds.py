@@ -25,6 +25,7 @@ from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound
 from headrace.ports import ContainerCommit, ContainerWork, Engine, JobStore, RoundCommit, System
 from headrace.runtime.barrier import Barrier
+from headrace.runtime.event_time_checks import EventTimeChecks
 from headrace.runtime.for_each import Handovers
 from headrace.runtime.key_checks import KeyChecks
 from headrace.runtime.output_streams import check_outputs, output_streams
@@ -100,6 +101,7 @@ class Rounds:
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._key_checks = KeyChecks(program.sampled)
+        self._event_time_checks = EventTimeChecks(program)
         self._terms, self._system, self._store, self._engine = terms, system, store, engine
         self._barrier = Barrier(system, records or PartitionRecords())
         self._startpoints = startpoints or StartpointRecords()
@@ -125,6 +127,7 @@ class Rounds:
         self.progress, self.known_failures = before.progress, before.known_failures
         self.standing.goes_on_from(before.standing)
         self._key_checks.goes_on_from(before._key_checks)
+        self._event_time_checks.goes_on_from(before._event_time_checks)
 
     @property
     def max_round_s(self) -> float:
@@ -192,6 +195,7 @@ class Rounds:
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
         self._key_checks.look_at(summaries, self.progress)
+        self._event_time_checks.look_at(summaries, self.progress)
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))
 

@@ -184,16 +184,18 @@ class Rows:
     """Some records of one task. All arrays have one length.
 
     `ssp`: index into the container's table of SSPs; `offset`, `timestamp_us`, `rank`: int64; `headers`: an Arrow array of
-    `HEADERS_TYPE` or None for no headers at all.
+    `HEADERS_TYPE` or None for no headers at all. `own_us`: the records' own times, where the engine gave them others; only the
+    container that takes the rows looks at them.
     """
 
-    __slots__ = ("headers", "key", "offset", "rank", "ssp", "timestamp_us", "value")
+    __slots__ = ("headers", "key", "offset", "own_us", "rank", "ssp", "timestamp_us", "value")
 
     def __init__(
         self, ssp: Any, offset: Any, timestamp_us: Any, key: Field, value: Field, headers: Any = None, rank: Any = None
     ) -> None:
         self.ssp, self.offset, self.timestamp_us, self.rank = ssp, offset, timestamp_us, rank
         self.key, self.value, self.headers = key, value, headers
+        self.own_us: Any = None
 
     def __len__(self) -> int:
         return len(self.offset)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.core.stream_limits import ANY, StreamLimits
 from headrace.core.sub_topologies import stores_of
 from headrace.model import topology as t
+from headrace.runtime.event_time_checks import FarTimes
 from headrace.runtime.operators import Graph
 from headrace.runtime.operators.base import Reject
 from headrace.runtime.operators.expiry import Expiry
@@ -143,8 +144,10 @@ class TaskRun:
         open_state: StateOpener,
         cache: dict[str, Any],
         duration_us: Callable[[Any], int],
+        far_times: FarTimes,
     ) -> None:
         self.task = plan.name
+        self.far_times = far_times
         self.plan = plan
         self.replay = plan.replay
         self.streams = streams

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from headrace.config import Config
 from headrace.core.resolution import has_open_types
 from headrace.core.sub_topologies import upstream_names_of
 from headrace.dsl.durations import duration_us, time_us
-from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StreamNotFoundError
+from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
 from headrace.model.serde import Serde
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Process, Repartition, Sink
@@ -82,6 +82,7 @@ class Driver:
         self._job: Launched | None = None
         self._system: Any = None
         self._pending: dict[str, list[Record]] = {}
+        self._refused = False  # some of `_pending` cannot be written, whatever the disk
         self._read: dict[str, dict[int, int]] = {}
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -105,18 +106,21 @@ class Driver:
     def close(self) -> None:
         """Give the application back and close everything; records that were sent and not run stay in their streams."""
         job, self._job = self._job, None
-        if self._system is not None:
-            with suppress(StreamNotFoundError):
-                self._flush()
-            self._system.close()
-            self._system = None
-        if job is not None:
-            job.store.release(self._made.plan.epoch)
-            forget(self.app.name, job.files.uri)
-            job.close()
-        if self._root is not None and self._kept is None:
-            shutil.rmtree(self._root, ignore_errors=True)
-        self._root = None
+        system, root = self._system, self._root
+        with ExitStack() as stack:
+            if root is not None and self._kept is None:
+                stack.callback(shutil.rmtree, root, ignore_errors=True)
+            self._root = None
+            if job is not None:
+                stack.callback(job.close)
+                stack.callback(forget, self.app.name, job.files.uri)
+                stack.callback(job.store.release, self._made.plan.epoch)
+            if system is not None:
+                stack.callback(setattr, self, "_system", None)
+                stack.callback(system.close)
+                if not self._refused:  # `run` has raised what is wrong with a record, and would again
+                    with suppress(StreamNotFoundError):
+                        self._flush()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -159,7 +163,8 @@ class Driver:
     def run(self) -> int:
         """Run rounds until nothing is left to do: no record, no due timer. The number of rounds.
 
-        Raises what a job would end with, such as `RecordError`; nothing of that round is committed then.
+        Raises what a job would end with, such as `RecordError`; nothing of that round is committed then. Records that could not
+        be written (`StorageError`, such as on a full disk) are written by the next `run`: none is lost, and none doubled.
         """
         assert self._held
         self._flush()
@@ -300,10 +305,19 @@ class Driver:
             self._system.create_stream(stream, numbers.get(stream, default))
 
     def _flush(self) -> None:
-        """Write what was sent, all of a stream at once."""
-        pending, self._pending = self._pending, {}
-        for stream, records in pending.items():
-            self._system.produce(stream, records)
+        """Write what was sent, all of a stream at once. What a failure left unwritten waits for the next time."""
+        for stream, records in list(self._pending.items()):
+            ends = self._ends_of(stream)
+            try:
+                self._system.produce(stream, records)
+            except BaseException as error:
+                del records[: self._ends_of(stream) - ends]  # many records are several commits
+                self._refused = not isinstance(error, StorageError)
+                raise
+            del self._pending[stream]
+
+    def _ends_of(self, stream: str) -> int:
+        return sum(self._system.end_offsets(stream).values())
 
     def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
         self._opened.begin(rounds)

@@ -372,11 +372,11 @@ def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
 
     progress = options.pop("progress", True)
     job = wiring.start(app, until, **options)
-    stopped = threading.Event()
-    before = _on_signals(stopped)
+    signals: list[int] = []
+    before = _on_signals(signals)
     try:
         with shown(job, sys.stderr, enabled=progress):
-            while job.is_running and not stopped.is_set():
+            while job.is_running and not signals:
                 try:
                     job.wait(0.1)
                 except TimeoutError:
@@ -389,16 +389,16 @@ def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
             for number, handler in before.items():
                 signal.signal(number, handler)
     job.wait(0)
-    return job.status() | {"stopped": stopped.is_set()}
+    return job.status() | {"stopped": bool(signals), "signal": signals[0] if signals else None}
 
 
-def _on_signals(stopped: threading.Event) -> dict[int, Any]:
-    """Ask for a clean stop at SIGINT and SIGTERM; only a program's main thread may."""
+def _on_signals(came: list[int]) -> dict[int, Any]:
+    """Ask for a clean stop at SIGINT and SIGTERM, by their numbers in `came`; only a program's main thread may."""
     if threading.current_thread() is not threading.main_thread():
         return {}
 
     def stop(number: int, frame: Any) -> None:
-        stopped.set()
+        came.append(number)
 
     return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -279,7 +279,7 @@ def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:
 def _rows(batch: pa.RecordBatch, program: Program, endpoint: int, column: int) -> Rows:
     side = program.endpoint_sides[endpoint]
     key, value, headers = batch.column(f"key_{column}"), batch.column(f"value_{column}"), batch.column("headers")
-    return Rows(
+    rows = Rows(
         batch.column("ssp").to_numpy().astype(np.int32),
         batch.column("offset").to_numpy(),
         batch.column("timestamp_us").to_numpy(),
@@ -287,6 +287,9 @@ def _rows(batch: pa.RecordBatch, program: Program, endpoint: int, column: int) -
         Field(side.value, typed=value) if side.value_changed else Field(side.value, raw=_binary(value)),
         None if headers.null_count == len(headers) else headers.cast(HEADERS_TYPE),
     )
+    if "own_us" in batch.schema.names and not batch.column("own_us").null_count:  # null in rows of endpoints without a time
+        rows.own_us = batch.column("own_us").to_numpy()
+    return rows
 
 
 def _binary(array: Any) -> Any:

@@ -9,90 +9,26 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from headrace.adapters.log.durable import sync_folder
-from headrace.adapters.log.locks import write_lock_owner
+from headrace.adapters.log import commits
+from headrace.adapters.log.catalog_files import (
+    FILE_NAME,
+    SCHEMA,
+    SCHEMA_VERSION,
+    check_can_be_made,
+    make_catalog,
+    make_folder,
+    refuse_orphans,
+)
+from headrace.adapters.log.commit_marks import marks_of, put_mark
+from headrace.adapters.log.locks import is_open_elsewhere, write_lock_owner
 from headrace.errors import SetupError, StorageError
 
-FILE_NAME = "catalog.sqlite"
-SCHEMA_VERSION = 1
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; whoever holds the lock for this long is stopped or stuck
-
-_SCHEMA = f"""
-PRAGMA user_version = {SCHEMA_VERSION};
--- `id` is for users and changes when a stream is made anew; `number` is what other tables use, never given twice.
-CREATE TABLE streams (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    id TEXT NOT NULL UNIQUE,
-    partitions INTEGER NOT NULL,
-    internal_of TEXT
-);
--- Offsets first_offset <= o < end_offset can be read; what lies below was purged.
-CREATE TABLE partitions (
-    stream INTEGER NOT NULL REFERENCES streams (number),
-    partition INTEGER NOT NULL,
-    first_offset INTEGER NOT NULL,
-    end_offset INTEGER NOT NULL,
-    PRIMARY KEY (stream, partition)
-) WITHOUT ROWID;
--- Offsets base_offset <= o < base_offset + records lie in bytes [position, position + length) of the file.
-CREATE TABLE chunks (
-    stream INTEGER NOT NULL REFERENCES streams (number),
-    partition INTEGER NOT NULL,
-    base_offset INTEGER NOT NULL,
-    records INTEGER NOT NULL,
-    file TEXT NOT NULL,
-    position INTEGER NOT NULL,
-    length INTEGER NOT NULL,
-    checksum TEXT NOT NULL,
-    max_timestamp_us INTEGER,
-    PRIMARY KEY (stream, partition, base_offset)
-) WITHOUT ROWID;
-CREATE INDEX chunks_by_file ON chunks (file);
--- `holder` is JSON, NULL when the last driver ended cleanly.
-CREATE TABLE jobs (
-    application TEXT PRIMARY KEY,
-    epoch INTEGER NOT NULL,
-    holder TEXT,
-    held_since_us INTEGER NOT NULL,
-    heartbeat_us INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE job_models (
-    application TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    model TEXT NOT NULL,
-    written_at_us INTEGER NOT NULL,
-    PRIMARY KEY (application, version)
-) WITHOUT ROWID;
--- The round id that made a checkpoint stands in columns of its own: it is what the next round's base is compared with.
-CREATE TABLE checkpoints (
-    application TEXT NOT NULL,
-    task TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    sub_topology TEXT,
-    round INTEGER NOT NULL,
-    checkpoint TEXT NOT NULL,
-    PRIMARY KEY (application, task)
-) WITHOUT ROWID;
-CREATE TABLE status (
-    application TEXT NOT NULL,
-    sub_topology TEXT NOT NULL,
-    status TEXT NOT NULL,
-    PRIMARY KEY (application, sub_topology)
-) WITHOUT ROWID;
-CREATE TABLE metadata (
-    namespace TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value BLOB NOT NULL,
-    PRIMARY KEY (namespace, key)
-) WITHOUT ROWID;
-"""
 
 
 class Catalog:
@@ -109,6 +45,7 @@ class Catalog:
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._closed = False
+        self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._reading = threading.Lock()
         self._writing = threading.Lock()
 
@@ -118,6 +55,10 @@ class Catalog:
         with self._reading, _storage_errors(self.path):
             if self._reader is None and (self._closed or self.path.exists()):
                 self._reader = self._connected()
+            if self._reader is None:
+                refuse_orphans(self.root)
+            else:
+                self._check_in_place()
             with self._reader_or_empty() as connection, _transaction(connection, "BEGIN"):
                 yield connection
 
@@ -130,12 +71,21 @@ class Catalog:
         with self._writing, _storage_errors(self.path):
             if self._writer is None:
                 if not self._closed and not self.path.exists():
-                    _make_folder(self.root)
-                    _create(self.path)
+                    refuse_orphans(self.root)
+                    make_folder(self.root)
+                    make_catalog(self.path)
                 self._writer = self._connected()
+            self._check_in_place()
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            marks = marks_of(self.root)  # before the transaction: it sees every commit that is marked by now
             with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                commits.check_newest(self._writer, self.root, self.path, marks)
+                commits.prepare(self._writer)
                 yield self._writer
+                # what a power cut may take back has no number: a mark never is of a commit that was lost
+                mark = commits.add_commit(self._writer, self.root, self.path, marks) if durable else None
+            if mark is not None:
+                put_mark(self.root, mark)
 
     def close(self) -> None:
         with self._reading, self._writing:
@@ -150,19 +100,34 @@ class Catalog:
             yield self._reader
             return
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-            empty.executescript(_SCHEMA)
+            empty.executescript(SCHEMA)
             yield empty
 
     def _connected(self) -> sqlite3.Connection:
+        """A connection to a catalog that is the newest one of its folder."""
         if self._closed:
             raise _closed(self.path)
-        connection = _connect(self.path, self._lock_wait_s)
-        try:
-            _check_version(self.path, connection)
-        except BaseException:
-            connection.close()
-            raise
+        check_catalog(self.path)
+        found = self.path.stat()
+        connection = connect(self.path, self._lock_wait_s)
+        if self._file is None:
+            self._file = (found.st_dev, found.st_ino)
         return connection
+
+    def _check_in_place(self) -> None:
+        """A file that was replaced is still open here: what is written to it would be lost."""
+        if self._closed:
+            return  # the connection raises
+        try:
+            found = self.path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise StorageError(
+                f"the catalog {self.path} was {'deleted or moved' if found is None else 'replaced'} while it was open; "
+                "nothing was changed",
+                "put the newest catalog back and start again",
+            )
 
 
 def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_WAIT_S) -> Catalog:
@@ -173,13 +138,14 @@ def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_W
     path = root / FILE_NAME
     catalog = Catalog(root, lock_wait_s)
     if not path.exists():
+        refuse_orphans(root)
         if not create:
             raise SetupError(
                 f"there is no log in {root}",
                 "check the folder in log:DIR, or name the system that is meant, such as --system kafka://HOST:PORT; "
                 "`headrace stream create` makes a log",
             )
-        _check_can_be_made(root)
+        check_can_be_made(root)
         return catalog
     if not os.access(root, os.W_OK) or not os.access(path, os.W_OK):
         raise SetupError(
@@ -189,60 +155,50 @@ def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_W
         return catalog
 
 
-def _check_can_be_made(root: Path) -> None:
-    """Refuse what the first write would fail on, as far as that can be seen without writing."""
-    above = next(folder for folder in (root, *root.parents) if folder.exists())
-    if not above.is_dir():
-        raise _cannot_be_made(root, f"{above} is no folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise _cannot_be_made(root, f"{above} cannot be written")
-
-
-def _make_folder(root: Path) -> None:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        probe = root / f".probe-{uuid.uuid4().hex}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise _cannot_be_made(root, error.strerror or str(error)) from error
-
-
-def _cannot_be_made(root: Path, reason: str) -> SetupError:
-    return SetupError(f"the folder {root} for the log cannot be made and written: {reason}", "name another in log:DIR")
-
-
-def _create(path: Path) -> None:
-    """Make the catalog aside and link it into place: it appears whole, and of two that make it at once one wins."""
-    aside = path.with_name(f".{FILE_NAME}-{uuid.uuid4().hex}")
-    try:
-        with _storage_errors(path):
-            connection = sqlite3.connect(aside, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")  # kept in the file's header from now on
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-            finally:
-                connection.close()
-        with suppress(FileExistsError):
-            os.link(aside, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise SetupError(
-            f"the catalog {path} cannot be made: {error.strerror or error}", "name another folder in log:DIR"
-        ) from error
-    finally:
-        for rest in ("", "-wal", "-shm"):
-            aside.with_name(aside.name + rest).unlink(missing_ok=True)
-
-
-def _connect(path: Path, lock_wait_s: float) -> sqlite3.Connection:
-    # mode=rw: a catalog that vanished is an error, never a new and empty one
-    uri = f"file:{quote(str(path))}?mode=rw"
+def connect(path: Path, lock_wait_s: float = LOCK_WAIT_S, *, mode: str = "rw") -> sqlite3.Connection:
+    """Connect to the file as it is. `mode` is rw or ro, never rwc: a catalog that vanished is an error, never a new one."""
+    uri = f"file:{quote(str(path))}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=lock_wait_s, isolation_level=None, check_same_thread=False)
 
 
-def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+def ended_unclean(path: Path) -> bool:
+    """Whether a -wal file is left, and no process has the catalog open."""
+    wal = path.with_name(f"{path.name}-wal")
+    return wal.exists() and wal.stat().st_size > 0 and not is_open_elsewhere(path)
+
+
+def connect_to_look(path: Path) -> sqlite3.Connection:
+    """A connection that leaves the files as they are. After an unclean end it cannot write: one that can would write what the
+    -wal file holds into the catalog, be it of this catalog or not."""
+    return connect(path, mode="ro" if ended_unclean(path) else "rw")
+
+
+def check_catalog(path: Path) -> None:
+    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder.
+
+    After an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog.
+    """
+    root, is_unclean = path.parent, ended_unclean(path)
+    marks = marks_of(root)
+    with closing(connect_to_look(path)) as db:
+        try:
+            check_version(path, db)
+            db.execute("BEGIN")
+            commits.check_newest(db, root, path, marks)
+            damage = next(commits.damage_of(db, whole=is_unclean), None)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise
+            damage = str(error)
+    if damage is not None:
+        beside = f", after what {path.name}-wal holds was applied to it" if is_unclean else ""
+        raise StorageError(
+            f"the catalog {path} is damaged{beside}: {damage}; nothing was changed",
+            f"put both back from one copy, catalog and -wal file; `headrace doctor --system log:{root}` says more",
+        )
+
+
+def check_version(path: Path, connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise StorageError(

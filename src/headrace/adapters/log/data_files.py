@@ -2,12 +2,14 @@
 
 A data file holds chunks of several streams and partitions, what one container writes in one round (or one call of
 `produce`), so that a round costs few fsyncs. A chunk is one Arrow IPC record-batch message without its
-schema, which is fixed: `RECORD_SCHEMA`. Files hold no offsets; the catalog gives them at the commit (protocol.md 15).
+schema, which is fixed: `RECORD_SCHEMA`; before it is a header (`chunk_headers`). Files hold no offsets; the catalog
+gives them at the commit (protocol.md 15).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from headrace.adapters.log.chunk_headers import header_of
 from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import new_file_name
@@ -28,7 +31,6 @@ from headrace.record_coding import RECORD_SCHEMA, record_sizes
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger
 _BUFFERED_BYTES_MAX = 256 * 1024 * 1024  # over all partitions of one writer
-_ALIGNMENT = 64  # of each message in its file: Arrow's own, for zero-copy reads
 
 
 @dataclass(slots=True)
@@ -122,25 +124,23 @@ class ChunkWriter:
             if self._file is None:
                 make_durable_folder(self._root, self._path.parent)
                 self._file = self._path.open("xb")
-            padding = -self._position % _ALIGNMENT
-            self._file.write(bytes(padding))
-            self._file.write(message)
-        except OSError as error:
-            raise _write_error(self._path, error) from error
-        self._position += padding
-        self._chunks.append(
-            Chunk(
+            chunk = Chunk(
                 stream=stream,
                 partition=partition,
                 records=batch.num_rows,
                 file=self._name,
-                position=self._position,
+                position=0,
                 length=message.size,
                 checksum=xxhash.xxh3_64_hexdigest(message),
                 max_timestamp_us=pc.max(batch.column(2)).as_py(),
             )
-        )
-        self._position += message.size
+            header, chunk = header_of(chunk, self._position, time.time_ns() // 1000)
+            self._file.write(header)
+            self._file.write(message)
+        except OSError as error:
+            raise _write_error(self._path, error) from error
+        self._chunks.append(chunk)
+        self._position = chunk.position + chunk.length
 
 
 def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:

@@ -5,15 +5,18 @@ Of a round: `data/jobs/<application>/<epoch>/<sub-topology>/<round>-<unique>.arr
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from headrace.model.checkpoint import RoundId
 from headrace.model.names import checked_name
 
 DATA_FOLDER = "data"
 PRODUCER_PARTS = ("produced", "batch")
+_DATA_FILE = re.compile(r".+-[0-9a-f]{32}\.arrow")
 _ROUND_FILE = re.compile(rf"{DATA_FOLDER}/jobs/([^/]+)/(\d+)/([^/]+)/(\d+)-[0-9a-f]{{32}}\.arrow")
 
 
@@ -26,6 +29,15 @@ def new_file_name(parts: Sequence[str]) -> str:
     """A name that no other file has: folders from all parts but the last, which begins the file's own name."""
     *folders, last = [checked_name("data file", part) for part in parts]
     return "/".join([DATA_FOLDER, *folders, f"{last}-{uuid.uuid4().hex}.arrow"])
+
+
+def data_files_of(root: Path) -> Iterator[str]:
+    """The names of all data files in the log's folder `root`, relative to it; of nothing else that may be there."""
+    for top in ("jobs", PRODUCER_PARTS[0]):
+        for folder, folders, files in os.walk(root / DATA_FOLDER / top):
+            folders.sort()
+            relative = os.path.relpath(folder, root)
+            yield from (f"{relative}/{file}" for file in sorted(files) if _DATA_FILE.fullmatch(file))
 
 
 def round_of(file_name: str) -> tuple[str, RoundId] | None:

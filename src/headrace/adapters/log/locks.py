@@ -1,4 +1,4 @@
-"""Owns what the kernel says of SQLite's write lock: which process has it. Only for messages."""
+"""Owns what the kernel says of SQLite's locks: which process writes, and whether any has the catalog open."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace.holders import stat_fields
 
+_SHARED_FIRST = 0x40000002  # of the file itself: every open connection in WAL mode holds it for reading
 _WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")
 
 
@@ -36,3 +37,14 @@ def write_lock_owner(catalog: Path) -> LockOwner | None:
             fields = stat_fields(pid)
             return LockOwner(pid, stopped=fields is not None and fields[0] in ("T", "t"))
     return None
+
+
+def is_open_elsewhere(catalog: Path) -> bool:
+    """Whether any process has a connection to the SQLite file `catalog`, as far as the kernel tells; True where it does not."""
+    try:
+        inode = catalog.stat().st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return True
+    words = [line.split() for line in lines]
+    return any(len(one) == 8 and one[5].rpartition(":")[2] == str(inode) and int(one[6]) == _SHARED_FIRST for one in words)

@@ -30,19 +30,24 @@ def open_system(url: str, *, create: bool = True) -> LogSystem:
     """Open the embedded log that `url` names, such as `log:./data`; make it if there is none and `create`.
 
     `ConfigError` for another kind of URL, `SetupError` for a folder that cannot be written (or holds no log),
-    `StorageError` for a catalog that is damaged or newer. Close it, or use it as a context manager.
+    `StorageError` for a catalog that is damaged, of a newer Headrace, missing beside data files, or older than these. Close it,
+    or use it as a context manager.
     """
+    return LogSystem(open_catalog(root_of(url), create=create))
+
+
+def root_of(url: str) -> Path:
+    """The folder that `url` names; `ConfigError` for another kind of URL."""
     scheme, colon, folder = url.partition(":")
     if scheme != "log" or not colon or not folder:
         raise ConfigError(f"system {url!r}: expected log: and a folder", "such as log:./data")
     if folder.startswith("//"):
         raise ConfigError(f"system {url!r}: expected log: and a folder, found a URL", f"write log:{folder[2:] or './data'}")
     try:
-        root = Path(folder).expanduser().absolute()
+        return Path(folder).expanduser().absolute()
     except RuntimeError:  # so says Python of ~user
         user = folder.partition("/")[0]
         raise ConfigError(f"system {url!r}: there is no user {user[1:]!r}", "write the folder's whole path") from None
-    return LogSystem(open_catalog(root, create=create))
 
 
 class LogSystem:
@@ -211,7 +216,8 @@ class LogSystem:
             stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 
     def collect_garbage(self, now_us: int | None = None) -> tuple[str, ...]:
-        """Delete data files that nobody refers to and nobody will (protocol.md 16); their names."""
+        """Delete data files of which this catalog knows that nothing refers to them and nothing will (protocol.md 16); their
+        names."""
         from headrace.adapters.log.garbage import collect_garbage
 
         return collect_garbage(self._catalog, now_us)

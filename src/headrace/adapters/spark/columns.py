@@ -12,8 +12,10 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from headrace.adapters.spark.refusals import VISIBLE, refused
+from headrace.core.event_times import UNIT_NS
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
@@ -33,6 +35,15 @@ _REFUSED = {
     "Deduplicate": "a deduplication",
     "Distinct": "a deduplication",
     "Union": "a union",
+}
+
+
+_TIMES = (TimestampType, TimestampNTZType, DateType, StringType)
+_whole_of: dict[str, Callable[[Any], Any]] = {
+    "us": F.timestamp_micros,
+    "ms": F.timestamp_millis,
+    "s": F.timestamp_seconds,
+    "ns": lambda number: F.timestamp_micros(F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))),
 }
 
 
@@ -66,18 +77,29 @@ def chained(rows: Any, source: Source, chain: Sequence[Node]) -> Any:
     if source.timestamp is not None and source.timestamp.in_jvm:
         given, untimed = source.timestamp, rows
         text = f"timestamp of {source.stream!r}"
-        rows = _tried(rows, text, given, source, lambda: _timed(untimed, _column(given)))
+        rows = _tried(rows, text, given, source, lambda: _timed(untimed, _column(given), source))
     for node in chain:
         rows = _applied(rows, node, source)
     return rows
 
 
-def _timed(rows: Any, time: Any) -> Any:
+def _timed(rows: Any, time: Any, source: Source) -> Any:
     timed = rows.withColumn("timestamp", time)
-    kind = timed.schema["timestamp"].dataType.simpleString()
-    if kind in ("bigint", "int"):
-        return timed.withColumn("timestamp", F.timestamp_micros(F.col("timestamp").cast("bigint")))
-    return timed.withColumn("timestamp", F.col("timestamp").cast("timestamp"))
+    given = timed.schema["timestamp"].dataType
+    column, unit = F.col("timestamp"), source.timestamp_unit
+    if isinstance(given, IntegralType):
+        return timed.withColumn("timestamp", _whole_of[unit](column.cast("bigint")))
+    if isinstance(given, NumericType):
+        return timed.withColumn("timestamp", F.timestamp_micros(F.round(column * (UNIT_NS[unit] / 1_000)).cast("bigint")))
+    if unit != "us" or not isinstance(given, _TIMES):
+        expected = "a number" if unit != "us" else "a timestamp or a number"
+        raise TopologyError(
+            f"timestamp of {source.stream!r}: the expression gives {given.simpleString()}, expected {expected}",
+            f"timestamp_unit={unit!r} is for numbers: leave it out"
+            if isinstance(given, _TIMES)
+            else "give a Spark timestamp, such as timestamp_millis(value.ts), or a number and timestamp_unit=",
+        )
+    return timed.withColumn("timestamp", column.cast("timestamp"))
 
 
 def _applied(rows: Any, node: Node, source: Source) -> Any:
@@ -182,9 +204,18 @@ def _path_to_reader(plan: Any) -> list[str] | None:
     return None
 
 
-def selected(rows: Any, number: int, count: int, key_changed: bool, value_changed: bool, types: Sequence[Any]) -> Any:
+def selected(
+    rows: Any,
+    number: int,
+    count: int,
+    key_changed: bool,
+    value_changed: bool,
+    types: Sequence[Any],
+    own_times: bool | None = None,
+) -> Any:
     """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint.
 
+    `own_times`: with a column of the records' own times, where another endpoint has it with nulls in it (None: without).
     A key or value that no expression touched goes on as its original bytes. `types`: per endpoint the Spark types of
     its columns, so that several endpoints fit into one DataFrame.
     """
@@ -195,6 +226,8 @@ def selected(rows: Any, number: int, count: int, key_changed: bool, value_change
         F.unix_micros("timestamp").alias("timestamp_us"),
         F.col("_at.headers").alias("headers"),
     ]
+    if own_times is not None:
+        columns.append((F.col("_at.timestamp_us") if own_times else F.lit(None).cast("bigint")).alias("own_us"))
     for other in range(count):
         if other == number:
             columns.append((F.col("key") if key_changed else F.col("_at.raw_key")).alias(f"key_{other}"))
@@ -206,9 +239,11 @@ def selected(rows: Any, number: int, count: int, key_changed: bool, value_change
     return rows.select(*columns)
 
 
-def untouched(read: Any, number: int, count: int, types: Sequence[Any]) -> Any:
+def untouched(read: Any, number: int, count: int, types: Sequence[Any], own_times: bool | None = None) -> Any:
     """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
     columns = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
+    if own_times is not None:
+        columns.append(F.lit(None).cast("bigint").alias("own_us"))
     for other in range(count):
         for side, spark_type in zip(("key", "value"), types[other], strict=True):
             taken = F.col(side) if other == number else F.lit(None).cast(spark_type)

@@ -121,7 +121,7 @@ class SparkEngine:
         streams = {piece.stream for group in works for work in group for piece in work.inputs}
         for number, endpoint in enumerate(program.endpoints):
             if endpoint.chain and program.node(endpoint.source).stream in streams:
-                rows = self._endpoint(program, pickled, works, number, 1, [])
+                rows = self._endpoint(program, pickled, works, number, 1, [], False)
                 rows.mapInArrow(_counted, _SUMMARY).collect()
 
     def frames(
@@ -197,9 +197,10 @@ class SparkEngine:
             return self._session.range(0, count, 1, count).mapInArrow(worker.directly, _SUMMARY)
         types = self._types(program)
         of = 1 if len(chained) == 1 and (self._kafka is None or not plain) else len(program.endpoints)
-        parts = [self._endpoint(program, pickled, works, i, of, types) for i in chained]
+        is_timed = _is_any_timed(program, chained)
+        parts = [self._endpoint(program, pickled, works, i, of, types, is_timed) for i in chained]
         if self._kafka is not None and plain:
-            rows = columns.untouched(self._kafka_rows(program, works, plain), plain[0], of, types)
+            rows = columns.untouched(self._kafka_rows(program, works, plain), plain[0], of, types, False if is_timed else None)
             parts.append(rows.withColumn("task", F.spark_partition_id()))
         if len(parts) == 1:
             return parts[0].drop("task").mapInArrow(worker.prepared, _SUMMARY)
@@ -234,11 +235,13 @@ class SparkEngine:
         number: int,
         of: int,
         types: Sequence[Any],
+        is_any_timed: bool,
     ) -> Any:
         """The rows of one endpoint behind its chain, with the number of the Spark task that they belong to."""
         rows = self._behind_chain(program, pickled, works, number)
         side = program.endpoint_sides[number]
-        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types)
+        own_times = _is_timed(program, number) if is_any_timed else None
+        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
         return chosen.withColumn("task", F.spark_partition_id())
 
     def _behind_chain(
@@ -388,3 +391,13 @@ def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"summary": [str(sum(batch.num_rows for batch in batches))]})
+
+
+def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
+    return any(_is_timed(program, number) for number in endpoints)
+
+
+def _is_timed(program: Any, number: int) -> bool:
+    """Whether an expression gives the records of an endpoint their times, and these are to be compared with their own."""
+    time = program.node(program.endpoints[number].source).timestamp
+    return program.far_us > 0 and time is not None and time.in_jvm

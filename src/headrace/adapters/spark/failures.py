@@ -14,6 +14,8 @@ _READING = re.compile(
     r"\[(KAFKA_DATA_LOSS[^\]]*)\][^\n]*|Cannot fetch (?:record for )?offset[^\n]*"
     r"|org\.apache\.kafka\.(?:common|clients)\.[\w.]*(?:Exception|Error)\b[^\n]*"
 )
+# What Java raises on a number or a time that is out of range, where Spark has no condition of its own for it.
+_NUMBER = re.compile(r"java\.(?:lang|time)\.(ArithmeticException|DateTimeException): ([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*([^\n]*)")
 
 
@@ -38,6 +40,9 @@ def failure_of(error: BaseException) -> EngineFailure:
         trace = text[text.index("Traceback (most recent call last)") :]
         last = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
         return EngineFailure("\n".join(trace.splitlines()[-12:]), error_class=last[-1][:80] if last else "Python")
+    number = _NUMBER.search(text)
+    if number is not None:
+        return EngineFailure(number[2], in_expression=True, error_class=number[1])
     java = re.search(r"(\w+(?:\.\w+)*(?:Exception|Error)): ([^\n]*)", text)
     if java is not None and java[1].rsplit(".", 1)[-1] not in ("SparkException", "Py4JJavaError"):
         return EngineFailure(java[2] or java[1], in_expression=True, error_class=java[1].rsplit(".", 1)[-1])

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from headrace.runtime.operators.faults import checked_fault
 from headrace.runtime.operators.refusals import refused
 from headrace.runtime.operators.words import cut, message_of, traceback_of
 from headrace.runtime.rows import HEADERS_TYPE, Field, Rows
+
+if TYPE_CHECKING:
+    from headrace.runtime.event_time_checks import FarTimes
 
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 FAILED = object()  # what stands in for the result of a function that raised
@@ -57,6 +60,8 @@ class Context(Protocol):
     streams: list[tuple[str, int]]
     watermark_us: int | None
     now_us: int
+
+    far_times: FarTimes
 
     def count(self, metric: str, by: int = 1) -> None: ...
 

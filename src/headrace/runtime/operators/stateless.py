@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.event_times import in_us
 from headrace.core.watermarks import TIME_MAX_US, TIME_MIN_US, checked_time_us
 from headrace.errors import OutOfRangeError
 from headrace.model import topology as t
@@ -40,10 +41,13 @@ class SourceOperator(Operator):
         out = np.zeros(len(rows), np.int64)
         for i, value in enumerate(values):
             try:
-                out[i] = checked_time_us(micros(value))
+                out[i] = checked_time_us(micros(value, self.node.timestamp_unit))
             except (TypeError, ValueError, OverflowError, OutOfRangeError) as error:
                 bad.append((i, error))
-        return self.without(rows.replaced(timestamp_us=out), bad)
+        timed = self.without(rows.replaced(timestamp_us=out), bad)
+        own = rows.without([i for i, _ in bad]) if bad else rows
+        self.context.far_times.look_at(timed.ssp, timed.offset, timed.timestamp_us, own.timestamp_us)
+        return timed
 
     def timely(self, rows: Rows) -> Rows:
         """The rows whose times can be; of these the highest is kept."""
@@ -64,13 +68,17 @@ class SourceOperator(Operator):
         return rows
 
 
-def micros(value: Any) -> int:
-    """µs since the epoch of what a timestamp function gave: an int (µs) or an aware datetime."""
+def micros(value: Any, unit: str = "us") -> int:
+    """µs since the epoch of what a timestamp function gave: a whole number of `unit`, or an aware datetime. In seconds and
+    milliseconds it may be a float: `time.time()` is one."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return in_us(value, unit)
+    if isinstance(value, float) and unit in ("s", "ms"):
+        return in_us(value, unit)
     offset = getattr(value, "utcoffset", lambda: None)()
     if offset is None:
-        raise TypeError(f"a timestamp must be an int (µs since the epoch) or an aware datetime, not {shown(value)}")
+        units = "µs" if unit == "us" else unit
+        raise TypeError(f"a timestamp must be an int ({units} since the epoch) or an aware datetime, not {shown(value)}")
     whole = value.utctimetuple()
     return calendar.timegm(whole) * 1_000_000 + int(value.microsecond)
 

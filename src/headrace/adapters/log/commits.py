@@ -1,0 +1,177 @@
+"""Owns what the catalog keeps of itself: the log's id, the tokens of its last commits, and the files that were strange to it
+when it was first compared with the folder. All are rows of the table `log`, which catalogs of an older Headrace do not have.
+
+Every function works inside its caller's transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import uuid
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
+from headrace.core.log_files import Fate, Mark, fate_of, mismatch
+from headrace.errors import StorageError
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS log (
+    kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
+) WITHOUT ROWID
+"""
+_LOG, _COMMITS, _STRANGERS = "log", "commit", "stranger"
+_TOKENS_KEPT = 1_000
+_PUT = "INSERT OR REPLACE INTO log VALUES (?, ?, ?)"
+_GAPS = """
+SELECT name, partition, found, base_offset FROM (
+    SELECT stream, partition, base_offset, lag(base_offset + records) OVER one AS found FROM chunks
+    WINDOW one AS (PARTITION BY stream, partition ORDER BY base_offset)
+) JOIN streams ON number = stream WHERE found != base_offset
+UNION ALL
+SELECT name, p.partition, coalesce(max(base_offset + records), first_offset), end_offset FROM partitions p
+JOIN streams ON number = p.stream LEFT JOIN chunks c ON c.stream = p.stream AND c.partition = p.partition
+GROUP BY p.stream, p.partition
+HAVING end_offset > first_offset AND (max(base_offset + records) IS NOT end_offset OR min(base_offset) > first_offset)
+"""
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Give a catalog of an older Headrace the table."""
+    db.execute(_TABLE)
+
+
+def begin(db: sqlite3.Connection) -> None:
+    """Give a new catalog, or one whose history ends here, an id that no other has."""
+    prepare(db)
+    db.execute("DELETE FROM log WHERE kind IN (?, ?)", (_LOG, _STRANGERS))
+    db.execute(_PUT, (_LOG, "id", uuid.uuid4().hex))
+
+
+def log_id(db: sqlite3.Connection) -> str | None:
+    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = 'id'", (_LOG,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def is_marked(db: sqlite3.Connection) -> bool:
+    """Whether a commit of this catalog has been marked, or was about to be."""
+    return db.execute("SELECT 1 FROM log WHERE kind = ? AND key = 'marked'", (_LOG,)).fetchone() is not None
+
+
+def newest_of(db: sqlite3.Connection) -> int:
+    (newest,) = db.execute("SELECT max(key) FROM log WHERE kind = ?", (_COMMITS,)).fetchone()
+    return 0 if newest is None else int(newest)
+
+
+def mismatch_of(db: sqlite3.Connection, marks: Collection[Mark]) -> str | None:
+    """Why this catalog is not the newest one of its folder; None if it is."""
+
+    def token_of(number: int) -> str | None:
+        row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (_COMMITS, _key(number))).fetchone()
+        return None if row is None else str(row[0])
+
+    if not _has_table(db):
+        return mismatch(None, 0, marks, token_of)
+    return mismatch(log_id(db), newest_of(db), marks, token_of)
+
+
+def _has_table(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'log'").fetchone() is not None
+
+
+def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> None:
+    """`StorageError` unless this catalog is the newest one of its folder. `marks` were looked up before the transaction."""
+    found = mismatch_of(db, marks)
+    if found is not None:
+        raise StorageError(
+            f"the catalog {path} does not fit the data files beside it: {found}; nothing was read or changed",
+            f"put the newest catalog back, with its -wal file if it has one; if there is none, see what can be done: "
+            f"headrace doctor --system log:{root}",
+        )
+
+
+def add_commit(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> Mark:
+    """Number the transaction that is about to be committed; the mark that is due once it has been."""
+    if log_id(db) is None or (is_marked(db) and not marks):
+        _adopt(db, root, path)
+    number, token = newest_of(db) + 1, secrets.token_hex(8)
+    db.execute(_PUT, (_COMMITS, _key(number), token))
+    db.execute("DELETE FROM log WHERE kind = ? AND key <= ?", (_COMMITS, _key(max(0, number - _TOKENS_KEPT))))
+    if not marks and (root / DATA_FOLDER).is_dir():
+        db.execute(_PUT, (_LOG, "marked", "yes"))
+    log = log_id(db)
+    assert log is not None
+    return Mark(log, number, token)
+
+
+def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
+    """Take a catalog that nothing can be compared with: of an older Headrace, or one whose marks were removed.
+
+    It may be an older copy. So what it does not refer to now is never deleted; and where names alone show it, it is refused.
+    """
+    if log_id(db) is None:
+        begin(db)
+    for name in data_files_of(root):
+        if is_referenced(db, name):
+            continue
+        if unreferenced_fate(db, name, 0.0) is Fate.UNKNOWN and not is_stranger(db, name):
+            raise StorageError(
+                f"the catalog {path} does not fit the data files beside it: it is an older copy, or of another log, as it does "
+                f"not know the run that wrote {name}; nothing was changed",
+                f"put the newest catalog back; if there is none, see what can be done: headrace doctor --system log:{root}",
+            )
+        db.execute(_PUT, (_STRANGERS, name, ""))
+
+
+def is_stranger(db: sqlite3.Connection, name: str) -> bool:
+    if not _has_table(db):
+        return False
+    query = "SELECT 1 FROM log WHERE kind = ? AND key = ?"
+    return db.execute(query, (_STRANGERS, name)).fetchone() is not None
+
+
+def forget_known_strangers(db: sqlite3.Connection) -> None:
+    """A file that was committed since is none."""
+    query = "DELETE FROM log WHERE kind = ? AND EXISTS (SELECT 1 FROM chunks WHERE file = key)"
+    db.execute(query, (_STRANGERS,))
+
+
+def is_referenced(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("SELECT 1 FROM chunks WHERE file = ? LIMIT 1", (name,)).fetchone() is not None
+
+
+def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
+    """What is to become of a file that no row names."""
+    made_by = round_of(name)
+    epoch = newest_round = None
+    if made_by is not None:
+        application, round_id = made_by
+        row = db.execute("SELECT epoch FROM jobs WHERE application = ?", (application,)).fetchone()
+        epoch = None if row is None else row[0]
+        (newest_round,) = db.execute(
+            "SELECT max(round) FROM checkpoints WHERE application = ? AND epoch = ? AND sub_topology IS ?",
+            (application, round_id.epoch, round_id.sub_topology),
+        ).fetchone()
+    return fate_of(made_by, epoch, newest_round, age_s, is_stranger=is_stranger(db, name))
+
+
+def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:
+    """What in the catalog cannot be, such as after a -wal file of another state was applied to it. Without `whole` only what
+    can be seen at once."""
+    if _has_table(db):
+        counted = db.execute("SELECT min(key), max(key), count(*) FROM log WHERE kind = ?", (_COMMITS,))
+        low, high, count = counted.fetchone()
+        if count and int(high) - int(low) + 1 != count:
+            yield f"of its commits {int(low)} to {int(high)} only {count} are there"
+    if not whole:
+        return
+    for (text,) in db.execute("PRAGMA integrity_check(5)").fetchall():
+        if text != "ok":
+            yield text
+    for name, partition, end, base in db.execute(_GAPS).fetchall():
+        yield f"stream {name!r} partition {partition}: no data file has the offsets from {end} to {base} (exclusive)"
+
+
+def _key(number: int) -> str:
+    return f"{number:012d}"

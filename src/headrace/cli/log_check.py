@@ -1,0 +1,106 @@
+"""Owns `headrace doctor --system log:DIR`: whether a log's catalog and data files fit, and what can be done if not."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.cli.output import EXIT_ERROR, fail, print_json, print_table
+from headrace.cli.previews import confirm
+
+if TYPE_CHECKING:
+    from headrace.adapters.log.repairing import Repaired
+    from headrace.adapters.log.verifying import Verified
+
+_WAYS = """\
+  The newest catalog back in its place is the only way without a loss. Without one:
+  --quarantine  takes the catalog that is there; the data files that it does not know are moved, none is deleted
+  --rebuild     as well appends to the streams what producers wrote, or, without a catalog, all that the data files hold"""
+
+
+def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) -> None:
+    """Verify the log; with `quarantine` or `rebuild`, put it right once that was shown and confirmed."""
+    from headrace.adapters.log.system import root_of
+    from headrace.adapters.log.verifying import verify
+
+    if quarantine and rebuild:
+        raise typer.BadParameter("give --quarantine or --rebuild, not both")
+    root = root_of(url)
+    found = verify(root)
+    if not found.is_usable and not found.files and found.catalog == "it is missing":
+        fail(f"there is no log in {root}", "check the folder in log:DIR")
+    if not json:
+        _show(found)
+    if not quarantine and not rebuild:
+        if json:
+            print_json(_described(found))
+        elif not found.is_whole:
+            print(_WAYS)
+        if not found.is_whole:
+            raise typer.Exit(EXIT_ERROR)
+        return
+    if found.is_whole:
+        if json:
+            print_json(_described(found))
+        else:
+            print("nothing to do")
+        return
+    _repair(found, rebuild, yes, json)
+
+
+def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
+    from headrace.adapters.log import repairing
+
+    if not rebuild and not found.is_usable:
+        fail(f"there is no catalog to take: {found.catalog}", "rebuild one from the data files: --rebuild")
+    what = "rebuild the catalog from the data files" if rebuild else "take this catalog, and move what it does not know"
+    confirm(f"{what}? (stop all that uses the log first)", yes, json)
+    now = datetime.now(UTC)
+    done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
+    if json:
+        print_json(_described(found) | {"repaired": dataclasses.asdict(done)})
+        return
+    _show_repaired(found, done)
+
+
+def _show(found: Verified) -> None:
+    from headrace.adapters.log.verifying import names_of
+
+    held = f"{counted(found.streams, 'stream')}, {counted(found.records, 'record')}"
+    rows = [
+        ("catalog", _state(found.catalog), found.catalog or held),
+        ("data files", "ok", f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"),
+        ("missing", _state(found.missing), names_of(found.missing) or "none"),
+        ("damaged", _state(found.damaged), "; ".join(found.damaged[:5]) or "none"),
+        ("unknown", _state(found.unknown), names_of(found.unknown) or "none"),
+    ]
+    print_table(("what", "state", "found"), rows)
+    if found.rebuildable:
+        held = ", ".join(f"{stream} {count:,}" for stream, count in sorted(found.rebuildable.items()))
+        print(f"the unknown data files hold records of: {held}")
+
+
+def _show_repaired(found: Verified, done: Repaired) -> None:
+    for stream, count in sorted(done.added.items()):
+        print(f"added {counted(count, 'record')} to {stream}")
+    if done.brought_back:
+        print(f"brought {counted(len(done.brought_back), 'data file')} back from the quarantine")
+    if done.moved:
+        print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+    print("done; `headrace doctor --system` verifies it")
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _state(wrong: object) -> str:
+    return "wrong" if wrong else "ok"
+
+
+def _described(found: Verified) -> dict[str, object]:
+    described = dataclasses.asdict(found) | {"root": str(found.root), "rebuildable": dict(found.rebuildable)}
+    return {"ok": found.is_whole} | described
