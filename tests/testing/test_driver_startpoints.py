@@ -463,3 +463,27 @@ def test_whatever_is_given_is_refused_or_applied_and_never_unreadable(tmp_path: 
 
     given_anything()
     assert len(accepted) > 5
+
+
+@pytest.mark.parametrize(
+    ("start", "read"),
+    [
+        (hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, 7), [7, 8, 9]),
+        (7, [7, 8, 9]),
+        (hr.Startpoint(hr.PositionType.TIMESTAMP, 5_000_000), [5, 6, 7, 8, 9]),
+        ("1970-01-01T00:00:08Z", [8, 9]),
+        (hr.Startpoint(hr.PositionType.EARLIEST), list(range(10))),
+        (hr.Startpoint(hr.PositionType.BOOTSTRAP), list(range(10))),
+        (hr.Startpoint(hr.PositionType.LATEST), list(range(10))),  # of a driver that is open, all comes later
+    ],
+)
+def test_a_job_begins_where_its_stream_is_to_be_read_from(start: Any, read: list[int]) -> None:
+    app = hr.App("begins")
+    app.stream("in", key=hr.String(), value=hr.Long(), start=start).to("out")
+    with Driver(app) as d:
+        for number in range(10):
+            d.send("in", "k", number, at=number * 1_000_000)
+        d.run()
+        d.send("in", "k", 10, at=0)
+        d.run()
+        assert [r.value for r in d.read("out")] == [*read, 10]

@@ -18,12 +18,14 @@ from typing import Any, Self
 
 from headrace.config import Config
 from headrace.core.resolution import has_open_types
+from headrace.core.startpoints import start_of
 from headrace.core.sub_topologies import upstream_names_of
 from headrace.dsl.durations import duration_us, time_us
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
 from headrace.model.serde import Serde
+from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Process, Repartition, Sink
+from headrace.model.topology import Process, Repartition, Sink, Source
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.runtime.culprits import find_culprits
@@ -81,6 +83,7 @@ class Driver:
         self._root: Path | None = None
         self._job: Launched | None = None
         self._system: Any = None
+        self._sources: Sequence[Source] = ()
         self._pending: dict[str, list[Record]] = {}
         self._refused = False  # some of `_pending` cannot be written, whatever the disk
         self._read: dict[str, dict[int, int]] = {}
@@ -88,20 +91,31 @@ class Driver:
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Make the streams that are not there and plan the job; raises what refuses it."""
+        """Make the streams that are not there and plan the job; raises what refuses it.
+
+        A job that begins at an offset, at a time or by a bootstrap is planned by the first `run`: what is sent before that is
+        in its streams when it begins.
+        """
         topology = self.app.topology()
         self._root = new_folder() if self._kept is None else self._kept
         try:
             config = self._config()
             self._system = open_configured(config)
+            self._sources = tuple(topology.sources)
             self._make_streams({source.stream for source in topology.sources} - _internal(topology))
-            engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
-            self._job = launched(self.app, config, engine, LOG.info, lambda: self.now_us)
-            self._go_by(self._job.made)
+            if not any(_begins_by_what_is_there(source.start) for source in topology.sources):
+                self._launch()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _launch(self) -> None:
+        self._flush()
+        topology, config = self.app.topology(), self._config()
+        engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
+        self._job = launched(self.app, config, engine, LOG.info, lambda: self.now_us)
+        self._go_by(self._job.made)
 
     def close(self) -> None:
         """Give the application back and close everything; records that were sent and not run stay in their streams."""
@@ -148,9 +162,10 @@ class Driver:
         `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are.
         `partition` is by default the one that any producer would choose for the key.
         """
-        source = next((source for source in self._opened.plan.topology.sources if source.stream == stream), None)
+        self._check_open()
+        source = next((source for source in self._sources if source.stream == stream), None)
         if source is None and not raw:
-            known = ", ".join(sorted({source.stream for source in self._opened.plan.topology.sources}))
+            known = ", ".join(sorted({source.stream for source in self._sources}))
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
         if not raw:
             assert source is not None
@@ -166,8 +181,9 @@ class Driver:
         Raises what a job would end with, such as `RecordError`; nothing of that round is committed then. Records that could not
         be written (`StorageError`, such as on a full disk) are written by the next `run`: none is lost, and none doubled.
         """
-        assert self._held
+        self._check_open()
         self._flush()
+        assert self._held
         if self._startpoints.is_asked():
             self._plan_anew()
         done = self._run_rounds()
@@ -262,10 +278,16 @@ class Driver:
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
+    def _check_open(self) -> None:
+        if self._system is None:
+            raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")
+
     @property
     def _held(self) -> Launched:
+        self._check_open()
         if self._job is None:
-            raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")
+            self._launch()
+        assert self._job is not None
         return self._job
 
     @property
@@ -355,6 +377,11 @@ def _not_caught_up(rounds: Rounds) -> RoundFailedError:
 
 def _entries(rounds: Rounds, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
     return entries_of([checkpoint.head for checkpoint in rounds.checkpoints.values()], files, store)
+
+
+def _begins_by_what_is_there(start: str | int | Startpoint) -> bool:
+    """Whether a start means another offset once its stream holds records."""
+    return start_of(start).position_type not in (PositionType.EARLIEST, PositionType.LATEST)
 
 
 def _internal(topology: Any) -> set[str]:
