@@ -21,6 +21,7 @@ from typing import Any
 
 from headrace import wiring
 from headrace.config import load_config
+from headrace.core.secrets import secret_values
 from headrace.dsl.app import App
 from headrace.errors import AppLoadError, HeadraceError
 
@@ -176,7 +177,8 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
     config = load_config(path.parent, os.environ, {}, list(overrides))
     say("starting Spark: the application builds Columns when it is imported")
     settings = {f"spark.{name}": value for name, value in config.spark.items()}
-    return spark.started(settings, path.stem, spark.default_log_dir(config.local_store_dir), [str(path.parent)])
+    log_dir = spark.default_log_dir(config.local_store_dir)
+    return spark.started(settings, path.stem, log_dir, [str(path.parent)], secret_values(config.kafka))
 
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
