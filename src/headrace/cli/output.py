@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from headrace.errors import HeadraceError
+from headrace.visible import VisibleStream, indented, raw_of, visible_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 2, 130, 143, 141
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,6 +26,11 @@ class Terminated(KeyboardInterrupt):
 
 class ReportingGroup(TyperGroup):
     """The root of all commands: shows errors as a line and a hint, and ends quietly where nobody reads on."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command; all that it prints, errors of usage too, goes through streams that keep a terminal safe."""
+        with visible_output():
+            return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -42,6 +49,17 @@ class ReportingGroup(TyperGroup):
         except KeyboardInterrupt:
             say("interrupted")
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def visible_output() -> Iterator[None]:
+    """While the context is open, what is printed on standard output and standard error is `visible`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and VisibleStream(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 class PlainCommand(TyperCommand):
@@ -68,18 +86,18 @@ def show_error(error: HeadraceError, *, whole: bool = False) -> None:
         say("".join(traceback.format_exception(error)).rstrip())
     elif trace := getattr(error, "user_traceback", ""):
         say(f"{trace.rstrip()}\n")
-    say(f"error: {error.message}")
+    say(f"error: {indented(error.message)}")
     for note in getattr(error, "__notes__", ()):
-        say(f"   at: {note}")
+        say(f"   at: {indented(note)}")
     if error.hint:
-        say(f"hint: {error.hint}")
+        say(f"hint: {indented(error.hint)}")
 
 
 def fail(message: str, hint: str | None = None, code: int = EXIT_ERROR) -> NoReturn:
     """End with an error that is no exception of the library's."""
-    say(f"error: {message}")
+    say(f"error: {indented(message)}")
     if hint:
-        say(f"hint: {hint}")
+        say(f"hint: {indented(hint)}")
     raise typer.Exit(code)
 
 
@@ -118,7 +136,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Se
         ]
         return "  ".join(padded).rstrip()
 
-    print(f"{bold}{line(columns)}{plain}")
+    out = raw_of(sys.stdout)
+    out.write(bold)
+    print(line(columns), end="")
+    out.write(f"{plain}\n")
     for row in texts:
         print(line(row))
 
@@ -132,7 +153,7 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, Mapping):
         return " ".join(f"{name}:{_cell(one)}" for name, one in value.items())
-    return str(value)
+    return visible_line(str(value))
 
 
 def iso(time_us: int | None) -> str | None:

@@ -43,7 +43,7 @@ def submitted_settings() -> dict[str, str]:
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
     """Start a JVM with these settings and connect with it, unless this process has one already.
 
-    Its standard error goes through `quiet.filtered`. `SetupError` where it ends before it answers.
+    What it writes comes out on our standard error, through `quiet.filtered`. `SetupError` where it ends before it answers.
     """
     from pyspark import SparkContext
 
@@ -52,7 +52,7 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
     folder = Path(tempfile.mkdtemp(prefix="hr-jvm-"))  # of mode 0700
     try:
         process = _started(settings, secrets, folder)
-        errors = JvmErrors(process.stderr)  # type: ignore[arg-type]  # it is a pipe
+        errors = JvmErrors(process.stdout)  # type: ignore[arg-type]  # it is a pipe
         if not _has_started(process, folder / "address"):
             raise SetupError(
                 f"Spark's JVM ended while it started, with exit code {process.returncode}: {secrets.cleaned(errors.reason())}",
@@ -88,7 +88,8 @@ def _started(settings: Mapping[str, str], secrets: Secrets, folder: Path) -> sub
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,  # it ends with us, and that ends the JVM
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env=environment,
         start_new_session=True,  # a signal to our process group is for us, and we stop Spark in order
     )

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import IO
 
+from headrace.visible import visible
+
 _END_S = 2.0  # the pipe ends with the process
 _REASON_LINES = 3
 _RAISED = re.compile(r'Exception in thread "main" [\w.$]+: (.*)')
@@ -52,7 +54,7 @@ class JvmErrors:
 
 def _write(lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stderr.write(line)
+        sys.stderr.write(visible(line))
     sys.stderr.flush()
 
 
