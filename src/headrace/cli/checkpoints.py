@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.lags import Ends, Newcomers, is_run
-from headrace.cli.output import iso, print_json, print_table
+from headrace.cli.output import iso, print_json, print_table, shortened
 from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
@@ -28,6 +26,7 @@ EXPORT_EXAMPLES = """Examples:
   headrace checkpoint export flights.py --output positions.json
   headrace checkpoint export --application flight-delays --system log:./data > positions.json
 """
+_BYTES_MAX = 256 * 1024 * 1024  # of a file of positions: some million
 IMPORT_EXAMPLES = """Examples:
 
 \b
@@ -105,6 +104,7 @@ def export_positions(
 
     Standard output gets JSON in any case; with --output, --json is about what is said of the file.
     """
+    from headrace.wiring.folders import whole_file
     from headrace.wiring.positions import encode_positions
 
     with opened_startpoints(target) as points:
@@ -113,7 +113,8 @@ def export_positions(
     if output is None:
         print(data.decode(), end="")
         return
-    _write(output, data)
+    with whole_file(output) as file:
+        file.write(data)
     if json:
         print_json({"application": exported.application, "positions": len(exported.positions), "file": str(output)})
     else:
@@ -158,21 +159,15 @@ def import_positions(
 
 
 def _read(file: Path) -> bytes:
+    """What is in the file; no more than positions can be, so that a device without an end is refused too."""
     try:
-        return file.read_bytes()
-    except OSError as error:
-        raise SetupError(f"{file} cannot be read: {error.strerror or error}", "name a file with exported positions") from None
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Write aside and rename: the file is there whole, or as it was before."""
-    aside = file.with_name(f".{file.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        aside.write_bytes(data)
-        os.replace(aside, file)
-    except OSError as error:
+        with file.open("rb") as opened:
+            data = opened.read(_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SetupError(f"{shortened(str(file))} cannot be read: {reason}", "name a file with exported positions") from None
+    if len(data) > _BYTES_MAX:
         raise SetupError(
-            f"{file} cannot be written: {error.strerror or error}", "name a file in a folder that exists"
-        ) from None
-    finally:
-        aside.unlink(missing_ok=True)
+            f"{shortened(str(file))} is larger than {_BYTES_MAX:,} bytes", "name a file with exported positions"
+        )
+    return data

@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SetupError
 from headrace.visible import VisibleStream, indented, raw_of, visible_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_BROKEN_PIPE = 1, 2, 130, 143, 141
+_GIVEN_SHOWN_MAX = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,17 +39,32 @@ class ReportingGroup(TyperGroup):
             sys.stdout.flush()  # a pipe that was closed is often noticed only here
             return result
         except HeadraceError as error:
-            show_error(error, whole=bool(ctx.params.get("traceback")))
+            show_error(error, whole=_is_whole(ctx))
             raise typer.Exit(EXIT_ERROR) from None
         except BrokenPipeError:
             _leave_standard_output()
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        except OSError as error:
+            where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=_is_whole(ctx))
+            raise typer.Exit(EXIT_ERROR) from None
         except Terminated:
             say("terminated")
             raise typer.Exit(EXIT_TERMINATED) from None
         except KeyboardInterrupt:
             say("interrupted")
             raise typer.Exit(EXIT_INTERRUPTED) from None
+        except Exception as error:
+            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):  # wrong usage has one
+                raise
+            if _is_whole(ctx):
+                say("".join(traceback.format_exception(error)).rstrip())
+            fail(f"{type(error).__name__}: {error}", "this is a mistake in Headrace; `headrace --traceback ...` shows where")
+
+
+def _is_whole(ctx: Any) -> bool:
+    """Whether our own stack trace was asked for."""
+    return bool(ctx.params.get("traceback"))
 
 
 @contextmanager
@@ -154,6 +170,15 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{name}:{_cell(one)}" for name, one in value.items())
     return visible_line(str(value))
+
+
+def shortened(text: str) -> str:
+    """A text that was given to us, short enough for a message.
+
+    >>> shortened("x" * 1_000)[195:]
+    'xxxxx… (1,000 characters)'
+    """
+    return text if len(text) <= _GIVEN_SHOWN_MAX else f"{text[:_GIVEN_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def iso(time_us: int | None) -> str | None:

@@ -1,10 +1,51 @@
-"""Owns where a job keeps on this machine what is not in its system: the one definition, for jobs and for commands."""
+"""Owns where a job keeps on this machine what is not in its system, and how commands write a file: one definition each."""
 
 from __future__ import annotations
 
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.config import Config
+from headrace.errors import SetupError
+
+_SHOWN_MAX = 200
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written aside and renamed: `path` is there whole then, or as it was before. `SetupError` names it.
+
+    What is there and is no ordinary file, such as /dev/null or a pipe, is written to as it is.
+    """
+    try:
+        if path.is_dir() or not path.name:
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
+        aside = path.with_name(f".{uuid.uuid4().hex[:16]}")
+        try:
+            with aside.open("wb") as file:
+                yield file
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SetupError(
+            f"{_shortened(path)} cannot be written: {reason}", "name a file in a folder that exists"
+        ) from None
+
+
+def _shortened(path: Path) -> str:
+    text = str(path)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def work_folder(config: Config) -> Path:

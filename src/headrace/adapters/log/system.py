@@ -22,6 +22,8 @@ from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 from headrace.stream_consumer import StreamConsumer
 
+_URL_SHOWN_MAX = 100
+
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
 # stand inside the methods that need them.
 
@@ -37,12 +39,22 @@ def open_system(url: str, *, create: bool = True) -> LogSystem:
         raise ConfigError(f"system {url!r}: expected log: and a folder", "such as log:./data")
     if folder.startswith("//"):
         raise ConfigError(f"system {url!r}: expected log: and a folder, found a URL", f"write log:{folder[2:] or './data'}")
+    return LogSystem(open_catalog(_root_of(url, folder), create=create))
+
+
+def _root_of(url: str, folder: str) -> Path:
+    """The log's folder; `ConfigError` for what can name none on this machine."""
+    shown = repr(url) if len(url) <= _URL_SHOWN_MAX else f"{url[:_URL_SHOWN_MAX]!r}… ({len(url):,} characters)"
     try:
         root = Path(folder).expanduser().absolute()
+        root.exists()
     except RuntimeError:  # so says Python of ~user
         user = folder.partition("/")[0]
-        raise ConfigError(f"system {url!r}: there is no user {user[1:]!r}", "write the folder's whole path") from None
-    return LogSystem(open_catalog(root, create=create))
+        raise ConfigError(f"system {shown}: there is no user {user[1:]!r}", "write the folder's whole path") from None
+    except (OSError, ValueError) as error:  # it is too long, goes round in a ring, or has a null in it
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"system {shown}: this can be no folder: {reason}", "such as log:./data") from None
+    return root
 
 
 class LogSystem:
