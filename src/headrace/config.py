@@ -17,6 +17,7 @@ from headrace.errors import ConfigError, NotSupportedError
 __all__ = ["KEYS", "Config", "Key", "describe_keys", "load_config"]
 
 FILE_NAME = "headrace.toml"
+_SHOWN_MAX = 200
 IGNORED_VARIABLE_PREFIXES = ("HEADRACE_TEST_",)  # switches of the test suite, no configuration
 
 
@@ -124,8 +125,17 @@ def _checked(name: str, value: Any, origin: str, is_text: bool) -> Any:
     if not fits or (key.choices and value not in key.choices) or (key.least is not None and value < key.least):
         close = difflib.get_close_matches(str(value), key.choices, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"{key.name}: {key.meaning}"
-        raise ConfigError(f"{name} ({origin}): expected {key.expected}, found {value!r}", hint)
+        raise ConfigError(f"{name} ({origin}): expected {key.expected}, found {_shown(value)}", hint)
+    if key.type is not str and value > key.most:
+        hint = f"{key.name}: {key.meaning}"
+        raise ConfigError(f"{name} ({origin}): expected at most {key.most:,}, found {_shown(value)}", hint)
     return value
+
+
+def _shown(value: Any) -> str:
+    """A refused value, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def _number(text: str, kind: type) -> Any:

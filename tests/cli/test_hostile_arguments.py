@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -194,6 +195,8 @@ def _arguments(draw: st.DrawFn, path: tuple[str, ...]) -> list[str]:
     given = {one.name: VALID.get(one.name, "1") for one in takes if one.name != "follow" and draw(st.integers(0, 2)) == 0}
     for one in draw(st.lists(st.sampled_from(takes), min_size=1, max_size=2)) if takes else ():
         given[one.name] = draw(_values(one, one.name))
+    if path == ("run",):  # without an end it is meant to run for ever
+        given.setdefault("until", "caught-up")
     words = _call(path, given, flags - {"follow"})
     if draw(st.integers(0, 20)) == 0:
         words.insert(draw(st.integers(0, len(words))), draw(st.sampled_from(TEXTS)))
@@ -253,6 +256,30 @@ def test_any_arguments(hostile_place: Path, path: tuple[str, ...]) -> None:
         _run(arguments)
 
     run()
+
+
+def test_a_pipe_is_read_and_written_where_another_process_is_at_its_end(hostile_place: Path) -> None:
+    """Without one it is refused in a moment: nothing waits for ever."""
+    export = ["checkpoint", "export", "shop.py", "--output", "fifo"]
+    assert "fifo cannot be written" in _run(export).stderr
+    assert "fifo cannot be read: no process writes to this pipe" in _run(["checkpoint", "import", "fifo", "shop.py"]).stderr
+    exported = _run(["checkpoint", "export", "shop.py"]).stdout
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit((hostile_place / "fifo").read_text)
+        until_s = time.monotonic() + BOUND_S
+        while _run(export).exit_code != 0:
+            assert time.monotonic() < until_s
+        assert len(reader.result(BOUND_S)) == len(exported)
+        pool.submit((hostile_place / "fifo").write_text, exported)
+        assert _run(["checkpoint", "import", "fifo", "shop.py", "--yes"]).exit_code == 0
+
+
+@pytest.mark.parametrize("system", [*SYSTEMS, *(f"log:{text}" for text in TEXTS)])
+def test_a_system_that_cannot_be(hostile_place: Path, system: str) -> None:
+    for command in (["stream", "list"], ["stream", "describe", "x"], ["status", "shop.py"]):
+        _run([*command, "--system", system])
+    if not system.startswith("log:") or any(part in system for part in ("\0", "\udc9b", "x" * 300, "loop")):
+        assert _run(["stream", "create", "x", "--system", system]).exit_code in (1, 2)
 
 
 @pytest.mark.parametrize("command", ["describe", "consume", "delete", "expand", "produce", "create"])

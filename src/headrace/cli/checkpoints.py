@@ -12,7 +12,6 @@ from headrace.cli.output import iso, print_json, print_table, shortened
 from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
-from headrace.errors import SetupError
 
 EXAMPLES = """Examples:
 
@@ -138,9 +137,10 @@ def import_positions(
     Positions in repartition streams are not set, for what the inputs give again is written to those again; but --state rewind
     takes them back as far as it has to.
     """
+    from headrace.wiring.folders import bytes_of_file
     from headrace.wiring.positions import decode_positions
 
-    exported = decode_positions(_read(file), str(file))
+    exported = decode_positions(bytes_of_file(file, _BYTES_MAX), shortened(str(file)))
     with opened_startpoints(target) as points:
         preview = points.preview_import(exported, state=state, force=force, repartitions=repartitions)
         count = len(preview.entries)
@@ -156,18 +156,3 @@ def import_positions(
         print(when_text(is_running))
     else:
         print(f"application {target.application} is at these positions already: there is nothing to set")
-
-
-def _read(file: Path) -> bytes:
-    """What is in the file; no more than positions can be, so that a device without an end is refused too."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise SetupError(f"{shortened(str(file))} cannot be read: {reason}", "name a file with exported positions") from None
-    if len(data) > _BYTES_MAX:
-        raise SetupError(
-            f"{shortened(str(file))} is larger than {_BYTES_MAX:,} bytes", "name a file with exported positions"
-        )
-    return data

@@ -48,11 +48,13 @@ def _root_of(url: str, folder: str) -> Path:
     try:
         root = Path(folder).expanduser().absolute()
         root.exists()
+        str(root).encode()  # SQLite's names of files are UTF-8
     except RuntimeError:  # so says Python of ~user
         user = folder.partition("/")[0]
         raise ConfigError(f"system {shown}: there is no user {user[1:]!r}", "write the folder's whole path") from None
     except (OSError, ValueError) as error:  # it is too long, goes round in a ring, or has a null in it
-        reason = getattr(error, "strerror", None) or error
+        is_no_text = isinstance(error, UnicodeEncodeError)
+        reason = "its name is no UTF-8" if is_no_text else getattr(error, "strerror", None) or error
         raise ConfigError(f"system {shown}: this can be no folder: {reason}", "such as log:./data") from None
     return root
 
