@@ -17,6 +17,7 @@ from headrace.errors import ConfigError, NotSupportedError
 __all__ = ["KEYS", "Config", "Key", "describe_keys", "load_config"]
 
 FILE_NAME = "headrace.toml"
+_SHOWN_MAX = 200
 IGNORED_VARIABLE_PREFIXES = ("HEADRACE_TEST_",)  # switches of the test suite, no configuration
 
 
@@ -119,12 +120,22 @@ def _checked(name: str, value: Any, origin: str, is_text: bool) -> Any:
     if key.type is float and type(value) is int:
         value = float(value)
     fits = type(value) is key.type and value != ""  # not isinstance: True is an int, and no count
+    fits = fits and not (isinstance(value, str) and "\0" in value)  # no path and no address has one
     fits = fits and not (key.type is float and not math.isfinite(value))
     if not fits or (key.choices and value not in key.choices) or (key.least is not None and value < key.least):
         close = difflib.get_close_matches(str(value), key.choices, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"{key.name}: {key.meaning}"
-        raise ConfigError(f"{name} ({origin}): expected {key.expected}, found {value!r}", hint)
+        raise ConfigError(f"{name} ({origin}): expected {key.expected}, found {_shown(value)}", hint)
+    if key.type is not str and value > key.most:
+        hint = f"{key.name}: {key.meaning}"
+        raise ConfigError(f"{name} ({origin}): expected at most {key.most:,}, found {_shown(value)}", hint)
     return value
+
+
+def _shown(value: Any) -> str:
+    """A refused value, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def _number(text: str, kind: type) -> Any:
@@ -139,10 +150,17 @@ def _passed_on(name: str, value: Any, origin: str) -> str:
     match value:
         case bool():
             return str(value).lower()
+        case str() if not _is_text(value):
+            raise ConfigError(f"{name} ({origin}): found bytes that are no UTF-8, or a null", "write it as UTF-8 text")
         case str() | int() | float():
             return str(value)
     # the value is not shown: it may be a secret
     raise ConfigError(f"{name} ({origin}): expected a text, a number or true/false, found {type(value).__name__}")
+
+
+def _is_text(value: str) -> bool:
+    """Whether all of it can be given to Kafka's client and to Spark."""
+    return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _refuse_unknown(name: str, origin: str) -> NoReturn:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headrace.core.groupers import SystemStreamPartitionGrouper
+from headrace.core.secrets import HIDDEN, Secrets, holds_secret, is_secret
 from headrace.errors import ConfigError
 
 VARIABLE_PREFIX = "HEADRACE_"
 PASSED_THROUGH = ("kafka", "spark")
 SOURCE_SUB_TOPOLOGY = "source"  # what the sub-topology without a name is called in `containers.source`
-_SECRET_PARTS = ("password", "secret", "token", "credential", "jaas", "private", "pem", "access.key", "keystore.key")
 
 
 def _key(
@@ -225,7 +225,7 @@ class Config(Mapping[str, Any]):
 
     def shown(self, name: str) -> str:
         """The value of `name` as text for people; `***` for a password and the like."""
-        return "***" if is_secret(name) else repr(self[name])
+        return HIDDEN if is_secret(name) else repr(self[name])
 
     def containers_of(self, sub_topology: str | None) -> int | None:
         """`containers` of one sub-topology (None: the source's): its own value, else the common one."""
@@ -254,13 +254,17 @@ class Config(Mapping[str, Any]):
         return self.own_values.get(f"{key}.{sub_topology or SOURCE_SUB_TOPOLOGY}", getattr(self, key))
 
 
-def is_secret(name: str) -> bool:
-    """Whether the value of a key, of Kafka's or Spark's too, is a password or the like, by the key's name.
+def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
+    """The environment for processes that are started: without the HEADRACE_* variables that hold secrets; all others stay.
 
-    >>> is_secret("kafka.sasl.jaas.config"), is_secret("spark.hadoop.fs.s3a.access.key"), is_secret("max_round_ms")
-    (True, True, False)
+    `secrets` are values that are kept back under any of their names.
     """
-    return any(part in name.lower() for part in _SECRET_PARTS)
+    known = Secrets() if secrets is None else secrets
+    return {
+        name: value
+        for name, value in environ.items()
+        if not (name.startswith(VARIABLE_PREFIX) and holds_secret(name.replace("__", "."), value, known))
+    }
 
 
 def _config_of(values: dict[str, Any]) -> Config:
@@ -284,6 +288,11 @@ class Key:
     least: float | None
     per_sub_topology: bool
     meaning: str
+
+    @property
+    def most(self) -> int:
+        """The largest number that is taken: some 31 years of time, which all that waits can wait, else what a double holds."""
+        return {"s": 1_000_000_000, "ms": 1_000_000_000_000}.get(self.name.rpartition("_")[2], 2**53 - 1)
 
     @property
     def expected(self) -> str:

@@ -6,6 +6,8 @@ says what to do. Nothing here is raised for a bug of our own; those are `assert`
 
 from __future__ import annotations
 
+from headrace.visible import indented, visible
+
 
 class HeadraceError(Exception):
     """The root of all errors that Headrace raises on purpose."""
@@ -16,7 +18,8 @@ class HeadraceError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+        """For people: message and hint, of which a terminal obeys nothing."""
+        return visible(self.message if self.hint is None else f"{self.message}\n  hint: {indented(self.hint)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuilt, (type(self), self.__dict__ | {"args": self.args}))
@@ -106,7 +109,7 @@ class RecordError(HeadraceError):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return f"{self.user_traceback.rstrip()}\n\n{text}" if self.user_traceback else text
+        return f"{visible(self.user_traceback.rstrip())}\n\n{text}" if self.user_traceback else text
 
 
 class OutOfRangeError(HeadraceError):

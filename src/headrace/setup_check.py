@@ -120,7 +120,7 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
             text=True,
             errors="replace",
             timeout=JAVA_ANSWER_S_MAX,
-            env=dict(environ),
+            env={name: value for name, value in environ.items() if not name.startswith("HEADRACE_")},  # it needs none
             check=False,
         )
     except subprocess.TimeoutExpired:

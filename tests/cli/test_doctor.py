@@ -100,6 +100,18 @@ def test_submit_args_has_every_setting_that_is_needed(fresh: Any) -> None:
     assert set(words[1::2]) == {f"{one.name}={one.value}" for one in NEEDED}
 
 
+def test_submit_args_gives_words_for_a_shell_and_leaves_out_what_it_would_split(fresh: Any) -> None:
+    settings = ["spark.master=local[2,4]", "spark.driver.extraJavaOptions=-Da=b -Dc=d", "spark.hadoop.x.account.key.y=tiger"]
+    options = [word for setting in settings for word in ("--set", setting)]
+    done = fresh("submit-args", *options)
+    words = done.stdout.split()
+    assert words[::2] == ["--conf"] * (len(NEEDED) + 1) and words[-1] == "spark.master=local[2,4]"
+    assert "left out, as a shell would split it at its spaces: spark.driver.extraJavaOptions" in done.stderr
+    assert "left out, as it is a secret: spark.hadoop.x.account.key.y" in done.stderr
+    assert "tiger" not in done.output
+    assert json.loads(fresh("submit-args", "--json", *options).stdout)["spark.driver.extraJavaOptions"] == "-Da=b -Dc=d"
+
+
 def test_submit_args_for_kafka_names_the_jars_and_what_the_user_sets_wins(fresh: Any) -> None:
     done = fresh("submit-args", "--kafka", "--json", "--set", "spark.locality.wait=5s")
     arguments = json.loads(done.stdout)

@@ -45,8 +45,9 @@ def test_of_several_without_one_named_app_the_names_are_given(tmp_path: Path) ->
         ("x = 1\n", "job.py makes no hr.App at its top level"),
         ("x = 1\ndef broken(:\n", "job.py, line 2: invalid syntax"),
         ("app = (\n", "job.py, line 1: '(' was never closed"),
+        ("import nothing_of_that_name\n" + ONE, "job.py raised ModuleNotFoundError when it was imported"),
         ("import nothing_of_that_name\n", "job.py raised ModuleNotFoundError when it was imported"),
-        ("raise SystemExit(3)\n", "job.py raised SystemExit when it was imported"),
+        ("raise SystemExit(3)\n" + ONE, "job.py raised SystemExit when it was imported"),
     ],
 )
 def test_a_file_without_an_app_says_why(tmp_path: Path, text: str, expected: str) -> None:
@@ -110,7 +111,7 @@ def test_a_missing_file_is_named_and_guessed(tmp_path: Path) -> None:
 
 
 def test_the_users_traceback_begins_in_the_users_file(tmp_path: Path) -> None:
-    file = written(tmp_path, 'def helper():\n    return {}["x"]\nhelper()\n')
+    file = written(tmp_path, 'def helper():\n    return {}["x"]\nhelper()\n' + ONE)
     with pytest.raises(AppLoadError) as caught:
         load_app(file)
     lines = caught.value.user_traceback.splitlines()
@@ -149,3 +150,82 @@ def test_a_file_that_runs_its_application_while_it_is_loaded_is_refused(tmp_path
     file.write_text('import headrace as hr\napp = hr.App("eager")\napp.stream("in").to("out")\napp.run()\n')
     with pytest.raises(AppLoadError, match="runs its application while it is loaded"):
         load_app(str(file))
+
+
+TOUCH = "open('touched', 'w').close()\n"
+MAIN = "if __name__ == '__main__':\n    "
+
+
+@pytest.mark.parametrize(
+    ("text", "beside"),
+    [
+        (TOUCH, {}),
+        ("import os, shutil\nfrom pathlib import Path\npath = Path('x')\n" + TOUCH, {}),
+        ("import pandas as pd\nframe = pd.DataFrame()\n" + TOUCH, {}),
+        ("from helper import value\n" + TOUCH, {"helper.py": "value = 3\n"}),
+        ("from pack.helper import value\n" + TOUCH, {"pack/__init__.py": "", "pack/helper.py": "value = 3\n"}),
+        ("import headrace as hr\nlog = hr.open_system('log:./data')\n" + TOUCH, {}),
+        ("import headrace as hr\ndef main():\n    app = hr.App('a')\n    return app\n" + TOUCH, {}),
+        ("import headrace as hr\n" + TOUCH + MAIN + "app = hr.App('a')\n", {}),
+        ("import headrace as hr\nclass Box:\n    app = hr.App('a')\n" + TOUCH, {}),
+    ],
+)
+def test_a_file_that_makes_no_app_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, beside: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, source in beside.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    with pytest.raises(AppLoadError, match=r"^job\.py makes no hr\.App at its top level") as caught:
+        load_app(written(tmp_path, text))
+    assert str(caught.value.hint).endswith("it was read, and not executed")
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("runs", ["app.run()", "app.run(until='caught-up')", "job = app.start()"])
+def test_a_file_that_runs_its_app_while_it_is_loaded_is_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"from headrace import App\n{TOUCH}app = App('a')\napp.stream('in').to('out')\n{runs}\n"
+    with pytest.raises(AppLoadError, match=r"job\.py, line 5: it runs its application while it is loaded") as caught:
+        load_app(written(tmp_path, text))
+    assert not (tmp_path / "touched").exists()
+    assert "__main__" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "beside"),
+    [
+        ("from helper import app\n", {"helper.py": ONE.replace("flights", "app")}),
+        ("import helper\napp = helper.flights\n", {"helper.py": ONE}),
+        ("from helper import app\n", {"helper.py": "from deeper import make\napp = make()\n",
+                                      "deeper.py": "import headrace\ndef make():\n    return headrace.App('one')\n"}),
+        ("from pack.jobs import app\n", {"pack/__init__.py": "", "pack/jobs.py": "from .more import app\n",
+                                         "pack/more.py": "from headrace import *\napp = App('one')\n"}),
+        ("from pack import jobs\napp = jobs.flights\n", {"pack/__init__.py": "", "pack/jobs.py": ONE}),
+        ("from headrace import App as Job\ndef made():\n    return Job('one')\napp = made()\n", {}),
+        ("import headrace as hr\ntry:\n    app = hr.App('one')\nfinally:\n    pass\n", {}),
+        ("import headrace as hr\nif (app := hr.App('one')):\n    pass\n", {}),
+        ("import headrace as hr\nfor app in [hr.App('one')]:\n    pass\n", {}),
+        ("import headrace as hr\ndef make():\n    global app\n    app = hr.App('one')\nmake()\n", {}),
+        ("import importlib\napp = importlib.import_module('headrace').App('one')\n", {}),
+        (ONE + "import sys\nif 'never' in sys.argv:\n    flights.run()\n", {}),
+        (ONE + MAIN + "flights.run()\n", {}),
+    ],
+)  # fmt: skip
+def test_an_app_is_found_however_it_comes_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, beside: dict[str, str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name, source in beside.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source)
+    known = set(sys.modules)
+    try:
+        assert load_app(written(tmp_path, text)).name == "one"
+    finally:
+        for name in set(sys.modules) - known:
+            if name.partition(".")[0] in ("helper", "deeper", "pack"):
+                del sys.modules[name]

@@ -200,6 +200,21 @@ def test_a_grouper_may_be_an_object_or_named() -> None:
     assert config_of(ssp_grouper="mine:Grouper").ssp_grouper == "mine:Grouper"
 
 
+@pytest.mark.parametrize(
+    "override", ["max_round_ms=1000000000001", "idle_timeout_s=1e10", "containers=9007199254740992", "max_lag=" + "9" * 400]
+)
+def test_numbers_that_nothing_could_count_or_wait_for_are_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected at most [0-9,]+, found ") as caught:
+        load_config(None, {}, {}, [override])
+    assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize("override", ["state_uri=a\0b", "kafka.client.id=\udc9b", "spark.x=\0"])
+def test_texts_that_can_be_given_to_nothing_are_refused(override: str) -> None:
+    with pytest.raises(ConfigError):
+        load_config(None, {}, {}, [override])
+
+
 def test_passed_through_values_are_text_and_secrets_are_hidden() -> None:
     config = config_of(**{"spark.ui.enabled": False, "kafka.sasl.password": "hunter2", "kafka.linger.ms": 5})
     assert config.spark == {"ui.enabled": "false"}

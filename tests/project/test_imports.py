@@ -1,6 +1,7 @@
 """Holds the import table against the code, read with `ast`: what a module imports, wherever in it, counts.
 
-    cli, web, testing -> demo -> wiring -> runtime, adapters, dsl -> ports, config, ... -> core, record -> model -> errors
+    cli, web, testing -> demo -> wiring -> runtime, adapters, dsl -> ports, config, ...
+    -> core, record -> model -> errors -> visible
 
 A module may import what is on a lower level, and its own group; never another group of its own level. The public names
 in `headrace` itself are for the uppermost levels, as they are for users.
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
 LEVELS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "signals"}),
+    frozenset({"visible", "signals"}),
+    frozenset({"errors"}),
     frozenset({"model"}),
     frozenset({"core", "record"}),
     frozenset({"ports", "wire", "config", "setup_check", "record_coding", "extras"}),
@@ -52,7 +54,7 @@ ONLY_IN = {
     "kazoo": "adapters.zookeeper",
     "sqlite3": "adapters.log",
 }
-PURE = frozenset({"model", "core", "errors", "config", "setup_check"})  # the standard library, and xxhash in these:
+PURE = frozenset({"model", "core", "errors", "visible", "config", "setup_check"})  # the standard library, and xxhash in these:
 HASHING = frozenset({"model", "core"})
 
 

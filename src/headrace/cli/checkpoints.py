@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.lags import Ends, Newcomers, is_run
-from headrace.cli.output import iso, print_json, print_table
+from headrace.cli.output import iso, print_json, print_table, shortened
 from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
-from headrace.errors import SetupError
 
 EXAMPLES = """Examples:
 
@@ -28,6 +25,7 @@ EXPORT_EXAMPLES = """Examples:
   headrace checkpoint export flights.py --output positions.json
   headrace checkpoint export --application flight-delays --system log:./data > positions.json
 """
+_BYTES_MAX = 256 * 1024 * 1024  # of a file of positions: some million
 IMPORT_EXAMPLES = """Examples:
 
 \b
@@ -105,6 +103,7 @@ def export_positions(
 
     Standard output gets JSON in any case; with --output, --json is about what is said of the file.
     """
+    from headrace.wiring.folders import whole_file
     from headrace.wiring.positions import encode_positions
 
     with opened_startpoints(target) as points:
@@ -113,7 +112,8 @@ def export_positions(
     if output is None:
         print(data.decode(), end="")
         return
-    _write(output, data)
+    with whole_file(output) as file:
+        file.write(data)
     if json:
         print_json({"application": exported.application, "positions": len(exported.positions), "file": str(output)})
     else:
@@ -137,9 +137,10 @@ def import_positions(
     Positions in repartition streams are not set, for what the inputs give again is written to those again; but --state rewind
     takes them back as far as it has to.
     """
+    from headrace.wiring.folders import bytes_of_file
     from headrace.wiring.positions import decode_positions
 
-    exported = decode_positions(_read(file), str(file))
+    exported = decode_positions(bytes_of_file(file, _BYTES_MAX), shortened(str(file)))
     with opened_startpoints(target) as points:
         preview = points.preview_import(exported, state=state, force=force, repartitions=repartitions)
         count = len(preview.entries)
@@ -155,24 +156,3 @@ def import_positions(
         print(when_text(is_running))
     else:
         print(f"application {target.application} is at these positions already: there is nothing to set")
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise SetupError(f"{file} cannot be read: {error.strerror or error}", "name a file with exported positions") from None
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Write aside and rename: the file is there whole, or as it was before."""
-    aside = file.with_name(f".{file.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        aside.write_bytes(data)
-        os.replace(aside, file)
-    except OSError as error:
-        raise SetupError(
-            f"{file} cannot be written: {error.strerror or error}", "name a file in a folder that exists"
-        ) from None
-    finally:
-        aside.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ import typer
 from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption
+from headrace.visible import raw_of, visible_line
 
 MEANING_WIDTH = 22
 BROKER_HEAP_MB = 512
@@ -125,7 +126,7 @@ def _show(place: DemoFolder, result: Result) -> None:
     names = data.airline_names()
     totals = report.totals_of(result.windows, names)
     worst = report.worst_hour_of(result.windows, names)
-    console = Console(highlight=False)
+    console = Console(file=raw_of(sys.stdout), highlight=False, markup=False)
     console.print()
     console.print(report.report_table(totals, console))
     console.print()
@@ -139,8 +140,8 @@ def _show(place: DemoFolder, result: Result) -> None:
     console.print()
     console.print("Where to look next:")
     for meaning, command in next_steps(place):
-        console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim", markup=False)
-        console.print(command, markup=False, soft_wrap=True)
+        console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim")
+        console.print(visible_line(command), soft_wrap=True)
 
 
 def next_steps(place: DemoFolder) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from headrace.cli.log_check import check_log
 from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
 from headrace.cli.targets import JsonOption, SetOption
 from headrace.config import Config, load_config
-from headrace.config_keys import is_secret
+from headrace.core.secrets import Secrets, holds_secret, secret_values
 from headrace.errors import SetupError
 
 DOCTOR_EXAMPLES = """Examples:
@@ -134,21 +134,28 @@ def submit_args(
 ) -> None:
     """Print what spark-submit is to be told, as `--conf NAME=VALUE`, on one line.
 
-    Jars for Kafka that are missing are fetched. What `spark.*` of the configuration says wins.
+    Jars for Kafka that are missing are fetched. What `spark.*` of the configuration says wins. The line is for
+    `spark-submit $(headrace submit-args) APP.py`: a shell takes it as it is, without quotes.
     """
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
     chosen = _full_names(config)
     arguments = {**START_SETTINGS, **SESSION_SETTINGS, **chosen}
     if config.system.startswith("kafka:") if kafka is None else kafka:
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
-    hidden = [name for name in arguments if is_secret(name)]
-    for name in hidden:  # a command line is seen by every process of the machine
-        del arguments[name]
-        say(f"left out, as it is a secret: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
+    secrets = Secrets(secret_values(arguments))
+    for name, value in list(arguments.items()):
+        reason = ""
+        if holds_secret(name, value, secrets):  # a command line is seen by every process of the machine
+            reason = "as it is a secret"
+        elif not json and len(value.split()) != 1:  # no quotes help: a shell does not look for them in what $(...) gives
+            reason = "as a shell would split it at its spaces"
+        if reason:
+            del arguments[name]
+            say(f"left out, {reason}: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
     if json:
         print_json(arguments)
     else:
-        print(" ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in arguments.items()))
+        print(" ".join(f"--conf {name}={value}" for name, value in arguments.items()))
 
 
 def findings_of(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:

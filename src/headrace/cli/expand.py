@@ -53,7 +53,8 @@ def expand(
     with wiring.open_system(url, create=False) as opened:
         stream = _described(opened, url, name, full, application, partitions)
         check_expansion(full, stream.partitions, partitions)
-        readers = readers_of(full, stream.id, stream.partitions, partitions, _job_models(opened, force))
+        models = job_models(opened, force, "expands the stream")
+        readers = readers_of(full, stream.id, stream.partitions, partitions, models)
         _refuse_to_break(stream, partitions, readers, force, system)
         running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
         expanded = opened.expand_stream(full, partitions)
@@ -125,7 +126,7 @@ def _short_name(stream: StreamDescription) -> str | None:
 
 
 def _refuse_as_no_repartition(system: Any, name: str, application: str, partitions: int) -> NoReturn:
-    models = _job_models(system, force=True)
+    models = job_models(system, True, "expands the stream")
     is_input = any(model.application == application and name in model.partition_counts for model in models)
     fail(
         f"stream {name!r} is an input of application {application!r}, and no repartition of it"
@@ -144,8 +145,11 @@ def _repartition_stream(application: str, name: str) -> str:
     return f"{application}-{name.removesuffix(REPARTITION_SUFFIX)}{REPARTITION_SUFFIX}"
 
 
-def _job_models(system: Any, force: bool) -> list[JobModel]:
-    """Those of all applications here. One that cannot be read may read the stream: that is an error, unless forced."""
+def job_models(system: Any, force: bool, forced: str) -> list[JobModel]:
+    """Those of all applications here. One that cannot be read may read the stream: that is an error, unless forced.
+
+    `forced` is what --force does then, in words.
+    """
     from headrace.errors import StorageError, UnavailableError
 
     models = []
@@ -156,7 +160,7 @@ def _job_models(system: Any, force: bool) -> list[JobModel]:
             raise
         except StorageError as error:
             if not force:
-                error.hint = f"--force expands the stream without knowing whether that application reads it; {error.hint or ''}"
+                error.hint = f"--force {forced} without knowing whether that application reads it; {error.hint or ''}"
                 raise
             say(f"warning: {error.message}: whether it reads the stream is not known")
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+_BEYOND = 2**63
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
 def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
@@ -26,6 +27,8 @@ def whole_number(least: int | None = None, most: int | None = None) -> Callable[
         number = int(text)
         if (least is not None and number < least) or (most is not None and number > most):
             raise typer.BadParameter(f"{expected}, found {number}")
+        if not -_BEYOND <= number < _BEYOND:  # nothing counts so far
+            raise typer.BadParameter(f"{expected}, of 64 bits, found {number}")
         return number
 
     return parsed

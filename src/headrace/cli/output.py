@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -13,14 +14,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from headrace import signals
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SetupError
+from headrace.visible import VisibleStream, indented, raw_of, visible_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
+_GIVEN_SHOWN_MAX = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReportingGroup(TyperGroup):
     """The root of all commands: shows errors as a line and a hint, and ends quietly where nobody reads on."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command; all that it prints, errors of usage too, goes through streams that keep a terminal safe."""
+        with visible_output():
+            return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -29,7 +37,7 @@ class ReportingGroup(TyperGroup):
                 sys.stdout.flush()  # a pipe that was closed is often noticed only here
             return result
         except HeadraceError as error:
-            show_error(error, whole=bool(ctx.params.get("traceback")))
+            show_error(error, whole=_is_whole(ctx))
             raise typer.Exit(EXIT_ERROR) from None
         except BrokenPipeError:
             _leave_standard_output()
@@ -40,12 +48,38 @@ class ReportingGroup(TyperGroup):
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
             _end_by(error.__context__)
+        except OSError as error:
+            where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=_is_whole(ctx))
+            raise typer.Exit(EXIT_ERROR) from None
+        except Exception as error:
+            if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):  # wrong usage has one
+                raise
+            if _is_whole(ctx):
+                say("".join(traceback.format_exception(error)).rstrip())
+            fail(f"{type(error).__name__}: {error}", "this is a mistake in Headrace; `headrace --traceback ...` shows where")
 
 
 def _end_by(signalled: KeyboardInterrupt) -> NoReturn:
     code, line = signals.end_of(signalled)
     say(line)
     raise typer.Exit(code) from None
+
+
+def _is_whole(ctx: Any) -> bool:
+    """Whether our own stack trace was asked for."""
+    return bool(ctx.params.get("traceback"))
+
+
+@contextmanager
+def visible_output() -> Iterator[None]:
+    """While the context is open, what is printed on standard output and standard error is `visible`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and VisibleStream(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 class PlainCommand(TyperCommand):
@@ -72,18 +106,18 @@ def show_error(error: HeadraceError, *, whole: bool = False) -> None:
         say("".join(traceback.format_exception(error)).rstrip())
     elif trace := getattr(error, "user_traceback", ""):
         say(f"{trace.rstrip()}\n")
-    say(f"error: {error.message}")
+    say(f"error: {indented(error.message)}")
     for note in getattr(error, "__notes__", ()):
-        say(f"   at: {note}")
+        say(f"   at: {indented(note)}")
     if error.hint:
-        say(f"hint: {error.hint}")
+        say(f"hint: {indented(error.hint)}")
 
 
 def fail(message: str, hint: str | None = None, code: int = EXIT_ERROR) -> NoReturn:
     """End with an error that is no exception of the library's."""
-    say(f"error: {message}")
+    say(f"error: {indented(message)}")
     if hint:
-        say(f"hint: {hint}")
+        say(f"hint: {indented(hint)}")
     raise typer.Exit(code)
 
 
@@ -122,7 +156,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Se
         ]
         return "  ".join(padded).rstrip()
 
-    print(f"{bold}{line(columns)}{plain}")
+    out = raw_of(sys.stdout)
+    out.write(bold)
+    print(line(columns), end="")
+    out.write(f"{plain}\n")
     for row in texts:
         print(line(row))
 
@@ -136,7 +173,16 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, Mapping):
         return " ".join(f"{name}:{_cell(one)}" for name, one in value.items())
-    return str(value)
+    return visible_line(str(value))
+
+
+def shortened(text: str) -> str:
+    """A text that was given to us, short enough for a message.
+
+    >>> shortened("x" * 1_000)[195:]
+    'xxxxx… (1,000 characters)'
+    """
+    return text if len(text) <= _GIVEN_SHOWN_MAX else f"{text[:_GIVEN_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def iso(time_us: int | None) -> str | None:

@@ -56,7 +56,10 @@ def run(
 ) -> None:
     """Run an application on Spark, with its progress, until it is stopped or has caught up.
 
-    Ctrl-C and SIGTERM stop it cleanly: the round that runs is dropped whole, and the next run goes on from there.
+    The file is read first, and refused if it can hold no application. Then it is imported: its whole top level is executed,
+    but not what stands under `if __name__ == "__main__":`. All commands that take APP do so.
+
+    Ctrl-C and SIGTERM stop it cleanly: the round that runs is dropped whole, and the next run continues from there.
     """
     from headrace.wiring.loading import load_app
 

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace import wiring
+from headrace.cli.expand import job_models
+from headrace.cli.lags import is_run
 from headrace.cli.numbers import whole_number
 from headrace.cli.output import EXIT_USAGE, fail, print_json, print_line, print_table, say
 from headrace.cli.targets import JsonOption, SystemOption, looked_up, system_url
 
 if TYPE_CHECKING:
     from headrace.model.serde import Serde
+    from headrace.ports import StreamDescription
     from headrace.record import Record
 
 _SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
@@ -122,11 +125,16 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
 def delete(
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also a stream that an application needs for itself.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also a stream that an application reads, or needs for itself.")
+    ] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete a stream and its records. A job that reads or writes it fails from then on."""
+    """Delete a stream and its records. A job that reads or writes it fails from then on.
+
+    Refused while an application reads it, whether that runs or not: --force deletes it all the same.
+    """
     with wiring.open_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
         if stream.internal_of is not None and not force:
@@ -135,6 +143,8 @@ def delete(
                 "has read and not worked off, and it cannot go on from where it stands",
                 "--force deletes it all the same; the application is to be run under another name then",
             )
+        readers = _readers_of(opened, stream, force)
+        _refuse_to_delete(stream, readers, force, system)
         if not yes:
             if not sys.stdin.isatty():
                 question = f"whether {name} is to be deleted"
@@ -142,9 +152,39 @@ def delete(
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
     if json:
-        print_json({"deleted": name, "id": stream.id})
+        shown = [{"application": application, "running": is_running} for application, is_running in readers.items()]
+        print_json({"deleted": name, "id": stream.id, "applications": shown})
     else:
         print(f"deleted stream {name}")
+
+
+def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
+    """The applications that read a stream, as `stream expand` finds them; whether each runs."""
+    from headrace.core.readers import models_that_read
+
+    models = models_that_read(stream.name, stream.id, job_models(system, force, "deletes the stream"))
+    names = [model.application for model in models if model.application != stream.internal_of]
+    return {name: is_run(system.job_store(name)) for name in names}
+
+
+def _refuse_to_delete(stream: StreamDescription, readers: dict[str, bool], force: bool, system: str | None) -> None:
+    if not readers:
+        return
+    reasons = [
+        f"application {name!r} reads it and runs: it fails as soon as the stream is deleted"
+        if is_running
+        else f"application {name!r} reads it: its next start is refused without the stream"
+        for name, is_running in readers.items()
+    ]
+    if force:
+        for reason in reasons:
+            say(f"warning: stream {stream.name!r}: {reason}")
+        return
+    fail(
+        f"deleting stream {stream.name!r} breaks what reads it; nothing was changed. {'; '.join(reasons)}",
+        f"`headrace stream delete {stream.name} --force{f' --system {system}' if system else ''}` deletes it all the same, "
+        "where the application is given up or the stream is created again",
+    )
 
 
 def produce(

@@ -1,4 +1,4 @@
-"""Owns what the growth of a stream does to the applications that read it: by their stored job models, before it is done."""
+"""Which applications read a stream, and what its growth does to them: by their stored job models, before anything is done."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def readers_of(
     """
     return tuple(
         _reader(stream, model.partition_counts[stream], present, partitions, model)
+        for model in models_that_read(stream, stream_id, models)
+    )
+
+
+def models_that_read(stream: str, stream_id: str, models: Iterable[JobModel]) -> tuple[JobModel, ...]:
+    """The job models of the applications that read the stream of that name and id, by the application's name."""
+    return tuple(
+        model
         for model in sorted(models, key=lambda model: model.application)
         if stream in model.partition_counts and model.stream_ids.get(stream, stream_id) == stream_id
     )

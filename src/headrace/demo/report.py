@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.dsl.durations import datetime_of
 from headrace.record import Record
+from headrace.visible import visible_line
 
 ROWS = 5
 WIDTH_MAX = 1_000  # what both tables are measured with: more than they can need
@@ -105,14 +106,14 @@ def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     table.add_column("flights", justify="right", no_wrap=True)
     table.add_column("delay", justify="right", no_wrap=True)
     for total in totals[:ROWS]:
-        table.add_row(f"{total.carrier} {total.name}", f"{total.flights:,}", f"{total.mean_delay:.1f} min")
+        table.add_row(visible_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
     return table
 
 
 def worst_hour_text(worst: WorstHour) -> str:
     return (
-        f"The worst hour: {worst.start.day} {worst.start:%B, %H:%M} UTC, {worst.flights} flights of {worst.name}, "
-        f"{worst.mean_delay:.0f} min late."
+        f"The worst hour: {worst.start.day} {worst.start:%B, %H:%M} UTC, {worst.flights} flights of "
+        f"{visible_line(worst.name)}, {worst.mean_delay:.0f} min late."
     )
 
 

@@ -8,7 +8,11 @@ from headrace.errors import InvalidNameError
 
 NAME_LENGTH_MAX = 200  # Kafka allows 249 for a topic; ours leaves room for "<application>-...-repartition"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_ALLOWED = "use letters, digits, '_', '-' and single '.', and begin with a letter, a digit or '_'"
 RESERVED = frozenset({"source", "coordinator"})
+
+
+LOOKED_UP_LENGTH_MAX = 249  # of a topic that others have made
 
 
 def checked_name(kind: str, name: object) -> str:
@@ -18,15 +22,32 @@ def checked_name(kind: str, name: object) -> str:
     'flights'
     """
     if not isinstance(name, str) or not name:
-        raise InvalidNameError(f"{kind} name {name!r}: expected a text that is not empty")
+        raise InvalidNameError(f"{kind} name {name!r}: expected a text that is not empty", _ALLOWED)
     if len(name) > NAME_LENGTH_MAX:
-        raise InvalidNameError(f"{kind} name {name[:40]!r}…: {len(name)} characters, at most {NAME_LENGTH_MAX} are allowed")
+        raise _too_long(kind, name, NAME_LENGTH_MAX)
     if not _NAME.fullmatch(name) or ".." in name:
-        raise InvalidNameError(
-            f"{kind} name {name!r} is not allowed",
-            "use letters, digits, '_', '-' and single '.', and begin with a letter, a digit or '_'",
-        )
+        raise InvalidNameError(f"{kind} name {name!r} is not allowed", _ALLOWED)
     return name
+
+
+def checked_to_look_up(kind: str, name: object) -> str:
+    """Return `name` if a `kind` of thing may be looked up by it, however it was named by those who made it: a text that is
+    not empty, not too long, and has no control characters or bytes that are no UTF-8. Else `InvalidNameError`.
+
+    >>> checked_to_look_up("stream", ".theirs")
+    '.theirs'
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidNameError(f"{kind} name {name!r}: expected a text that is not empty", _ALLOWED)
+    if len(name) > LOOKED_UP_LENGTH_MAX:
+        raise _too_long(kind, name, LOOKED_UP_LENGTH_MAX)
+    if not name.isprintable():
+        raise InvalidNameError(f"{kind} name {name!r} is not allowed", _ALLOWED)
+    return name
+
+
+def _too_long(kind: str, name: str, most: int) -> InvalidNameError:
+    return InvalidNameError(f"{kind} name {name[:40]!r}…: {len(name)} characters, at most {most} are allowed", _ALLOWED)
 
 
 def checked_own_name(kind: str, name: object) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from headrace.visible import raw_of, visible_line
+
 LINE_INTERVAL_S = 3.0
 SAME_LINE_S = 60.0  # a line that says what the last one said comes this long after it
 LIVE_INTERVAL_S = 0.25
@@ -96,14 +98,14 @@ class _JobView:
         for name, sub in status["sub_topologies"].items():
             known = sub["records"] + sub["lag"]
             table.add_row(
-                name,
+                visible_line(name),
                 f"{sub['records']:,}",
                 f"{sub['records_per_s'] if rates is None else rates[name]:,}",
                 f"{sub['lag']:,}",
                 str(sub["round"]),
                 str(sub["tasks"]),
                 ProgressBar(total=max(known, 1), completed=sub["records"], width=_BAR_WIDTH),
-                _now(status, sub),
+                visible_line(_now(status, sub)),
             )
         return table
 
@@ -148,7 +150,7 @@ class _CountView:
 
         table = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=max(self._total, 1), completed=self._count, width=_BAR_WIDTH)
-        table.add_row(self._what, bar, self._text(ended))
+        table.add_row(visible_line(self._what), bar, self._text(ended))
         return table
 
     def _text(self, ended: bool) -> str:
@@ -183,7 +185,7 @@ def _is_live(stream: TextIO) -> bool:
         return False
     from rich.console import Console
 
-    return not Console(file=stream).is_dumb_terminal
+    return not Console(file=raw_of(stream)).is_dumb_terminal
 
 
 def _lines(line: Callable[[bool], str], stream: TextIO, ended: threading.Event) -> None:
@@ -192,16 +194,17 @@ def _lines(line: Callable[[bool], str], stream: TextIO, ended: threading.Event) 
     while not ended.wait(LINE_INTERVAL_S):
         now_s, text = time.monotonic(), line(False)
         if text != before or now_s - printed_s >= SAME_LINE_S:
-            print(f"{now_s - began_s:4.0f} s  {text}", file=stream, flush=True)
+            print(visible_line(f"{now_s - began_s:4.0f} s  {text}"), file=stream, flush=True)
             before, printed_s = text, now_s
-    print(f"{time.monotonic() - began_s:4.0f} s  {line(True)}", file=stream, flush=True)
+    print(visible_line(f"{time.monotonic() - began_s:4.0f} s  {line(True)}"), file=stream, flush=True)
 
 
 def _live(table: Callable[[bool], Any], stream: TextIO, ended: threading.Event) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(file=stream), auto_refresh=False) as live:
+    console = Console(file=raw_of(stream), markup=False, emoji=False, highlight=False)  # names are no markup
+    with Live(console=console, auto_refresh=False) as live:
         while not ended.wait(LIVE_INTERVAL_S):
             live.update(table(False), refresh=True)
         live.update(table(True), refresh=True)

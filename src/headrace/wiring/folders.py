@@ -1,10 +1,88 @@
-"""Owns where a job keeps on this machine what is not in its system: the one definition, for jobs and for commands."""
+"""Owns where a job keeps on this machine what is not in its system, and how commands write a file: one definition each."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.config import Config
+from headrace.errors import SetupError
+
+_SHOWN_MAX = 200
+_WRITER_S, _LOOK_S = 5.0, 0.05
+_FIRST_BYTES = 65_536
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written aside and renamed: `path` is there whole then, or as it was before. `SetupError` names it.
+
+    What is there and is no ordinary file, such as /dev/null or a pipe, is written to as it is.
+    """
+    try:
+        if path.is_dir() or not path.name:
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if path.exists() and not path.is_file():
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe that no process reads is an error, and no wait
+            os.set_blocking(handle, True)
+            with open(handle, "wb") as file:
+                yield file
+            return
+        aside = path.with_name(f".{uuid.uuid4().hex[:16]}")
+        try:
+            with aside.open("wb") as file:
+                yield file
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SetupError(
+            f"{_shortened(path)} cannot be written: {reason}", "name a file in a folder that exists"
+        ) from None
+
+
+def bytes_of_file(path: Path, most: int) -> bytes:
+    """What is in a file, or comes through a pipe. `SetupError` for one that cannot be read or holds more than `most` bytes,
+    such as a device without an end, and for a pipe that no process writes to."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(handle, "rb") as file:
+            first = _first_of_pipe(handle) if stat.S_ISFIFO(os.fstat(handle).st_mode) else b""
+            os.set_blocking(handle, True)
+            data = first + file.read(most + 1)
+    except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SetupError(f"{_shortened(path)} cannot be read: {reason}", "name a file that is there") from None
+    if len(data) > most:
+        raise SetupError(f"{_shortened(path)} is larger than {most:,} bytes", "name another file")
+    return data
+
+
+def _first_of_pipe(pipe: int) -> bytes:
+    """What the pipe gives first, b"" if that is still to come. Without a writer a pipe is at its end at once: one is waited
+    for a moment."""
+    until_s = time.monotonic() + _WRITER_S
+    while time.monotonic() < until_s:
+        try:
+            if data := os.read(pipe, _FIRST_BYTES):
+                return data
+        except BlockingIOError:  # a writer is there
+            return b""
+        time.sleep(_LOOK_S)
+    raise OSError(errno.EPIPE, "no process writes to this pipe")
+
+
+def _shortened(path: Path) -> str:
+    text = str(path)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def work_folder(config: Config) -> Path:

@@ -19,6 +19,7 @@ from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.config import Config
 from headrace.core.resolution import has_open_types, resolved, through_spark
 from headrace.core.rewinds import gaps_of
+from headrace.core.secrets import secret_values
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
 from headrace.dsl.windowed import Windowed
@@ -308,6 +309,7 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
             app.name,
             session.default_log_dir(config.local_store_dir),
             [str(folder)] if folder else [],
+            secret_values(config.kafka),
         )
         ours = True
         if jars:  # a JVM that has run another Spark takes no more on its class path

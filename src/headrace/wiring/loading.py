@@ -1,7 +1,8 @@
 """Owns loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
 
-The file is imported under a name of its own, not as `__main__`, so that `if __name__ == "__main__": app.run()` in it does
-not run. Its folder goes on `sys.path`, and is where its `headrace.toml` is looked for.
+The file is read first: one that can hold no application is refused, and nothing of it is executed (`app_files`). Then it is
+imported under a name of its own, not as `__main__`: its whole top level is executed but for what stands under
+`if __name__ == "__main__":`. Its folder goes on `sys.path`, and is where its `headrace.toml` is looked for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib.util
 import os
 import re
 import sys
+import tokenize
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +23,10 @@ from typing import Any
 
 from headrace import wiring
 from headrace.config import load_config
+from headrace.core.secrets import secret_values
 from headrace.dsl.app import App
 from headrace.errors import AppLoadError, HeadraceError
+from headrace.wiring.app_files import refuse_what_is_no_application
 
 _DEFAULT_NAME = "app"
 _NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
@@ -35,6 +39,9 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
     them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
     """
     path, name = _split(text)
+    source = _source_of(path)
+    if source is not None:
+        refuse_what_is_no_application(path, source)
     session = None
     try:
         module = _imported(path)
@@ -90,6 +97,15 @@ def _python_files_in(folder: Path) -> list[str]:
         return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file())[:8]
     except OSError:
         return []
+
+
+def _source_of(path: Path) -> str | None:
+    """The file's text; None for what is no text, which importing it says."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
 
 
 def _imported(path: Path, retried: bool = False) -> ModuleType:
@@ -176,7 +192,8 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
     config = load_config(path.parent, os.environ, {}, list(overrides))
     say("starting Spark: the application builds Columns when it is imported")
     settings = {f"spark.{name}": value for name, value in config.spark.items()}
-    return spark.started(settings, path.stem, spark.default_log_dir(config.local_store_dir), [str(path.parent)])
+    log_dir = spark.default_log_dir(config.local_store_dir)
+    return spark.started(settings, path.stem, log_dir, [str(path.parent)], secret_values(config.kafka))
 
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:

@@ -42,6 +42,7 @@ from headrace.model.topology import (
 from headrace.model.windows import SessionWindows
 from headrace.ports import StreamDescription
 from headrace.record import Headers, Record
+from headrace.visible import visible, visible_line
 
 RECORDS_MAX = 10_000
 TABLE_RECORDS_MAX = 1_000_000  # of an input that is read as a table
@@ -96,7 +97,7 @@ class Preview:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in [names, ["-" * width for width in widths], *rows]
         ]
-        return "\n".join([self.title, *lines, *self.notes])
+        return "\n".join([visible_line(self.title), *lines, *map(visible, self.notes)])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self._columns())
@@ -112,7 +113,7 @@ def _cell(value: Any, windows: str = "") -> str:
     if isinstance(value, datetime):
         return time_text(time_us(value))
     text = value if isinstance(value, str) else "" if value is None else str(value)
-    text = text.replace("\n", "\\n")
+    text = visible_line(text)
     return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,8 +11,9 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.key_layout import split_state_key
-from headrace.errors import HeadraceError, SetupError, StateError
+from headrace.errors import HeadraceError, StateError
 from headrace.model.serde import Serde
+from headrace.wiring.folders import whole_file
 from headrace.wiring.store_forms import TIME_BYTES, StoreForm, time_from
 
 _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
@@ -117,16 +116,8 @@ def _with_text(chunk: Any, name: str) -> Any:
 
 
 def write_parquet(table: Any, path: Path) -> None:
-    """Write `table` aside and rename it: the file is there whole, or as it was before."""
+    """Write `table`: the file is there whole, or as it was before."""
     import pyarrow.parquet as pq
 
-    aside = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        pq.write_table(table, aside)
-        os.replace(aside, path)
-    except OSError as error:
-        raise SetupError(
-            f"{path} cannot be written: {error.strerror or error}", "name a file in a folder that exists"
-        ) from None
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        pq.write_table(table, file)

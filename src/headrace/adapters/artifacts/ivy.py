@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from headrace.adapters.artifacts.pins import Pin
+from headrace.config_keys import handed_on
 from headrace.errors import ArtifactError
 from headrace.setup_check import checked_java
 
@@ -46,6 +47,7 @@ def fetch(pins: Sequence[Pin], folder: Path, *, settings_file: Path | None = Non
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env=handed_on(os.environ),
             text=True,
             errors="replace",
             timeout=FETCH_S_MAX,

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.adapters.kafka import jaas
-from headrace.adapters.kafka.secrets import Secrets
 from headrace.adapters.kafka.settings import MADE, OWN_KEYS, PROTOCOLS, SHARED, TOPIC_PREFIX, WRITER, check_known
+from headrace.core.secrets import Secrets, secret_values
 from headrace.errors import ConfigError
 
-SECRET_KEYS = re.compile(r"password|secret|jaas|credential|token(?!\.endpoint)|ssl\.keystore\.key|ssl\.key\.pem", re.IGNORECASE)
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 
 
@@ -71,7 +70,7 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
     client |= {WRITER[name]: value for name, value in common.items() if name in WRITER}
     java = {name: value for name, value in common.items() if name not in MADE and name not in WRITER}
     java["bootstrap.servers"] = servers
-    secret = [value for name, value in given.items() if SECRET_KEYS.search(name)]
+    secret = list(secret_values(given))
     protocol = _protocol(given)
     if protocol.startswith("SASL"):
         secret += _sasl(given, client, java)

@@ -14,7 +14,7 @@ from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.lanes import new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
-from headrace.adapters.kafka.secrets import Secrets
+from headrace.core.secrets import Secrets
 from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from headrace.model.serde import Serde, routing_keys

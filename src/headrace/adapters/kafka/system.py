@@ -36,7 +36,7 @@ from headrace.errors import (
     StreamExistsError,
     StreamNotFoundError,
 )
-from headrace.model.names import checked_name
+from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
@@ -313,7 +313,7 @@ class KafkaSystem:
 
     def _found(self, name: str, *, known: bool = False) -> Topic:
         """The topic as it is now; with `known` as it was when last asked for: partitions do not go away."""
-        _refuse_kafkas_own(name)
+        _refuse_kafkas_own(checked_to_look_up("stream", name))
         topic = self._known.get(name) if known else None
         topic = topic or self._topic(name)
         if topic is None:

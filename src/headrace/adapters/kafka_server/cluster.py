@@ -32,6 +32,7 @@ from headrace.adapters.kafka_server.settings import (
     scram_arguments,
     server_properties,
 )
+from headrace.config_keys import handed_on
 from headrace.errors import ConfigError, SetupError
 from headrace.setup_check import checked_folder, checked_java
 
@@ -247,7 +248,7 @@ class Cluster:
         plan = self._started_plan()
         class_path = os.pathsep.join(map(str, jars))
         program = [str(java), f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JAVA_OPTIONS, "-cp", class_path]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        environ = {name: value for name, value in handed_on(os.environ).items() if not name.startswith("KAFKA_")}
         going = self._folder if self._kept_folder is None else None
         formats = {}
         for node in plan.ports:
@@ -272,7 +273,11 @@ class Cluster:
             arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(file), *scram]
             with self._processes[node].log.open("ab") as log:
                 running[node] = subprocess.Popen(
-                    [*program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                    [*program, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=handed_on(os.environ),
                 )
         end = time.monotonic() + FORMAT_S_MAX
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.adapters.log.chunks import Chunk
 from headrace.core.growth import PARTITIONS_MAX, bad_count, check_expansion
 from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
-from headrace.model.names import checked_name
+from headrace.model.names import checked_name, checked_to_look_up
 from headrace.ports import StreamDescription
 
 _NAMES_SHOWN_MAX = 8
@@ -73,6 +73,7 @@ def all_streams(db: sqlite3.Connection) -> list[StreamDescription]:
 
 def stream_row(db: sqlite3.Connection, name: str) -> StreamRow:
     """`StreamNotFoundError`, naming the streams that look like it, if there is none."""
+    checked_to_look_up("stream", name)
     row = db.execute("SELECT number, name, partitions, id, internal_of FROM streams WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise _not_found(db, name)

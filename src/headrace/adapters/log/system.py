@@ -22,6 +22,8 @@ from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
 from headrace.stream_consumer import StreamConsumer
 
+_URL_SHOWN_MAX = 100
+
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
 # stand inside the methods that need them.
 
@@ -37,17 +39,25 @@ def open_system(url: str, *, create: bool = True) -> LogSystem:
 
 
 def root_of(url: str) -> Path:
-    """The folder that `url` names; `ConfigError` for another kind of URL."""
+    """The folder that `url` names; `ConfigError` for another kind of URL, and for what can name none on this machine."""
     scheme, colon, folder = url.partition(":")
     if scheme != "log" or not colon or not folder:
         raise ConfigError(f"system {url!r}: expected log: and a folder", "such as log:./data")
     if folder.startswith("//"):
         raise ConfigError(f"system {url!r}: expected log: and a folder, found a URL", f"write log:{folder[2:] or './data'}")
+    shown = repr(url) if len(url) <= _URL_SHOWN_MAX else f"{url[:_URL_SHOWN_MAX]!r}… ({len(url):,} characters)"
     try:
-        return Path(folder).expanduser().absolute()
+        root = Path(folder).expanduser().absolute()
+        root.exists()
+        str(root).encode()  # SQLite's names of files are UTF-8
     except RuntimeError:  # so says Python of ~user
         user = folder.partition("/")[0]
-        raise ConfigError(f"system {url!r}: there is no user {user[1:]!r}", "write the folder's whole path") from None
+        raise ConfigError(f"system {shown}: there is no user {user[1:]!r}", "write the folder's whole path") from None
+    except (OSError, ValueError) as error:  # it is too long, goes round in a ring, or has a null in it
+        is_no_text = isinstance(error, UnicodeEncodeError)
+        reason = "its name is no UTF-8" if is_no_text else getattr(error, "strerror", None) or error
+        raise ConfigError(f"system {shown}: this can be no folder: {reason}", "such as log:./data") from None
+    return root
 
 
 class LogSystem:

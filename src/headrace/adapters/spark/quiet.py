@@ -5,37 +5,57 @@ Python workers' output comes this way too (a `print` in a user's function), so i
 
 from __future__ import annotations
 
-import subprocess
+import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO
 
+from headrace.visible import visible
+
+_END_S = 2.0  # the pipe ends with the process
+_REASON_LINES = 3
+_RAISED = re.compile(r'Exception in thread "main" [\w.$]+: (.*)')
 _NOISE = ("WARNING: Using incubator modules", "WARNING: package sun.", "Using Spark's default log4j profile")
 _AT_THE_END = ("BrokenPipeError", "ConnectionResetError", "EOFError", "OSError")  # of idle workers, when Spark stops
 
 
-def start_gateway(settings: dict[str, str]) -> None:
-    """Start the JVM with its standard error going through `filtered`, unless this process has one already."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+class JvmErrors:
+    """The standard error of a JVM, read in a thread: held back while the JVM starts, shown from `show` on."""
 
-    if SparkContext._gateway is not None:
-        return
-    conf = SparkConf(loadDefaults=False)
-    for name, value in settings.items():
-        conf.set(name, value)
-    # In a session of its own: a signal to our process group is for us, and we stop Spark in order. Its standard input ends
-    # with us, and that ends it.
-    gateway: Any = launch_gateway(conf, {"stderr": subprocess.PIPE, "start_new_session": True})
-    threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="headrace-jvm-errors", daemon=True).start()
-    SparkContext._ensure_initialized(gateway=gateway)
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe, self._lock = pipe, threading.Lock()
+        self._held: list[str] | None = []
+        self._thread = threading.Thread(target=self._pass_on, name="headrace-jvm-errors", daemon=True)
+        self._thread.start()
+
+    def show(self) -> None:
+        """Show what was held back, and what comes."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            _write(held)
+
+    def reason(self) -> str:
+        """Why a JVM that has ended did not start, in a line, without Java's stack."""
+        self._thread.join(_END_S)
+        with self._lock:
+            lines = [line.strip() for line in self._held or () if line.strip() and not line.startswith("\tat ")]
+        raised = [found[1] for line in lines if (found := _RAISED.match(line))]
+        return raised[0] if raised else "; ".join(lines[:_REASON_LINES]) or "it said nothing"
+
+    def _pass_on(self) -> None:
+        for line in filtered(raw.decode("utf-8", "replace") for raw in self._pipe):
+            with self._lock:
+                if self._held is None:
+                    _write([line])
+                else:
+                    self._held.append(line)
 
 
-def _pass_on(pipe: IO[bytes]) -> None:
-    for line in filtered(raw.decode("utf-8", "replace") for raw in pipe):
-        sys.stderr.write(line)
-        sys.stderr.flush()
+def _write(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stderr.write(visible(line))
+    sys.stderr.flush()
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.gateway import is_submitted, start_gateway, submitted_settings
+from headrace.adapters.spark.handed import is_of_spark
 from headrace.adapters.spark.lost import keep_quiet
 from headrace.adapters.spark.needed import SESSION_SETTINGS, START_SETTINGS
-from headrace.adapters.spark.quiet import start_gateway
 from headrace.adapters.spark.starting import interruptible
-from headrace.errors import NotSupportedError
+from headrace.core.secrets import Secrets, redaction_pattern, secret_values
+from headrace.errors import NotSupportedError, SetupError
 from headrace.setup_check import checked_java
 
-# What Spark's UI, event log and plans show as ***: settings and options whose names match.
-_SECRET = "(?i)secret|password|token|access[.]?key|credential|jaas|private|[.]key$|pem"
+_PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
+_OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -39,10 +42,14 @@ def slots_of(session: Any) -> int:
     return max(1, int(session.sparkContext.defaultParallelism))
 
 
-def started(settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str]) -> Any:
-    """A local session with our settings. `SetupError` without Java. Logs of the JVM go to `log_dir`/spark.log.
+def started(
+    settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str], secrets: Sequence[str] = ()
+) -> Any:
+    """A session with our settings. `SetupError` without Java, and where Spark cannot be started with them. Logs of the JVM
+    go to `log_dir`/spark.log. `secrets` are values that must not be shown, besides those that the names in `settings` tell.
 
     A process has one Spark: where one runs already this is a session within it. Given back by `released`, not by its `stop`.
+    Where spark-submit started this process, what it was given counts before our settings, and after `settings`.
     """
     checked_java(os.environ)
     from pyspark import SparkContext
@@ -52,43 +59,87 @@ def started(settings: Mapping[str, str], application: str, log_dir: Path, python
     if running is not None and running._jsc is not None:
         return _used(taken(SparkSession(running)))
 
-    sockets = tempfile.mkdtemp(prefix="hr-")  # short: the path of a Unix socket has 108 bytes
-    log_dir.mkdir(parents=True, exist_ok=True)
-    log4j = Path(sockets) / "log4j2.properties"
-    log4j.write_text(_LOG4J.format(file=(log_dir / "spark.log").absolute()))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
+    values = [*secrets, *secret_values(settings)]
+
+    def start() -> Any:
+        submitted = submitted_settings() if is_submitted() else {}
+        chosen = _chosen(settings, submitted, application, log_dir, values)
+        _set_environment(python_path, chosen["spark.master"])
+        if not is_submitted():
+            start_gateway(chosen, Secrets(values))
+        builder = SparkSession.builder
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+    try:
+        made = _configured(interruptible(start))
+    except Exception as error:
+        refused = _refused_start(error, Secrets(values), log_dir)
+        if refused is None:
+            raise
+        raise refused from None
+    _users[made.sparkContext.applicationId] = 0
+    return _used(made)
+
+
+def _chosen(
+    settings: Mapping[str, str], submitted: Mapping[str, str], application: str, log_dir: Path, secrets: Sequence[str]
+) -> dict[str, str]:
+    """All settings of a Spark that is to be started, each from the last of: ours, spark-submit's, the user's."""
     cores = os.cpu_count() or 1
+    local = f"local[{cores},4]"  # a dead Python worker costs one Spark task, not the round
     ours = {
-        "spark.master": f"local[{cores},4]",  # a dead Python worker costs one Spark task, not the round
+        "spark.master": {"spark.master": local, **submitted, **settings}["spark.master"],
         "spark.app.name": application,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseParallelGC",
-        "spark.python.unix.domain.socket.dir": sockets,
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.redaction.regex": _SECRET,
-        "spark.sql.redaction.options.regex": f"{_SECRET}|url",
     }
-    chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **settings}
-    builder = SparkSession.builder
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
+    if is_in_one_process(ours["spark.master"]):
+        sockets = tempfile.mkdtemp(prefix="hr-")  # short: the path of a Unix socket has 108 bytes
+        ours["spark.python.unix.domain.socket.dir"] = sockets
+        ours["spark.sql.shuffle.partitions"] = str(cores)
+    if not submitted or is_in_one_process(ours["spark.master"]):
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    given = dict(submitted)
+    if submitted.get("spark.app.name") == Path(sys.argv[0]).name:  # by default it is the program's
+        del given["spark.app.name"]
+    chosen = {**ours, **START_SETTINGS, **SESSION_SETTINGS, **given, **settings}
+    if not submitted:
+        chosen.setdefault("spark.driver.memory", "1g")
+        java = f"-Dlog4j2.configurationFile=file:{_log4j(log_dir)} -XX:+UseParallelGC"
+        chosen["spark.driver.extraJavaOptions"] = f"{java} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
+    chosen[_PATTERN] = redaction_pattern(secrets, chosen.get(_PATTERN))
+    chosen[_OPTIONS_PATTERN] = redaction_pattern((), chosen.get(_OPTIONS_PATTERN, _OPTIONS_HIDDEN_BY_SPARK))
+    return chosen
 
-    def start() -> Any:
-        start_gateway(chosen)
-        return builder.getOrCreate()
 
-    made = _configured(interruptible(start))
-    _users[made.sparkContext.applicationId] = 0
-    return _used(made)
+def _log4j(log_dir: Path) -> Path:
+    log_dir.mkdir(parents=True, exist_ok=True)
+    file = Path(tempfile.mkdtemp(prefix="hr-")) / "log4j2.properties"
+    file.write_text(_LOG4J.format(file=(log_dir / "spark.log").absolute()))
+    return file
+
+
+def _set_environment(python_path: list[str], master: str) -> None:
+    """What Spark and its Python workers go by: this Python, and where modules are."""
+    if not is_submitted() or is_in_one_process(master):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the UI and all ports stay on this machine
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([path for path in [*python_path, *known] if path])
+
+
+def _refused_start(error: Exception, secrets: Secrets, log_dir: Path) -> SetupError | None:
+    """What Spark says of a setting that it does not take, without Java's stack; None if it is not Spark that raised."""
+    if not is_of_spark(error):
+        return None
+    said = secrets.cleaned(failure_of(error).message)
+    return SetupError(
+        f"Spark cannot be started: {said}", f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
+    )
 
 
 _users: dict[str, int] = {}  # Spark applications that were started here: how many sessions of ours are in use
@@ -128,7 +179,9 @@ def taken(given: Any) -> Any:
         raise NotSupportedError(
             "spark.speculation is on: it runs Spark tasks twice at the same time", "start Spark with spark.speculation=false"
         )
-    return _configured(given.newSession())
+    session = given.newSession()
+    session.conf.set(_OPTIONS_PATTERN, redaction_pattern((), session.conf.get(_OPTIONS_PATTERN)))
+    return _configured(session)
 
 
 def settings_of(session: Any) -> dict[str, str]:

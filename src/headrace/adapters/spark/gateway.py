@@ -1,0 +1,144 @@
+"""The JVM that Spark runs in: starting one, or taking the one that spark-submit started us from.
+
+A command line is seen by every user of the machine, and an environment is inherited by every process below. So settings
+that hold a secret reach the JVM in a file that only this user can read and that is removed once it is read, and the
+variables that set them are not handed on.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.adapters.spark.quiet import JvmErrors
+from headrace.config_keys import handed_on
+from headrace.core.secrets import Secrets, holds_secret
+from headrace.errors import SetupError
+
+_GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_DRIVER_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_LOOK_S = 0.05
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, from a JVM that waits for us."""
+    return _GATEWAY_PORT in os.environ
+
+
+def submitted_settings() -> dict[str, str]:
+    """What spark-submit was given, with its `spark-defaults.conf`; the JVM is connected with this."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
+    """Start a JVM with these settings and connect with it, unless this process has one already.
+
+    What it writes comes out on our standard error, through `quiet.filtered`. `SetupError` where it ends before it answers.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hr-jvm-"))  # of mode 0700
+    try:
+        process = _started(settings, secrets, folder)
+        errors = JvmErrors(process.stdout)  # type: ignore[arg-type]  # it is a pipe
+        if not _has_started(process, folder / "address"):
+            raise SetupError(
+                f"Spark's JVM ended while it started, with exit code {process.returncode}: {secrets.cleaned(errors.reason())}",
+                "a wrong `spark.*` setting is the usual reason",
+            )
+        errors.show()
+        gateway = _connected(*_address(folder / "address"))
+        gateway.proc = process
+        SparkContext._ensure_initialized(gateway=gateway)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(settings: Mapping[str, str], secrets: Secrets, folder: Path) -> subprocess.Popen[bytes]:
+    from pyspark.find_spark_home import _find_spark_home
+
+    shown, hidden = {}, {}
+    for name, value in settings.items():
+        if not holds_secret(name, value, secrets):
+            shown[name] = value
+        else:
+            hidden[name] = _in_a_file(value, folder / name) if name in _DRIVER_OPTIONS else value
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+    command += [word for name, value in shown.items() for word in ("--conf", f"{name}={value}")]
+    if hidden:
+        properties = folder / "spark.properties"
+        properties.touch(mode=0o600)
+        properties.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in hidden.items()))
+        command += ["--properties-file", str(properties), "--load-spark-defaults"]
+    command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    environment = handed_on(os.environ, secrets)
+    environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "address")}
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,  # it ends with us, and that ends the JVM
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # a signal to our process group is for us, and we stop Spark in order
+    )
+
+
+def _in_a_file(options: str, file: Path) -> str:
+    """Options for Java in a file of arguments, which its launcher reads; what names the file."""
+    file.touch(mode=0o600)
+    quoted = ['"{}"'.format(option.replace("\\", "\\\\").replace('"', '\\"')) for option in shlex.split(options)]
+    file.write_text("\n".join(quoted) + "\n")
+    return f"@{file}"
+
+
+def _escaped(text: str) -> str:
+    r"""A name or a value as a file of Java's properties has it.
+
+    >>> _escaped("a=b c"), _escaped("é")
+    ('a\\u003db\\u0020c', '\\u00e9')
+    """
+    units = [int.from_bytes(pair, "big") for pair in _pairs(text.encode("utf-16-be", "surrogatepass"))]
+    return "".join(chr(unit) if chr(unit).isascii() and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in units)
+
+
+def _pairs(data: bytes) -> list[bytes]:
+    return [data[start : start + 2] for start in range(0, len(data), 2)]
+
+
+def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:
+    """Whether the JVM has written where it is, which it does at once and whole; False once it has ended without that."""
+    while not file.exists():
+        if process.poll() is not None:
+            return file.exists()
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _address(file: Path) -> tuple[int, str]:
+    """The port at which the JVM listens, and the word that it wants."""
+    data = file.read_bytes()
+    length = int.from_bytes(data[4:8], "big")
+    return int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode()
+
+
+def _connected(port: int, word: str) -> Any:
+    """PySpark connects with a JVM that is there already where these variables say so."""
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: word}
+    try:
+        return launch_gateway()
+    finally:
+        del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
