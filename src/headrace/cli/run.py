@@ -71,7 +71,7 @@ def run(
     config = wiring.config_of(loaded, overrides)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        say(f"stopped {loaded.name}: what is committed stays, the next run goes on from there{unprocessed}")
+        say(f"stopped {loaded.name}: what is committed stays, the next run continues from there{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
