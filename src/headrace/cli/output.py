@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -132,7 +133,11 @@ def print_json(value: Any) -> None:
 
     from headrace.cli.json_values import plain
 
-    print(msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode())
+    try:
+        text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode()
+    except UnicodeEncodeError:  # the name of a file that is no text; what is printed has its code (`visible`)
+        text = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    print(text)
 
 
 def print_line(data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,7 +49,8 @@ def root_of(url: str) -> Path:
     shown = repr(url) if len(url) <= _URL_SHOWN_MAX else f"{url[:_URL_SHOWN_MAX]!r}… ({len(url):,} characters)"
     try:
         root = Path(folder).expanduser().absolute()
-        root.exists()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # these have messages where it is opened
+            root.stat()
         str(root).encode()  # SQLite's names of files are UTF-8
     except RuntimeError:  # so says Python of ~user
         user = folder.partition("/")[0]
