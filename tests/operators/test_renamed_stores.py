@@ -271,3 +271,79 @@ def test_a_form_that_changed_begins_empty_where_that_is_asked_for_and_is_rebuilt
         d.run()
     with opened(sessions("10 minutes"), "s", tmp_path, "drop_stores=s", partitions=1) as d:
         assert d.store("s").all() == {("a", 14 * 60 * SECOND): 1}, "what begins again does so once"
+
+
+def with_timers(stores: tuple[str, ...], name: str) -> type:
+    """A Processor that sets a timer 10 s after each record, and says its own name and the key when it fires."""
+
+    def process(self: Any, record: hr.Record) -> None:
+        self.context.timer("t", at=record.timestamp_us + 10 * SECOND)
+
+    def on_timer(self: Any, timer: Any) -> None:
+        self.context.forward(value=[name, timer.key, timer.timestamp_us // SECOND])
+
+    members = {"stores": [hr.KeyValueStore(store, value=hr.Long()) for store in stores], "process": process}
+    return type(name, (hr.Processor,), members | {"on_timer": on_timer})
+
+
+def processors(*parts: tuple[str, tuple[str, ...]]) -> hr.App:
+    app = hr.App("renamed")
+    stream = app.stream("in", **SERDES)
+    for name, stores in parts:
+        stream.process(with_timers(stores, name), name=name, value=hr.Json()).to("out")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([("X", ("s", "u"))], [("X", ("s",)), ("Y", ("u",))]),
+        ([("X", ("s", "u"))], [("Y", ("u",)), ("X", ("s",))]),
+        ([("X", ("s", "u"))], [("X", ("s",)), ("A", ("u", "v"))]),
+        ([("X", ("s", "u")), ("Y", ("v",))], [("X", ("s",)), ("Y", ("v", "u"))]),
+        ([("X", ("s",)), ("Y", ("u",))], [("X", ("u",)), ("Y", ("s",))]),
+        ([("X", ("s",)), ("Y", ("u",))], [("X", ("s", "u"))]),
+        ([("X", ("s",))], [("Y", ("s",))]),
+        ([("X", ())], [("Y", ())]),
+        ([("X", ("s",)), ("Z", ("z",))], [("Y", ("s",)), ("Z", ("z",))]),
+    ],
+)
+def test_each_operator_has_timers_of_its_own_wherever_stores_move(tmp_path: Path, before: Any, after: Any) -> None:
+    def names(parts: Any) -> list[str]:
+        return [name for name, _ in parts]
+
+    with Driver(processors(*before), directory=tmp_path) as d:
+        d.send("in", "old", 1, at=0)
+        d.run()
+    for _ in range(2):  # and at a start without an edit
+        with Driver(processors(*after), directory=tmp_path) as d:
+            d.send("in", "new", 1, at=5 * SECOND)
+            d.run()
+    with Driver(processors(*after), directory=tmp_path) as d:
+        d.send("in", "tick", 1, at=100 * SECOND)
+        d.run()
+        found = sorted(r.value for r in d.read("out", from_start=True) if r.value[1] != "tick")
+    renamed = dict(zip(names(before), names(after), strict=True)) if len(before) == len(after) else {}
+    kept = [name if name in names(after) else renamed.get(name) for name in names(before)]
+    expected = [[name, "old", 10] for name in kept if name] + [[name, "new", 15] for name in names(after)]
+    assert found == sorted(expected)
+
+
+def test_a_chain_of_renames_may_stay_in_a_configuration(tmp_path: Path) -> None:
+    def send(d: Driver, expected: int, name: str) -> None:
+        d.send("in", "a", 1)
+        d.run()
+        assert d.store(name).all() == {"a": expected}
+
+    with opened(counts, "a", tmp_path / "step by step") as d:
+        send(d, 1, "a")
+    with opened(counts, "b", tmp_path / "step by step", "rename_stores=a=b") as d:
+        send(d, 2, "b")
+    for expected in (3, 4):
+        with opened(counts, "c", tmp_path / "step by step", "rename_stores=a=b,b=c") as d:
+            send(d, expected, "c")
+    with opened(counts, "a", tmp_path / "at once") as d:
+        send(d, 1, "a")
+    for expected in (2, 3):
+        with opened(counts, "c", tmp_path / "at once", "rename_stores=a=b,b=c") as d:
+            send(d, expected, "c")

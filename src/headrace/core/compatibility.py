@@ -144,7 +144,7 @@ def check_compatible(
     drops = " ".join(f"--drop-store {name}" for name in given_up)
     ways.append(
         f"give the state up: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild what "
-        f"begins empty then from its input: `{_rebuild(previous, inputs, system)}`"
+        f"begins empty then from its input: {_rebuild(previous, inputs, system)}"
     )
     ways.append("run the edited application under another application name, from the beginning")
     raise IncompatibleChangeError(
@@ -174,9 +174,10 @@ def _named(place: str) -> str:
 
 
 def _rebuild(previous: JobModel, inputs: Collection[str], system: str | None) -> str:
-    stream = next(iter(inputs)) if len(inputs) == 1 else "STREAM"
     at = f" --application {previous.application}" + (f" --system {system}" if system else "")
-    return f"headrace startpoint set {stream}{at} --earliest --state rewind"
+    which = "" if len(inputs) == 1 else f", with the input that it comes of as STREAM, of {', '.join(sorted(inputs))}"
+    stream = "STREAM" if which else next(iter(inputs))
+    return f"`headrace startpoint set {stream}{at} --earliest --state rewind`{which}"
 
 
 def check_same_streams(

@@ -7,13 +7,12 @@ one kind, hold the same stores or read from the same operators, and one is missi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.core.described import kind_of
+from headrace.core.store_changes import free_name
 from headrace.core.sub_topologies import SubTopology, stores_of
-from headrace.model.topology import Join, Process, Repartition, Sink, Source
-
-_KINDS_WITH_TIMERS = (Process, Join)
+from headrace.model.topology import Join, Node, Process, Repartition, Sink, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +59,57 @@ def run_operators(
     subs: Iterable[SubTopology], databases: Mapping[str, str], before: Sequence[RunOperator] | None
 ) -> tuple[RunOperator, ...]:
     """The operators of an application. `databases`: of stores that are kept under other names; `before`: those on record."""
-    owner_of = {database: one.timers for one in before or () for database in one.databases}
-    found = []
+    nodes, found = {}, []
     for sub in subs:
         for node in sub.nodes:
             held = tuple(databases.get(store.name, store.name) for store in stores_of(node))
-            owner = node.name
-            if isinstance(node, _KINDS_WITH_TIMERS) and held:
-                owner = owner_of.get(held[0]) or _owner_without_record(node, held[0], before)
             about = node.stream if isinstance(node, Source | Sink | Repartition) and isinstance(node.stream, str) else ""
-            found.append(RunOperator(node.name, kind_of(node), sub.title, node.parents, about, held, owner))
-    return tuple(found)
+            nodes[node.name] = node
+            found.append(RunOperator(node.name, kind_of(node), sub.title, node.parents, about, held))
+    owners = _owners_of_timers(nodes, found, before)
+    return tuple(replace(one, timers=owners.get(one.name, one.name)) for one in found)
 
 
-def _owner_without_record(node: Process | Join, database: str, before: Sequence[RunOperator] | None) -> str:
+def _owners_of_timers(
+    nodes: Mapping[str, Node], now: Sequence[RunOperator], before: Sequence[RunOperator] | None
+) -> dict[str, str]:
+    """The name that each operator with timers has them under: no two have one.
+
+    An operator whose name is on record keeps its own, one that was renamed those of its old name, and a new one has none: where
+    another operator has the name of a new one, that gets a free one.
+    """
+    was = {one.name: one for one in before or ()}
+    old_names = {new: old for old, new in (changes_between(before, now).renamed or {}).items()}
+    owners: dict[str, str] = {}
+    timed = [one for one in now if _has_timers(nodes[one.name])]
+    continuing = [one for one in timed if one.name in was and _are_timers_alike(was[one.name], one)]
+    for one in continuing:
+        owners[one.name] = was[one.name].timers or one.name
+    taken = set(owners.values())
+    for one in timed:
+        if one.name in owners:
+            continue
+        old = was.get(old_names.get(one.name, ""))
+        wanted = _owner_without_record(nodes[one.name], one, before) if old is None else old.timers or old.name
+        owners[one.name] = free_name(wanted if wanted not in taken else one.name, taken)
+        taken.add(owners[one.name])
+    return owners
+
+
+def _has_timers(node: Node) -> bool:
+    return node.timers if isinstance(node, Process) else isinstance(node, Join) and bool(node.stores)
+
+
+def _are_timers_alike(one: RunOperator, other: RunOperator) -> bool:
+    """Of two joins of any kinds, or of two others."""
+    return one.kind.endswith("join") == other.kind.endswith("join")
+
+
+def _owner_without_record(node: Node, one: RunOperator, before: Sequence[RunOperator] | None) -> str:
     """Of a job that an older version ran: stores of a join were named after it."""
-    if before is None and isinstance(node, Join) and database != node.stores[0].name:
-        return database.removesuffix("-left")
-    return node.name
+    if before is None and isinstance(node, Join) and one.databases[0] != node.stores[0].name:
+        return one.databases[0].removesuffix("-left")
+    return one.name
 
 
 def timer_owners(operators: Iterable[RunOperator]) -> dict[str, str]:

@@ -28,8 +28,8 @@ class StoreRequests:
 def requests_of(drop_stores: str | None, rename_stores: str | None) -> StoreRequests:
     """The requests in the texts of two configuration keys; `ConfigError` for what is none.
 
-    >>> requests_of("a, b", "old=new")
-    StoreRequests(drops=frozenset({'a', 'b'}), renames={'old': 'new'})
+    >>> requests_of("a", "old=new")
+    StoreRequests(drops=frozenset({'a'}), renames={'old': 'new'})
     """
     drops = frozenset(_items(drop_stores))
     renames: dict[str, str] = {}
@@ -50,13 +50,14 @@ def requests_of(drop_stores: str | None, rename_stores: str | None) -> StoreRequ
 def requested(previous: JobModel | None, stores: Mapping[str, str], requests: StoreRequests) -> JobModel | None:
     """The previous job model with its stores named and given up as `requests` say. `stores`: what `store_forms` gives now.
 
-    A request that was carried out before, or that asks for nothing, changes nothing: so it may stay in a configuration.
+    A request that was carried out before, or that asks for nothing, changes nothing: so it may stay in a configuration, also
+    where the store has been renamed again since.
     Raises `ConfigError` for a store that neither had or has, `IncompatibleChangeError` for a name that cannot be given.
     """
     if previous is None:
         return None
-    for old, new in requests.renames.items():
-        previous = _renamed(previous, stores, old, new)
+    for old in requests.renames:
+        previous = _renamed(previous, stores, old, _name_now(old, previous, stores, requests.renames))
     for name in sorted(requests.drops):
         previous = _dropped(previous, stores, name)
     return previous
@@ -73,7 +74,7 @@ def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[s
     databases = {name: previous.databases.get(name, name) for name in previous.stores}
     taken = {*databases.values(), *previous.dropped}
     for name in sorted(stores.keys() - known.keys()):
-        databases[name] = _free(name, taken)
+        databases[name] = free_name(name, taken)
         taken.add(databases[name])
     return {name: database for name, database in databases.items() if database != name}
 
@@ -115,15 +116,29 @@ def _items(text: str | None) -> list[str]:
     return [item.strip() for item in (text or "").split(",") if item.strip()]
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    """
-    >>> _free("counts", {"counts", "counts~2"})
+def free_name(name: str, taken: Collection[str]) -> str:
+    """`name`, or with a number behind it where it is taken.
+
+    >>> free_name("counts", {"counts", "counts~2"})
     'counts~3'
     """
     number = 1
     while (database := name if number == 1 else f"{name}~{number}") in taken:
         number += 1
     return database
+
+
+def _name_now(old: str, previous: JobModel, stores: Mapping[str, str], renames: Mapping[str, str]) -> str:
+    """What a renamed store is called in the end: through names that neither the application nor its state has any more.
+
+    >>> _name_now("a", JobModel("j", 1, (), stores={"c": "source|f"}), {"c": "source|f"}, {"a": "b", "b": "c"})
+    'c'
+    """
+    name, passed = renames[old], {old}
+    while name not in stores and name not in in_use(previous.stores) and name in renames and name not in passed:
+        passed.add(name)
+        name = renames[name]
+    return name
 
 
 def _renamed(previous: JobModel, stores: Mapping[str, str], old: str, new: str) -> JobModel:

@@ -56,7 +56,7 @@ def edit_of(topology: Topology, config: Config, system: System, store: JobStore)
     requests = requests_of(config.drop_stores, config.rename_stores)
     carried = requested(previous, forms, requests)
     internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
-    inputs = tuple(sorted({source.stream for source in topology.sources if not source.broadcast} - internal))
+    inputs = tuple(sorted({source.stream for source in topology.sources} - internal))
     before = None if previous is None else stored_operators(system.metadata_store(topology.application))
     databases = databases_of(carried, forms)
     return Edit(previous, carried, forms, databases, run_operators(subs, databases, before), before, inputs, requests.drops)
