@@ -309,3 +309,27 @@ def test_whole_numbers_and_floats_are_joined_as_they_came() -> None:
             d.send("in", "a", {"v": value}, at=time)
         d.run()
         assert d.store("s").all() == {("a", 0): {"sum": 5.5, "min": 0.5, "first": 0.5, "last": 3}}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_closed_session_stays_readable_where_an_open_one_comes_to_begin_with_it(tmp_path: Path, cut: bool) -> None:
+    app = hr.App("kept", system=f"log:{tmp_path / 'log'}", state_uri=str(tmp_path / "state"))
+    windows = hr.Session("10 us", grace="0 us", retention="1000 us")
+    counted = app.stream("in", key=hr.String(), value=hr.Long()).group_by_key().windowed_by(windows).count(store="s")
+    counted.to_stream(emit="closed").to("closed")
+    first, second = hr.WindowedKey("a", 0, 3), hr.WindowedKey("a", 0, 5)
+    with Driver(app, directory=tmp_path) as d:
+        for batch in ([("a", 0), ("a", 3)], [("z", 14)], [("a", 5)], [("a", 0)], [("z", 60)], [("z", 300)]):
+            for key, time in batch:
+                d.send("in", key, 1, at=time)
+            if cut or batch[0][0] == "z":
+                d.run()
+        d.run()
+        assert [(r.key, r.value) for r in d.read("closed") if r.key.key == "a"] == [(first, 2), (second, 2)]
+        assert (d.store("s").get(first), d.store("s").get(second)) == (2, 2)
+        assert app.state("s").get("a") == {first: 2, second: 2}
+        d.send("in", "z", 1, at=5_000)
+        for _ in range(2):
+            d.send("in", "z", 1, at=5_000)
+            d.run()
+        assert app.state("s").get("a", {}) == {}

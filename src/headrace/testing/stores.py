@@ -27,17 +27,16 @@ class StoredView:
 
         For a windowed aggregate `key` may be the `hr.WindowedKey` of the result.
         """
-        start = getattr(key, "start_us", None)
+        start, ends = getattr(key, "start_us", None), [b""]
         if start is not None and self._form.timed and at is None:
+            ends.append(time_bytes(key.end_us))  # of a session that has closed, where another has its start
             key, at = key.key, start
         if self._form.timed and at is None:
             raise ValueError(f"store {self.name!r} keeps values by time: give at=, the time in µs")
         under = time_bytes(at) if at is not None else sub.encode() if isinstance(sub, str) else sub
-        wanted = state_key(self._form.key.encode(key), under)
-        for layout, data in self._entries():
-            if layout == wanted:
-                return self._form.value_of(data)
-        return default
+        wanted = [state_key(self._form.key.encode(key), under + end) for end in ends]
+        found = {layout: data for layout, data in self._entries() if layout in wanted}
+        return next((self._form.value_of(found[layout]) for layout in reversed(wanted) if layout in found), default)
 
     def all(self) -> dict[Any, Any]:
         """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such."""

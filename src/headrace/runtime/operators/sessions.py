@@ -3,10 +3,11 @@
 A record joins all sessions of its key that it is near to into one. Their keys, which have the times of the first and the
 last record, are gone with that, and what is behind hears of it: of each a null, then the value of the session that there
 is now. Sessions that are closed (`SessionWindows.closes_us`) take no record any more; they are read from outside until
-they expire (`expires_us`). A session that is open begins after the end of each that is closed: no two have one entry.
+they expire (`expires_us`).
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
-side; they are read at its first record in a round, and those that changed are written at the round's end.
+side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
+joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class SessionOperator(Operator):
         super().__init__(node, context)
         assert isinstance(node.windows, SessionWindows)
         self._windows = node.windows
+        self._keeps_closed = node.windows.expires_us(0) > node.windows.closes_us(0)
         self._fold = fold_of(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
@@ -122,7 +124,7 @@ class SessionOperator(Operator):
         for layout, data in self.context.database(self.node.store.kept_in).scan(prefix + _FIRST, prefix + _LAST):
             end = time_from(data[:TIME_BYTES])
             if not self._windows.is_closed(end, self.context.watermark_us):
-                start = time_from(split_state_key(layout)[1])
+                start = time_from(split_state_key(layout)[1][:TIME_BYTES])
                 sessions.append(_Session(start, end, self._fold.decoded(data[TIME_BYTES:])))
         known = self._keys[key] = _Key(sessions)
         return known
@@ -148,6 +150,10 @@ class SessionOperator(Operator):
                 if known.before.get(start) is session:
                     continue
                 layout = prefix + time_bytes(start)
+                if start not in known.before and self._keeps_closed and (closed := database.get(layout)) is not None:
+                    moved = layout + closed[:TIME_BYTES]
+                    database.put(moved, closed)
+                    fresh.append((key, moved, self._windows.expires_us(time_from(closed[:TIME_BYTES]))))
                 database.put(layout, time_bytes(session.end) + self._fold.encoded(session.state))
                 if start not in known.before:  # one that has grown is found out when its turn comes
                     fresh.append((key, layout, self._windows.expires_us(session.end)))
