@@ -316,6 +316,8 @@ class TestOffsetManager:
         assert offsets.starting_offset_from_checkpoint(TASKS[0], ssp(0)) == 42
         assert offsets.starting_offset_from_checkpoint(TASKS[0], ssp(1)) is None
         assert offsets.starting_offset_from_checkpoint(TASKS[1], ssp(0)) is None
+        with pytest.raises(StartpointError, match=r"expected a hr\.TaskName, found str"):
+            offsets.starting_offset_from_checkpoint(str(TASKS[0]), ssp(0))
         assert offsets.get_startpoint(ssp(0)) is None
         id_ = offsets.set_startpoint(StartpointKey(ssp(0), TASKS[0]), AT_7)
         assert offsets.get_startpoint(StartpointKey(ssp(0), TASKS[0])) == AT_7

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.event_times import UNIT_NS, FarTime, in_us, iso_text, likely_unit, warning_of
+from headrace.errors import OutOfRangeError
 
 YEAR_US = 365 * 86_400 * 1_000_000
 NOW_US = 1_700_000_000_000_000
@@ -45,3 +46,9 @@ def test_the_warning_names_the_record_both_times_and_the_likely_fix(time_us: int
     assert text.startswith(f"stream 'clicks' partition 3 offset 17: the event time is {iso_text(time_us)}, ")
     assert "the record's own timestamp 2023-11-14T22:13:20Z" in text and "(31,536,000 s)" in text
     assert said in text
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_finite_number_is_no_time(number: float) -> None:
+    with pytest.raises(OutOfRangeError, match="expected a time as a finite number"):
+        in_us(number, "s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from headrace.core.groupers import (
     SystemStreamPartitionGrouper,
     under_state,
 )
-from headrace.errors import StateError
+from headrace.errors import ConfigError, StateError
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, SspGroup, TaskName
 
@@ -95,6 +96,12 @@ def test_all_ssps_to_every_task(ssps: list[SSP], count: int) -> None:
     groups = AllSspsToEveryTask(count).group({}, ssps)
     assert [str(name) for name in groups] == [f"AllSsps_{index}" for index in range(count if ssps else 0)]
     assert all(members == frozenset(ssps) for members in groups.values())
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 10_001, 10**9, 1.0, True, "2"])
+def test_tasks_without_a_bound_are_refused(tasks: Any) -> None:
+    with pytest.raises(ConfigError, match="expected a whole number, 1 to 10,000"):
+        AllSspsToEveryTask(tasks)
 
 
 def test_ten_comes_after_nine() -> None:

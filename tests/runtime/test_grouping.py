@@ -121,7 +121,7 @@ def test_all_to_every_task_may_be_given_as_a_class_or_an_object(value: object, t
 
 @pytest.mark.parametrize("tasks", [0, -1, 1.5, True, "2"])
 def test_all_to_every_task_takes_a_number_of_tasks(tasks: Any) -> None:
-    with pytest.raises(hr.ConfigError, match="expected a whole number, at least 1"):
+    with pytest.raises(hr.ConfigError, match="expected a whole number, 1 to 10,000"):
         hr.AllSspsToEveryTask(tasks)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import isfinite
+
+from headrace.errors import OutOfRangeError
 
 UNIT_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "ns": 1}
 METRIC = "far_event_times"
@@ -28,12 +31,15 @@ class FarTime:
 
 
 def in_us(number: int | float, unit: str) -> int:
-    """µs of a number of `unit`; of nanoseconds the whole µs below. A float is rounded to the nearest µs.
+    """µs of a number of `unit`; of nanoseconds the whole µs below. A float is rounded to the nearest µs. `OutOfRangeError` for
+    one that is no number, or infinite.
 
     >>> in_us(1_700_000_000_123, "ms"), in_us(1_700_000_000.5, "s"), in_us(-1, "ns")
     (1700000000123000, 1700000000500000, -1)
     """
     if isinstance(number, float):
+        if not isfinite(number):
+            raise OutOfRangeError(f"timestamp {number}: expected a time as a finite number")
         return round(number * UNIT_NS[unit] / 1_000)
     return number * UNIT_NS[unit] // 1_000
 

@@ -146,6 +146,9 @@ class GroupBySystemStreamPartitionFixedTaskNum(_FixedTaskNum, GroupBySystemStrea
         return isinstance(group, SspGroup) and (group.system, group.stream) == (ssp.system, ssp.stream)
 
 
+TASKS_MAX = 10_000  # that a grouper makes of a number alone, whatever there is to read
+
+
 class AllSspsToEveryTask(SystemStreamPartitionGrouper):
     """`tasks` tasks that each read everything, as many as there are containers if None. Not where there is state.
 
@@ -156,9 +159,9 @@ class AllSspsToEveryTask(SystemStreamPartitionGrouper):
     """
 
     def __init__(self, tasks: int | None = None) -> None:
-        if tasks is not None and (type(tasks) is not int or tasks < 1):
+        if tasks is not None and (type(tasks) is not int or not 1 <= tasks <= TASKS_MAX):
             raise ConfigError(
-                f"AllSspsToEveryTask(tasks={tasks!r:.80}): expected a whole number, at least 1",
+                f"AllSspsToEveryTask(tasks={tasks!r:.80}): expected a whole number, 1 to {TASKS_MAX:,}",
                 "leave it out for as many tasks as there are containers",
             )
         self.tasks = tasks

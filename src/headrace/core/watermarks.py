@@ -25,7 +25,7 @@ def checked_time_us(time_us: int) -> int:
         return time_us
     raise OutOfRangeError(
         f"timestamp {time_us}: expected µs since 1970 that lie in the years 1 to 9999",
-        "is it in another unit, such as nanoseconds?" if abs(time_us) < 1 << 63 else None,
+        "is it in another unit? timestamp_unit= says which timestamp= gives: 'us', 'ms', 's' or 'ns'",
     )
 
 

@@ -301,7 +301,12 @@ class OffsetManager:
 
     def starting_offset_from_checkpoint(self, task: TaskName, ssp: SystemStreamPartition) -> int | None:
         """The task's position by its checkpoint; None where it has none for this SSP. A startpoint that a driver has applied
-        is in the checkpoint; one that waits is not."""
+        is in the checkpoint; one that waits is not. `StartpointError` for what is no `TaskName`, such as its text."""
+        if not isinstance(task, TaskName):
+            raise StartpointError(
+                f"task {task!r:.80}: expected a hr.TaskName, found {type(task).__name__}",
+                'write hr.TaskName.parse("Partition_0")',
+            )
         found = self._store.checkpoints().get(task)
         return None if found is None else found.positions.get(ssp)
 

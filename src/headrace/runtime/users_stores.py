@@ -34,6 +34,8 @@ def users_store(value: object, application: str) -> UsersStore:
     found = loaded(KEY, value, "a metadata store", _EXPECTED) if isinstance(value, str) else value
     name = value if isinstance(value, str) else getattr(found, "__qualname__", type(found).__qualname__)
     if isinstance(found, type) or _missing_of(found):
+        if undefined := ", ".join(sorted(getattr(found, "__abstractmethods__", ()))):
+            raise ConfigError(f"{KEY}: {name} is no metadata store: it does not define {undefined}", f"expected {_EXPECTED}")
         if not callable(found):
             raise ConfigError(f"{KEY}: {name} is no metadata store: it has no {_missing_of(found)[0]}", f"expected {_EXPECTED}")
         try:

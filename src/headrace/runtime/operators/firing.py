@@ -124,7 +124,7 @@ class DueTimers:
         key_text = shown(self._task_run.key_serde_of(self._operator).decode(key))
         return EndlessTimersError(
             f"operator {self._operator!r} has not caught up after {FIRINGS_MAX:,} timers of key {key_text} in one round: its "
-            f"on_timer sets timers that are due at once, the last one {name!r} ({clock} clock), {moved}{left}\n"
+            f"on_timer sets timers that are due at once, the last one {shown(name)} ({clock} clock), {moved}{left}\n"
             f"  in {self._task_run.place}",
             "set the next one for later than the one that fires, such as at=timer.timestamp_us + 60_000_000 for each minute; "
             "nothing of this round was committed",
