@@ -291,8 +291,8 @@ class Key:
 
     @property
     def most(self) -> int:
-        """The largest number that is taken: some 31 years of time, which all that waits can wait, else what a double holds."""
-        return {"s": 1_000_000_000, "ms": 1_000_000_000_000}.get(self.name.rpartition("_")[2], 2**53 - 1)
+        """The largest number that is taken: some 285 years of time, which all that waits can wait, else what a double holds."""
+        return {"s": 9_000_000_000, "ms": 9_000_000_000_000}.get(self.name.rpartition("_")[2], 2**53 - 1)
 
     @property
     def expected(self) -> str:
