@@ -9,6 +9,8 @@ What Headrace prints goes through a `VisibleStream`; nothing else has to think o
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 from typing import Any, TextIO
 
@@ -52,11 +54,25 @@ def _code(found: re.Match[str]) -> str:
 class VisibleStream:
     """A text stream whose every write is `visible`, and what its encoding does not have is escaped. The rest is as it was.
 
-    `raw` is the stream itself, for control sequences of our own.
+    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
+        self._buffer: _VisibleBuffer | None = None
+
+    @property
+    def buffer(self) -> _VisibleBuffer:
+        """The stream of bytes below, for a program that makes a text stream of its own: none where `raw` has none."""
+        if self._buffer is None:
+            _ = self.raw.buffer  # an AttributeError names what is missing
+            self._buffer = _VisibleBuffer(self)
+        return self._buffer
+
+    def detach(self) -> _VisibleBuffer:
+        """The same. This stream can still be written to: Headrace's own output needs it."""
+        self.flush()
+        return self.buffer
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -74,9 +90,51 @@ class VisibleStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # bytes would get past us
-            raise AttributeError(name)
         return getattr(self.raw, name)
+
+
+class _VisibleBuffer(io.BufferedIOBase):
+    r"""The bytes of a `VisibleStream`: they are read in its encoding and written as its text; what is no text is `\x9b`.
+
+    It is no terminal, since control sequences have no effect. Closing it leaves the stream open, as Python closes a text
+    stream that a program has put over it and dropped.
+    """
+
+    def __init__(self, stream: VisibleStream) -> None:
+        self._stream = stream
+        self._encoding = ""
+        self._decoder = self._decoder_of_now()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.raw.fileno()
+
+    def write(self, data: Any) -> int:
+        if isinstance(data, str):
+            raise TypeError("a bytes-like object is required, not 'str'")
+        held = bytes(data)
+        self._decoder = self._decoder_of_now()
+        self._stream.write(self._decoder.decode(held))
+        return len(held)
+
+    def flush(self) -> None:
+        if not self._stream.raw.closed:
+            self._stream.raw.flush()
+
+    def close(self) -> None:
+        if not self._stream.raw.closed:
+            self._stream.write(self._decoder.decode(b"", True))  # a character that was cut short
+            self.flush()
+
+    def _decoder_of_now(self) -> codecs.IncrementalDecoder:
+        """For the stream's encoding, which may change (`reconfigure`). Who has ASCII and writes more writes UTF-8."""
+        encoding = codecs.lookup(self._stream.raw.encoding or "utf-8").name
+        if encoding == self._encoding:
+            return self._decoder
+        self._encoding = encoding
+        return codecs.getincrementaldecoder("utf-8" if encoding == "ascii" else encoding)("backslashreplace")
 
 
 def raw_of(stream: Any) -> Any:

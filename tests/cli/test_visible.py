@@ -61,9 +61,51 @@ def test_what_an_encoding_does_not_have_is_escaped() -> None:
     VisibleStream(raw).writelines(["µ", "\udc9b"])
     raw.flush()
     assert raw.buffer.getvalue() == b"\\xb5\\udc9b"  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError):
-        _ = VisibleStream(raw).buffer
     assert raw_of(VisibleStream(raw)) is raw and raw_of(raw) is raw
+
+
+@given(st.lists(st.binary()), st.sampled_from(["utf-8", "ascii", "latin-1"]))
+def test_bytes_that_are_written_below_are_safe_too(parts: list[bytes], encoding: str) -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    below = VisibleStream(raw).buffer
+    for part in parts:
+        assert below.write(part) == len(part)
+    below.close()
+    text = raw.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert not UNSAFE.search(text.replace("\r\n", "\n"))
+
+
+def test_text_in_bytes_stays_wherever_it_is_cut() -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    stream = VisibleStream(raw)
+    for byte in "plain üñ→ 😀\n".encode():
+        stream.buffer.write(bytes([byte]))
+    stream.buffer.write(b"\x9b\x1b[2J")
+    stream.buffer.flush()
+    assert raw.buffer.getvalue().decode() == "plain üñ→ 😀\n\\x9b\\u001b[2J"  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        stream.buffer.write("text")
+    with pytest.raises(AttributeError):
+        _ = VisibleStream(io.StringIO()).buffer
+
+
+@pytest.mark.parametrize("below", ["sys.stdout.buffer", "sys.stdout.detach()"])
+def test_a_file_may_put_a_text_stream_of_its_own_over_standard_output(tmp_path: Path, below: str) -> None:
+    (tmp_path / "wrap.py").write_text(
+        f"import io, sys\nsys.stdout = io.TextIOWrapper({below}, encoding='utf-8', line_buffering=True)\n"
+        "import headrace as hr\nsys.stdout.buffer.write(b'bytes \\xc3\\xbc\\x9b\\n')\nprint('ü\\x1b[2J')\n"
+        "app = hr.App('w')\napp.stream('in').to('out')\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "headrace", "describe", "wrap.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": SOURCE},
+        capture_output=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    lines = shown.stdout.decode().splitlines()
+    assert lines[:2] == ["bytes ü\\x9b", "ü\\u001b[2J"] and any("in" in line for line in lines[2:])
 
 
 def test_records_come_back_as_they_are_and_are_harmless(fresh: Run) -> None:
