@@ -1,8 +1,10 @@
 r"""Text for people, made safe: whatever a record, a name or an exception holds, a terminal shows it and does not obey it.
 
 A character that a terminal acts on is written as its code, `\u001b`: C0 and C1 controls (ESC, BEL, the 8-bit CSI), DEL, what
-changes the direction of writing, separators of lines that are no line feed, and halves of surrogate pairs. That is JSON's
-own form, so JSON that is printed stays JSON, with the same value.
+changes the direction of writing, separators of lines that are no line feed, and halves of surrogate pairs. So is what no
+terminal shows, since two names that look alike would differ by it: zero-width spaces, soft hyphens, byte order marks, tags.
+(Joiners stay: Persian, Hindi and emoji are spelt with them.) That is JSON's own form, a surrogate pair where the code has more
+than four digits, so JSON that is printed stays JSON, with the same value.
 
 What Headrace prints goes through a `VisibleStream`; nothing else has to think of it. This is the lowest module of all.
 """
@@ -15,8 +17,9 @@ import re
 from typing import Any, TextIO
 
 _ACTED_ON = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_UNSAFE = re.compile(rf"[{_ACTED_ON}]|\r(?!\n)")  # before a line feed it does nothing
-_UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}\r\n\t]")
+_NOT_SEEN = "\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\U000e0000-\U000e007f"
+_UNSAFE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}]|\r(?!\n)")  # before a line feed it does nothing
+_UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}\r\n\t]")
 
 
 def visible(text: str) -> str:
@@ -47,8 +50,11 @@ def indented(text: str) -> str:
 
 
 def _code(found: re.Match[str]) -> str:
-    character = found[0]
-    return {"\n": "\\n", "\t": "\\t"}.get(character, f"\\u{ord(character):04x}")
+    number = ord(found[0])
+    if number > 0xFFFF:
+        high, low = divmod(number - 0x10000, 0x400)
+        return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+    return {"\n": "\\n", "\t": "\\t"}.get(found[0], f"\\u{number:04x}")
 
 
 class VisibleStream:

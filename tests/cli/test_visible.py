@@ -30,6 +30,7 @@ Run = Callable[..., Any]
 SOURCE = str(Path(hr.__file__).parents[1])
 ACTED_ON = [
     *(chr(number) for number in [*range(0x20), *range(0x7F, 0xA0)] if chr(number) not in "\n\t"),
+    *"\u00ad\u180e\u200b\u2060\u2064\u206a\u206f\ufeff\U000e0000\U000e0041\U000e007f",
     *"\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
 ]
 HOSTILE = "".join(ACTED_ON)
@@ -49,6 +50,11 @@ def test_what_is_made_visible_is_safe_and_all_else_stays(text: str) -> None:
     assert not UNSAFE.search(visible_line(text)) and "\n" not in visible_line(text)
     assert visible(visible(text)) == visible(text)
     assert visible("plain \n\tüñ→ 😀 text\r\n") == "plain \n\tüñ→ 😀 text\r\n"
+    assert visible("می\u200cروم 👩\u200d🚀") == "می\u200cروم 👩\u200d🚀"
+
+
+def test_what_no_terminal_shows_is_shown_as_its_code() -> None:
+    assert visible("a\u200bb\ufeffc\u00add\U000e0041\U000e007f") == "a\\u200bb\\ufeffc\\u00add\\udb40\\udc41\\udb40\\udc7f"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
