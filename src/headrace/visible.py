@@ -1,20 +1,25 @@
 r"""Text for people, made safe: whatever a record, a name or an exception holds, a terminal shows it and does not obey it.
 
 A character that a terminal acts on is written as its code, `\u001b`: C0 and C1 controls (ESC, BEL, the 8-bit CSI), DEL, what
-changes the direction of writing, separators of lines that are no line feed, and halves of surrogate pairs. That is JSON's
-own form, so JSON that is printed stays JSON, with the same value.
+changes the direction of writing, separators of lines that are no line feed, and halves of surrogate pairs. So is what no
+terminal shows, since two names that look alike would differ by it: zero-width spaces, soft hyphens, byte order marks, tags.
+(Joiners stay: Persian, Hindi and emoji are spelt with them.) That is JSON's own form, a surrogate pair where the code has more
+than four digits, so JSON that is printed stays JSON, with the same value.
 
 What Headrace prints goes through a `VisibleStream`; nothing else has to think of it. This is the lowest module of all.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 from typing import Any, TextIO
 
 _ACTED_ON = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_UNSAFE = re.compile(rf"[{_ACTED_ON}]|\r(?!\n)")  # before a line feed it does nothing
-_UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}\r\n\t]")
+_NOT_SEEN = "\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\U000e0000-\U000e007f"
+_UNSAFE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}]|\r(?!\n)")  # before a line feed it does nothing
+_UNSAFE_IN_A_LINE = re.compile(rf"[{_ACTED_ON}{_NOT_SEEN}\r\n\t]")
 
 
 def visible(text: str) -> str:
@@ -45,18 +50,35 @@ def indented(text: str) -> str:
 
 
 def _code(found: re.Match[str]) -> str:
-    character = found[0]
-    return {"\n": "\\n", "\t": "\\t"}.get(character, f"\\u{ord(character):04x}")
+    number = ord(found[0])
+    if number > 0xFFFF:
+        high, low = divmod(number - 0x10000, 0x400)
+        return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+    return {"\n": "\\n", "\t": "\\t"}.get(found[0], f"\\u{number:04x}")
 
 
 class VisibleStream:
     """A text stream whose every write is `visible`, and what its encoding does not have is escaped. The rest is as it was.
 
-    `raw` is the stream itself, for control sequences of our own.
+    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too.
     """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
+        self._buffer: _VisibleBuffer | None = None
+
+    @property
+    def buffer(self) -> _VisibleBuffer:
+        """The stream of bytes below, for a program that makes a text stream of its own: none where `raw` has none."""
+        if self._buffer is None:
+            _ = self.raw.buffer  # an AttributeError names what is missing
+            self._buffer = _VisibleBuffer(self)
+        return self._buffer
+
+    def detach(self) -> _VisibleBuffer:
+        """The same. This stream can still be written to: Headrace's own output needs it."""
+        self.flush()
+        return self.buffer
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -74,9 +96,51 @@ class VisibleStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # bytes would get past us
-            raise AttributeError(name)
         return getattr(self.raw, name)
+
+
+class _VisibleBuffer(io.BufferedIOBase):
+    r"""The bytes of a `VisibleStream`: they are read in its encoding and written as its text; what is no text is `\x9b`.
+
+    It is no terminal, since control sequences have no effect. Closing it leaves the stream open, as Python closes a text
+    stream that a program has put over it and dropped.
+    """
+
+    def __init__(self, stream: VisibleStream) -> None:
+        self._stream = stream
+        self._encoding = ""
+        self._decoder = self._decoder_of_now()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.raw.fileno()
+
+    def write(self, data: Any) -> int:
+        if isinstance(data, str):
+            raise TypeError("a bytes-like object is required, not 'str'")
+        held = bytes(data)
+        self._decoder = self._decoder_of_now()
+        self._stream.write(self._decoder.decode(held))
+        return len(held)
+
+    def flush(self) -> None:
+        if not self._stream.raw.closed:
+            self._stream.raw.flush()
+
+    def close(self) -> None:
+        if not self._stream.raw.closed:
+            self._stream.write(self._decoder.decode(b"", True))  # a character that was cut short
+            self.flush()
+
+    def _decoder_of_now(self) -> codecs.IncrementalDecoder:
+        """For the stream's encoding, which may change (`reconfigure`). Who has ASCII and writes more writes UTF-8."""
+        encoding = codecs.lookup(self._stream.raw.encoding or "utf-8").name
+        if encoding == self._encoding:
+            return self._decoder
+        self._encoding = encoding
+        return codecs.getincrementaldecoder("utf-8" if encoding == "ascii" else encoding)("backslashreplace")
 
 
 def raw_of(stream: Any) -> Any:

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace import wiring
 from headrace.holders import this_process
+from headrace.runtime.inline_engine import InlineEngine
+from headrace.wiring.loading import load_app
+from headrace.wiring.worker import run_container
 
 Run = Callable[..., Any]
 
@@ -46,8 +50,9 @@ def test_the_input_of_a_job_that_runs_is_not_deleted(shop: Run, running: None) -
         assert result.exit_code == 1
         assert result.stderr == (
             "error: deleting stream 'sales' breaks what reads it; nothing was changed. application 'shop' reads it and runs: "
-            "it fails as soon as the stream is deleted\nhint: `headrace stream delete sales --force` deletes it all the same, "
-            "where the application is given up or the stream is created again\n"
+            "it fails as soon as the stream is deleted\nhint: `headrace stream delete sales --force` deletes it all the same; "
+            "an application that reads it cannot start under its name then, also where the stream is created again: its "
+            "positions and its state are of the deleted one; run it under another name\n"
         )
     assert "sales" in streams()
 
@@ -73,6 +78,40 @@ def test_forced_it_warns_and_deletes(shop: Run, running: None) -> None:
     assert result.stderr.startswith("warning: stream 'sales': application 'shop' reads it and runs: it fails")
     assert result.stdout == "deleted stream sales\n"
     assert "sales" not in streams()
+
+
+def test_a_stream_that_is_created_again_is_no_way_to_start_again_as_the_hint_says(shop: Run) -> None:
+    assert shop("stream", "delete", "sales", "--yes", "--force").exit_code == 0
+    assert shop("stream", "create", "sales", "--partitions", "4").exit_code == 0
+    with pytest.raises(hr.IncompatibleChangeError, match="run the application under another name"):
+        started("shop.py")
+
+
+def test_the_output_of_a_job_that_runs_is_not_deleted(shop: Run, running: None) -> None:
+    result = shop("stream", "delete", "per-shop-out", "--yes")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: deleting stream 'per-shop-out' breaks what writes it; nothing was changed. application 'shop' writes it and "
+        "runs: it fails as soon as the stream is deleted\nhint: `headrace stream delete per-shop-out --force` deletes it all "
+        "the same; stop the application first, or start it again afterwards\n"
+    )
+    assert "per-shop-out" in streams()
+    forced = shop("stream", "delete", "per-shop-out", "--yes", "--force", "--json")
+    assert "warning: stream 'per-shop-out': application 'shop' writes it and runs" in forced.stderr
+    deleted = json.loads(forced.stdout)
+    assert (deleted["applications"], deleted["writers"]) == ([], [{"application": "shop", "running": True}])
+
+
+def test_the_output_of_a_job_that_does_not_run_is_deleted_with_a_warning_that_is_true(shop: Run) -> None:
+    result = shop("stream", "delete", "per-shop-out", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "deleted stream per-shop-out\n")
+    assert result.stderr.startswith("warning: stream 'per-shop-out': application 'shop' writes it: its next start creates it")
+    started("shop.py")
+    assert "per-shop-out" in streams()
+
+
+def started(file: str) -> None:
+    wiring.start(load_app(file), "caught-up", engine=InlineEngine(run_container)).wait(60)
 
 
 def test_what_no_application_reads_is_deleted_as_ever(shop: Run) -> None:

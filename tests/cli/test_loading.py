@@ -48,6 +48,8 @@ def test_of_several_without_one_named_app_the_names_are_given(tmp_path: Path) ->
         ("import nothing_of_that_name\n" + ONE, "job.py raised ModuleNotFoundError when it was imported"),
         ("import nothing_of_that_name\n", "job.py raised ModuleNotFoundError when it was imported"),
         ("raise SystemExit(3)\n" + ONE, "job.py raised SystemExit when it was imported"),
+        (ONE + "raise GeneratorExit('x')\n", "job.py raised GeneratorExit when it was imported"),
+        (ONE + "class Own(BaseException): pass\nraise Own\n", "job.py raised Own when it was imported"),
     ],
 )
 def test_a_file_without_an_app_says_why(tmp_path: Path, text: str, expected: str) -> None:
@@ -183,16 +185,49 @@ def test_a_file_that_makes_no_app_is_not_executed(
     assert not (tmp_path / "touched").exists()
 
 
-@pytest.mark.parametrize("runs", ["app.run()", "app.run(until='caught-up')", "job = app.start()"])
+@pytest.mark.parametrize("runs", [
+    "app.run()", "app.run(until='caught-up')", "job = app.start()",
+    "app.start().wait()", "print(app.run())", "job: object = app.start()", "done = app.run() or 1", "[x for x in app.run()]",
+    "App('b').run()", "if app.run(): pass", "if __name__ != '__main__': app.run()", "if not False: app.run()",
+    "if 1: app.run()", "while True: app.run()", "with open('x'): app.run()",
+    "try: app.run()\nfinally: pass", "try: pass\nfinally: app.run()", "with app.start() as job: pass",
+    "if __name__ == '__main__': pass\nelse: app.run()",
+    "def other():\n app = 3\napp.run()", "two = (one := App('b'))\none.run()",
+    "with open('x'):\n try:\n  if True: app.run()\n except Exception: pass",
+])  # fmt: skip
 def test_a_file_that_runs_its_app_while_it_is_loaded_is_not_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = f"from headrace import App\n{TOUCH}app = App('a')\napp.stream('in').to('out')\n{runs}\n"
-    with pytest.raises(AppLoadError, match=r"job\.py, line 5: it runs its application while it is loaded") as caught:
+    with pytest.raises(AppLoadError, match=r"job\.py, line \d+: it runs its application while it is loaded") as caught:
         load_app(written(tmp_path, text))
     assert not (tmp_path / "touched").exists()
     assert "__main__" in str(caught.value.hint)
+    line = int(caught.value.message.split()[2].rstrip(":"))
+    assert any(call in f"{text}".splitlines()[line - 1] for call in (".run()", ".run(until", ".start()"))
+
+
+@pytest.mark.parametrize("runs", [
+    "if TOLD: app.run()", "for _ in TOLD: app.run()", "while TOLD: app.run()", "try: pass\nexcept Exception: app.run()",
+    "if False: app.run()", "while False: app.run()", "if not 1: app.run()", "TOLD and app.run()", "app.run() if TOLD else 0",
+    "[app.run() for _ in TOLD]", "again = lambda: app.run()", "def again():\n    app.run()",
+    "if __name__ == '__main__': app.run()\nelse: pass", "if '__main__' == __name__:\n    app.run()",
+    "0 < 0 < app.run()",
+])  # fmt: skip
+def test_a_run_that_the_source_leaves_open_is_not_refused_for_it(tmp_path: Path, runs: str) -> None:
+    text = f"import headrace as hr\nTOLD = []\napp = hr.App('one')\n{runs}\n"
+    assert load_app(written(tmp_path, text)).name == "one"
+
+
+@pytest.mark.parametrize("made", ["app = Other()", "for app in [Other()]: pass", "with Other() as app: pass",
+                                  "if TOLD: app = Other()", "app, x = Other(), 1", "(app := Other())",
+                                  "def change():\n global app\n app = Other()\nchange()",
+                                  "class app:\n run = staticmethod(print)"])  # fmt: skip
+def test_a_name_that_is_given_to_something_else_too_may_be_run(tmp_path: Path, made: str) -> None:
+    other = "class Other:\n def run(self): pass\n def __enter__(self): return self\n def __exit__(self, *of): pass\n"
+    text = f"import headrace as hr\n{other}TOLD = [1]\nflights = app = hr.App('one')\n{made}\napp.run()\n"
+    assert load_app(written(tmp_path, text)).name == "one"
 
 
 @pytest.mark.parametrize(

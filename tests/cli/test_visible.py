@@ -30,6 +30,7 @@ Run = Callable[..., Any]
 SOURCE = str(Path(hr.__file__).parents[1])
 ACTED_ON = [
     *(chr(number) for number in [*range(0x20), *range(0x7F, 0xA0)] if chr(number) not in "\n\t"),
+    *"\u00ad\u180e\u200b\u2060\u2064\u206a\u206f\ufeff\U000e0000\U000e0041\U000e007f",
     *"\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
 ]
 HOSTILE = "".join(ACTED_ON)
@@ -49,6 +50,11 @@ def test_what_is_made_visible_is_safe_and_all_else_stays(text: str) -> None:
     assert not UNSAFE.search(visible_line(text)) and "\n" not in visible_line(text)
     assert visible(visible(text)) == visible(text)
     assert visible("plain \n\tüñ→ 😀 text\r\n") == "plain \n\tüñ→ 😀 text\r\n"
+    assert visible("می\u200cروم 👩\u200d🚀") == "می\u200cروم 👩\u200d🚀"
+
+
+def test_what_no_terminal_shows_is_shown_as_its_code() -> None:
+    assert visible("a\u200bb\ufeffc\u00add\U000e0041\U000e007f") == "a\\u200bb\\ufeffc\\u00add\\udb40\\udc41\\udb40\\udc7f"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -61,9 +67,51 @@ def test_what_an_encoding_does_not_have_is_escaped() -> None:
     VisibleStream(raw).writelines(["µ", "\udc9b"])
     raw.flush()
     assert raw.buffer.getvalue() == b"\\xb5\\udc9b"  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError):
-        _ = VisibleStream(raw).buffer
     assert raw_of(VisibleStream(raw)) is raw and raw_of(raw) is raw
+
+
+@given(st.lists(st.binary()), st.sampled_from(["utf-8", "ascii", "latin-1"]))
+def test_bytes_that_are_written_below_are_safe_too(parts: list[bytes], encoding: str) -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    below = VisibleStream(raw).buffer
+    for part in parts:
+        assert below.write(part) == len(part)
+    below.close()
+    text = raw.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert not UNSAFE.search(text.replace("\r\n", "\n"))
+
+
+def test_text_in_bytes_stays_wherever_it_is_cut() -> None:
+    raw = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    stream = VisibleStream(raw)
+    for byte in "plain üñ→ 😀\n".encode():
+        stream.buffer.write(bytes([byte]))
+    stream.buffer.write(b"\x9b\x1b[2J")
+    stream.buffer.flush()
+    assert raw.buffer.getvalue().decode() == "plain üñ→ 😀\n\\x9b\\u001b[2J"  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        stream.buffer.write("text")
+    with pytest.raises(AttributeError):
+        _ = VisibleStream(io.StringIO()).buffer
+
+
+@pytest.mark.parametrize("below", ["sys.stdout.buffer", "sys.stdout.detach()"])
+def test_a_file_may_put_a_text_stream_of_its_own_over_standard_output(tmp_path: Path, below: str) -> None:
+    (tmp_path / "wrap.py").write_text(
+        f"import io, sys\nsys.stdout = io.TextIOWrapper({below}, encoding='utf-8', line_buffering=True)\n"
+        "import headrace as hr\nsys.stdout.buffer.write(b'bytes \\xc3\\xbc\\x9b\\n')\nprint('ü\\x1b[2J')\n"
+        "app = hr.App('w')\napp.stream('in').to('out')\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "headrace", "describe", "wrap.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": SOURCE},
+        capture_output=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    lines = shown.stdout.decode().splitlines()
+    assert lines[:2] == ["bytes ü\\x9b", "ü\\u001b[2J"] and any("in" in line for line in lines[2:])
 
 
 def test_records_come_back_as_they_are_and_are_harmless(fresh: Run) -> None:

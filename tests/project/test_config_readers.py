@@ -62,13 +62,36 @@ def test_every_way_of_reading_a_key_is_known_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_a_reserved_key_is_refused_at_the_start_and_documented_so(tmp_path: Path, name: str) -> None:
-    app = hr.App("reserved", f"log:{tmp_path / 'log'}", **{name: "somewhere"})
-    app.stream("in").to("out")
-    with pytest.raises(hr.NotSupportedError, match=f"^{name} = 'somewhere': .*\n.*leave it unset"):
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container), log=lambda line: None)
-    assert not (tmp_path / "log").exists()
+def test_a_reserved_key_is_refused_at_the_line_of_the_app_and_documented_so(tmp_path: Path, name: str) -> None:
+    with pytest.raises(hr.NotSupportedError, match=rf"^{name} = 'somewhere' \(App\(\.\.\.\)\): .*\n.*leave it unset"):
+        hr.App("reserved", f"log:{tmp_path / 'log'}", **{name: "somewhere"})
     assert "refused" in KEYS[name].meaning
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_reserved_key_of_another_place_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    app = hr.App("reserved", f"log:{tmp_path / 'log'}")
+    app.stream("in").to("out")
+    said = rf"^{name} = 'somewhere' \(--set {name}\): .*\n.*leave it unset"
+    with pytest.raises(hr.NotSupportedError, match=said):
+        wiring.start(app, overrides=[f"{name}=somewhere"], engine=InlineEngine(run_container), log=lambda line: None)
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_metadata_store_is_refused_as_soon_as_it_can_be_told(tmp_path: Path) -> None:
+    """Where the job's system is said may be elsewhere; a store of one's own is none, wherever it is."""
+    system = f"log:{tmp_path / 'log'}"
+    hr.App("same", system, metadata_store=system)
+    app = hr.App("later", metadata_store=system)
+    app.stream("in").to("out")
+    with pytest.raises(hr.NotSupportedError, match=r"^metadata_store = "):
+        wiring.start(app, engine=InlineEngine(run_container), overrides=["system=log:elsewhere"], log=lambda line: None)
+
+    class Own:
+        def requests(self) -> None: ...
+
+    with pytest.raises(hr.NotSupportedError, match="expected unset: one transaction"):
+        hr.App("own", metadata_store=Own())
 
 
 def test_a_virtual_task_is_refused_and_documented_so() -> None:

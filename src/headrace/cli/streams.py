@@ -126,14 +126,15 @@ def delete(
     name: NameArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also a stream that an application reads, or needs for itself.")
+        bool, typer.Option("--force", help="Also a stream that an application reads, writes or needs.")
     ] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete a stream and its records. A job that reads or writes it fails from then on.
 
-    Refused while an application reads it, whether that runs or not: --force deletes it all the same.
+    Refused while an application reads it, whether that runs or not, and while one that runs writes it: --force deletes it all
+    the same. An application that read it cannot start again under its name, also where a stream of that name is created again.
     """
     with wiring.open_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
@@ -144,7 +145,8 @@ def delete(
                 "--force deletes it all the same; the application is to be run under another name then",
             )
         readers = _readers_of(opened, stream, force)
-        _refuse_to_delete(stream, readers, force, system)
+        writers = _writers_of(opened, stream, force)
+        _refuse_to_delete(stream, readers, writers, force, system)
         if not yes:
             if not sys.stdin.isatty():
                 question = f"whether {name} is to be deleted"
@@ -152,8 +154,11 @@ def delete(
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
     if json:
-        shown = [{"application": application, "running": is_running} for application, is_running in readers.items()]
-        print_json({"deleted": name, "id": stream.id, "applications": shown})
+        reading, writing = (
+            [{"application": application, "running": is_running} for application, is_running in found.items()]
+            for found in (readers, writers)
+        )
+        print_json({"deleted": name, "id": stream.id, "applications": reading, "writers": writing})
     else:
         print(f"deleted stream {name}")
 
@@ -167,23 +172,59 @@ def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str
     return {name: is_run(system.job_store(name)) for name in names}
 
 
-def _refuse_to_delete(stream: StreamDescription, readers: dict[str, bool], force: bool, system: str | None) -> None:
-    if not readers:
-        return
+def _writers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
+    """The applications that have written a stream as an output when they last ran; whether each runs."""
+    from headrace.core.readers import is_output
+    from headrace.errors import StorageError, UnavailableError
+    from headrace.runtime.run_operators import stored_operators
+
+    found = {}
+    for application in system.applications():
+        try:
+            operators = stored_operators(system.metadata_store(application)) or ()
+        except UnavailableError:
+            raise
+        except StorageError as error:
+            if not force:
+                raise
+            say(f"warning: {error.message}: whether it writes the stream is not known")
+            continue
+        if application != stream.internal_of and is_output(stream.name, operators):
+            found[application] = is_run(system.job_store(application))
+    return found
+
+
+def _refuse_to_delete(
+    stream: StreamDescription, readers: dict[str, bool], writers: dict[str, bool], force: bool, system: str | None
+) -> None:
     reasons = [
         f"application {name!r} reads it and runs: it fails as soon as the stream is deleted"
         if is_running
         else f"application {name!r} reads it: its next start is refused without the stream"
         for name, is_running in readers.items()
     ]
-    if force:
-        for reason in reasons:
-            say(f"warning: stream {stream.name!r}: {reason}")
+    running = [name for name, is_running in writers.items() if is_running]
+    reasons += [f"application {name!r} writes it and runs: it fails as soon as the stream is deleted" for name in running]
+    notes = [
+        f"application {name!r} writes it: its next start creates it again, without the records that it has written"
+        for name in writers
+        if name not in running
+    ]
+    if force or not reasons:
+        for text in [*reasons, *notes]:
+            say(f"warning: stream {stream.name!r}: {text}")
         return
+    last = (
+        "an application that reads it cannot start under its name then, also where the stream is created again: its positions "
+        "and its state are of the deleted one; run it under another name"
+        if readers
+        else "stop the application first, or start it again afterwards"
+    )
+    does = " or ".join(word for word, found in (("reads", readers), ("writes", running)) if found)
     fail(
-        f"deleting stream {stream.name!r} breaks what reads it; nothing was changed. {'; '.join(reasons)}",
-        f"`headrace stream delete {stream.name} --force{f' --system {system}' if system else ''}` deletes it all the same, "
-        "where the application is given up or the stream is created again",
+        f"deleting stream {stream.name!r} breaks what {does} it; nothing was changed. {'; '.join(reasons)}",
+        f"`headrace stream delete {stream.name} --force{f' --system {system}' if system else ''}` deletes it all the same; "
+        + last,
     )
 
 

@@ -1,8 +1,8 @@
 """What the source of a file says about the application in it, without executing any of it.
 
 A command that needs an application imports its file, and so executes all of its top level but what stands under
-`if __name__ == "__main__":`. A file that can hold no application, or that runs one at its top level, is refused before.
-In doubt it is executed: only what the source says for certain counts here.
+`if __name__ == "__main__":`. A file that can hold no application, or that runs one at its top level under no condition, is
+refused before. In doubt it is executed, and the run itself is refused: only what the source says for certain counts here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 _PACKAGE, _CLASS = "headrace", "App"
 _RUNNERS = frozenset({"run", "start"})
+_MAIN = {"__name__", "'__main__'"}
 # Ways to a name, or to a module, that are not in the source as such.
 _DYNAMIC = frozenset({"exec", "eval", "globals", "vars", "setattr", "__import__", "import_module", "run_path", "run_module"})
 # What is no application whatever it holds.
@@ -70,13 +71,13 @@ def app_source_of(text: str) -> AppSource:
 
 def _is_main(node: ast.stmt) -> bool:
     """`if __name__ == "__main__":` without an else."""
-    return isinstance(node, ast.If) and not node.orelse and {"__name__", "'__main__'"} <= set(_operands(node.test))
+    if not (isinstance(node, ast.If) and not node.orelse and isinstance(node.test, ast.Compare)):
+        return False
+    return set(_sides(node.test)) == _MAIN and isinstance(node.test.ops[0], ast.Eq)
 
 
-def _operands(test: ast.expr) -> list[str]:
-    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
-        return []
-    return [ast.unparse(test.left), ast.unparse(test.comparators[0])]
+def _sides(test: ast.Compare) -> list[str]:
+    return [ast.unparse(one) for one in (test.left, *test.comparators)]
 
 
 def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -138,24 +139,94 @@ def _may_bind_app(node: ast.stmt) -> bool:
 
 
 def _run_line(body: Sequence[ast.stmt]) -> int | None:
-    """Where the top level, under no condition, calls `run` or `start` on a name that it gives to an `App(...)` of ours and
-    to nothing else."""
-    modules, classes = _names_of_ours(body)
+    """Where the top level, under no condition, calls `run` or `start` on an `App(...)` of ours, or on a name that it gives to
+    such ones and to nothing else."""
+    certain = list(_certain(body))
+    modules, classes = _names_of_ours(certain)
     made: dict[str, bool] = {}
-    for node in body:
-        if isinstance(node, ast.Assign):
-            is_app = _makes_app(node.value, modules, classes)
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    made[target.id] = is_app and made.get(target.id, True)
-    for node in body:
-        value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-        called = value.func if isinstance(value, ast.Call) else None
-        if not (isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name)):
-            continue
-        if called.attr in _RUNNERS and made.get(called.value.id, False):
-            return node.lineno
+    for statement in _executed(body):
+        for name, value in _given(statement):
+            made[name] = made.get(name, True) and value is not None and _makes_app(value, modules, classes)
+    for node in certain:
+        for one in _evaluated(node):
+            if not (isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in _RUNNERS):
+                continue
+            of = one.func.value
+            if made.get(of.id, False) if isinstance(of, ast.Name) else _makes_app(of, modules, classes):
+                return one.lineno
     return None
+
+
+def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of the top level that stand under no condition: those in its `with`, `try` and `if True` too."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.With | ast.AsyncWith):
+            yield from _certain(node.body)
+        elif isinstance(node, ast.Try | ast.TryStar):
+            yield from _certain([*node.body, *node.finalbody])
+        elif isinstance(node, ast.If | ast.While):
+            truth = _truth(node.test)
+            if truth is not None:
+                yield from _certain(node.body if truth else node.orelse)
+
+
+def _truth(test: ast.expr) -> bool | None:
+    """What a test comes to while the file is imported, so not as `__main__`; None where the source does not say."""
+    match test:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            truth = _truth(operand)
+            return None if truth is None else not truth
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq() as operator]) if set(_sides(test)) == _MAIN:
+            return isinstance(operator, ast.NotEq)
+    return None
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions that a statement evaluates for certain, without those of the statements in it."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.stmt | ast.match_case | ast.excepthandler):
+            continue
+        if isinstance(inner, ast.expr):
+            yield inner
+        match inner:
+            case ast.Lambda():
+                parts: list[ast.AST] = [inner.args]
+            case ast.IfExp():
+                parts = [ast.Expr(inner.test)]
+            case ast.BoolOp():
+                parts = [ast.Expr(inner.values[0])]
+            case ast.Compare():
+                parts = [ast.Expr(inner.left), ast.Expr(inner.comparators[0])]
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                parts = [ast.Expr(inner.generators[0].iter)]
+            case _:
+                parts = [inner]
+        for part in parts:
+            yield from _evaluated(part)
+
+
+def _given(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names that a statement gives to something, and to what; None where it is no single value."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name, None
+            yield from ((one, None) for inner in ast.walk(node) if isinstance(inner, ast.Global) for one in inner.names)
+            return
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from ((alias.asname or alias.name, None) for alias in names)
+            return
+    values: dict[int, ast.expr] = {}
+    parts = [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.stmt | ast.excepthandler)]
+    for one in [node, *_walked(parts)]:
+        if isinstance(one, ast.Assign):
+            values |= {id(target): one.value for target in one.targets}
+        elif isinstance(one, ast.AnnAssign | ast.NamedExpr) and one.value is not None:
+            values[id(one.target)] = one.value
+        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store | ast.Del):
+            yield one.id, values.get(id(one))
 
 
 def _names_of_ours(body: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:

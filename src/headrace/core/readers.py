@@ -1,4 +1,6 @@
-"""Which applications read a stream, and what its growth does to them: by their stored job models, before anything is done."""
+"""Which applications read a stream, and what its growth does to them: by their stored job models, before anything is done.
+Which write it is known by the operators that they last ran.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from math import lcm
 
 from headrace.core.compatibility import in_use
 from headrace.core.growth import PARTITIONS_MAX, changes_of, next_doubling
+from headrace.core.operator_changes import RunOperator
 from headrace.errors import IncompatibleChangeError
 from headrace.model.job_model import JobModel
 
@@ -50,6 +53,15 @@ def models_that_read(stream: str, stream_id: str, models: Iterable[JobModel]) ->
         for model in sorted(models, key=lambda model: model.application)
         if stream in model.partition_counts and model.stream_ids.get(stream, stream_id) == stream_id
     )
+
+
+def is_output(stream: str, operators: Iterable[RunOperator]) -> bool:
+    """Whether one of an application's operators writes the stream of that name, whatever its id: outputs go by names.
+
+    >>> is_output("out", [RunOperator("in", "stream", "source", (), "in"), RunOperator("o", "to", "source", ("in",), "out")])
+    True
+    """
+    return any(one.about == stream for one in operators if one.parents)
 
 
 def _reader(stream: str, before: int, present: int, partitions: int, model: JobModel) -> Reader:

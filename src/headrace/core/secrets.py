@@ -15,19 +15,28 @@ _SHORTEST_IN_PATTERN = 6  # Spark hides the whole of a value in which one is fou
 _NO_SECRETS = frozenset({"true", "false", "none", "null"})
 
 # Words that mean a secret wherever they stand in a name.
-_WORDS = "(?i:secret|passw|passphrase|passcode|token|credential|jaas|private)"
+_WORDS = r"(?i:secret|passw|passphrase|passcode|token|credential|jaas|private|webhook|oauthbearer\.config)"
 # Short ones count as a part of a name only: between `.`, `_`, `-` and the capitals of camelCase. `key` also ends a part
 # (`accesskey`); a key store and a key tab are files.
 _KEY = "(?i:key)s?(?!(?i:stores?|tab|size)(?i:[^a-z]|$))(?![a-z])"
 _SHORT = "(?:(?<![A-Za-z])(?i:sas|pem|pwd)|(?<=[a-z0-9])(?:Sas|SAS|Pem|PEM|Pwd|PWD))(?![a-z])"
-_NAME = f"{_WORDS}|^[^\\s/=,;]*(?:{_KEY}|{_SHORT})"
-# In a value: `AccountKey=...`, the signature of a signed address, a user with a password in an address.
-_VALUE = "(?i:key|signature)=|[?&;](?i:sig)=|://[^/\\s:@]*:[^/\\s@]+@"
+# `pass` also ends a part (`PGPASS`, `dbpass`), `auth` is a whole one; its kind (`auth.type`) and whether clients have to give
+# theirs (`needClientAuth`) are no secrets.
+_PASS = "(?:[Pp]ass(?![a-z])|PASS(?![A-Za-z]))"
+_AUTH = (
+    "(?:(?<![A-Za-z])(?i:auth)|(?<=[a-z0-9])(?:Auth|AUTH))(?![a-z])"
+    "(?!(?i:[._-]?(?:type|method|mechanism|scheme|enabled?)))(?<!(?i:client)[Aa]uth)(?<!(?i:client)[._-](?i:auth))"
+)
+_NAME = f"{_WORDS}|^[^\\s/=,;]*(?:{_KEY}|{_SHORT}|{_PASS}|{_AUTH})"
+# In a value: `AccountKey=...`, `db.pass=...`, the signature of a signed address, a user with a password in an address.
+_VALUE = f"(?i:key|signature|pass|pwd)=|{_AUTH}=|[?&;](?i:sig)=|://[^/\\s:@]*:[^/\\s@]+@"
 # The last part of a name that says that its value is no secret, but where one is kept or how it is used.
 _ABOUT = re.compile(
     r"(?:[._-](?:location|file|path|url|uri|type|class|enabled|provider)|"
     r"(?:Location|File|Path|Url|URL|Uri|URI|Type|Class|Enabled|Provider))$"
 )
+# An address that is the secret itself: who knows it may write there.
+_ADDRESS = re.compile(r"(?i:(?:secret|private|webhook)[._-]?ur[li])$")
 _NAME_PATTERN = re.compile(_NAME)
 _TEXT_PATTERN = re.compile(f"{_WORDS}[\\w.-]*[\"']?\\s*[=:]|{_VALUE}")
 
@@ -40,6 +49,8 @@ def is_secret(name: str) -> bool:
     >>> is_secret("max_round_ms"), is_secret("kafka.sasl.mechanism"), is_secret("kafka.ssl.key.location")
     (False, False, False)
     """
+    if _ADDRESS.search(name) is not None:
+        return True
     return _NAME_PATTERN.search(name) is not None and _ABOUT.search(name) is None
 
 

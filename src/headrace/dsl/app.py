@@ -25,6 +25,7 @@ from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.reserved import refuse_reserved
 from headrace.dsl.serdes import Bytes
 from headrace.errors import ConfigError, HeadraceError, TopologyError
 from headrace.model.names import checked_name, checked_own_name
@@ -44,7 +45,8 @@ class App:
     without one, one is started when it is needed. `config` and `keys` are configuration keys; those with a dot, such
     as `spark.executor.memory`, only fit into `config`. Making an App connects to nothing.
 
-    `ConfigError` at once for a key that there is not, and for a value that it does not take.
+    `ConfigError` at once for a key that there is not, and for a value that it does not take; `NotSupportedError` for one that
+    is reserved.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class App:
         self.name = checked_own_name("application", name)
         self.spark_given = spark
         self.config_arguments = _config_arguments(system, config, keys)
-        load_config(None, {}, self.config_arguments)  # to be refused here, at the line that is wrong
+        refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
         self.builder = Builder(name)
 
     # --- what it reads ----------------------------------------------------------------------------------------------

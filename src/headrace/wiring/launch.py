@@ -21,6 +21,7 @@ from headrace.core.resolution import has_open_types, resolved, through_spark
 from headrace.core.rewinds import gaps_of
 from headrace.core.secrets import secret_values
 from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.dsl.reserved import refuse_reserved
 from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
 from headrace.dsl.windowed import Windowed
 from headrace.errors import NotSupportedError, StateError
@@ -260,20 +261,7 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         raise NotSupportedError(
             f"elasticity_factor = {config.elasticity_factor}: virtual tasks are not there yet", "leave it at 1"
         )
-    if config.coordinator is not None:
-        raise NotSupportedError(
-            f"coordinator = {config.coordinator!r}: groups of processes are not there yet", "leave it unset"
-        )
-    if config.location_id is not None:
-        raise NotSupportedError(
-            f"location_id = {config.location_id!r}: one process has all tasks so far, wherever it runs", "leave it unset"
-        )
-    if config.metadata_store not in (None, config.system):
-        raise NotSupportedError(
-            f"metadata_store = {config.metadata_store!r}: expected unset, or {config.system!r}: one transaction of the job's "
-            "own system holds job model and checkpoints together",
-            "leave it unset; startpoint_metadata_store says where startpoints are requested, a class of your own too",
-        )
+    refuse_reserved(config, is_whole=True)
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
         raise StateError(
             f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far",

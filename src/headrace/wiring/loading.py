@@ -127,7 +127,10 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
         if line := _line_in(error.__traceback__, path):
             error.add_note(f"{path.name}, line {line}")
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:  # Ctrl-C and SIGTERM are none of the file's
+        sys.modules.pop(module_name, None)
+        raise
+    except BaseException as error:
         sys.modules.pop(module_name, None)
         if not retried and _is_for_want_of_a_session(error):
             raise _NeedsSparkError from error
@@ -138,9 +141,6 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
             "the traceback above says where; the file is imported, not run: keep app.run() under `if __name__ == '__main__':`",
             user_traceback=_user_traceback(error),
         ) from None
-    except BaseException:
-        sys.modules.pop(module_name, None)
-        raise
     return module
 
 
