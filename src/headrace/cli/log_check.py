@@ -30,7 +30,7 @@ def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) 
         raise typer.BadParameter("give --quarantine or --rebuild, not both")
     root = root_of(url)
     found = verify(root)
-    if not found.is_usable and not found.files and found.catalog == "it is missing":
+    if found.is_no_log:
         fail(f"there is no log in {root}", "check the folder in log:DIR")
     if not json:
         _show(found)

@@ -9,6 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import DATA_FOLDER
 from headrace.core.log_files import Mark
 
@@ -44,8 +45,9 @@ def put_mark(root: Path, mark: Mark) -> None:
 def replace_marks(root: Path, mark: Mark) -> None:
     """Make `mark` the only one."""
     folder = root / MARKS_FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    make_durable_folder(root, folder)
     (folder / _name(mark)).touch()
+    sync_folder(folder)
     for other in marks_of(root):
         if other != mark:
             (folder / _name(other)).unlink(missing_ok=True)

@@ -54,6 +54,11 @@ class Verified:
     def is_whole(self) -> bool:
         return self.catalog is None and not (self.missing or self.damaged or self.unknown)
 
+    @property
+    def is_no_log(self) -> bool:
+        """Whether there is no trace of a log: as a rebuild that was killed leaves marks, even where it has no data file."""
+        return not (self.root / FILE_NAME).exists() and not self.files and not marks_of(self.root)
+
 
 def verify(root: Path) -> Verified:
     """Look at all of the log in `root`: every checksum of every file is computed, so it takes as long as reading it does."""
