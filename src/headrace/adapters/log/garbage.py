@@ -35,7 +35,7 @@ def collect_garbage(catalog: Catalog, now_us: int | None = None) -> tuple[str, .
             ]
         if candidates:
             with catalog.write() as db:
-                commits.forget_known_strangers(db)
+                commits.forget_what_is_certain(db)
                 removed += [
                     name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)
                 ]

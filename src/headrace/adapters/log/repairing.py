@@ -20,7 +20,7 @@ from headrace.adapters.log.catalog import connect
 from headrace.adapters.log.catalog_files import FILE_NAME, catalog_aside, link_into_place
 from headrace.adapters.log.chunk_headers import chunks_in
 from headrace.adapters.log.chunks import Chunk
-from headrace.adapters.log.commit_marks import marks_of, replace_marks
+from headrace.adapters.log.commit_marks import make_marks_folder, replace_marks
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
@@ -64,7 +64,7 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
             for name in data_files_of(root):
                 if not commits.is_referenced(db, name):
                     _move_out(root, name, done)
-            _end_history(root, path, db)
+            _end_history(root, db)
         except BaseException:
             db.execute("ROLLBACK")
             raise
@@ -85,7 +85,7 @@ def rebuild(found: Verified, now: datetime) -> Repaired:
         unfinished.unlink(missing_ok=True)
     with catalog_aside(path) as aside:
         with closing(connect(aside)) as db:
-            mark, unnamed = _fill(root, path, db, done)
+            mark, unnamed = _fill(root, db, done)
         replace_marks(root, mark)  # a catalog that is put back from now on is refused: the files that it names may be moved
         for rest in ("", "-wal", "-shm"):  # the catalog first: without its -wal file it might be readable, but older
             if path.with_name(path.name + rest).exists():
@@ -101,14 +101,16 @@ def rebuild(found: Verified, now: datetime) -> Repaired:
     return done
 
 
-def _fill(root: Path, path: Path, db: sqlite3.Connection, done: Repaired) -> tuple[Mark, list[str]]:
+def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[Mark, list[str]]:
     """Write all that the data files hold into a new catalog; its mark, and the files that it does not name."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
     names = list(data_files_of(root))
     _append(root, db, names, done)
     _keep_epochs(root, db)
-    mark = commits.add_commit(db, root, path, marks_of(root))
+    make_marks_folder(root)
+    mark = commits.add_commit(db, root)
+    assert mark is not None
     unnamed = [name for name in names if not commits.is_referenced(db, name)]
     db.execute("COMMIT")
     return mark, unnamed
@@ -193,9 +195,11 @@ def _move(root: Path, source: str, target: str) -> None:
     sync_folder((root / target).parent)
 
 
-def _end_history(root: Path, path: Path, db: sqlite3.Connection) -> None:
+def _end_history(root: Path, db: sqlite3.Connection) -> None:
     """Commit, under a new id: from now on no other catalog fits this folder."""
     commits.begin(db)
-    mark = commits.add_commit(db, root, path, marks_of(root))
+    make_marks_folder(root)
+    mark = commits.add_commit(db, root)
+    assert mark is not None
     db.execute("COMMIT")
     replace_marks(root, mark)
