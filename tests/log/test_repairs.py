@@ -182,6 +182,55 @@ def test_an_application_works_off_again_what_the_older_catalog_does_not_know(tmp
         assert len(d.read("counts-out", from_start=True)) == outputs
 
 
+@pytest.mark.parametrize("has_catalog", [True, False])
+@pytest.mark.parametrize("has_stores", [True, False])
+def test_the_newest_catalog_finds_its_state_files_after_an_older_one_was_used(
+    tmp_path: Path, has_catalog: bool, has_stores: bool
+) -> None:
+    folder = tmp_path / "job"
+
+    def run(count: int, key: str) -> dict[Any, Any]:
+        with Driver(counting(), directory=folder) as d:
+            for _ in range(count):
+                d.send("words", key, "x")
+            d.run()  # one round: the older files are still there
+            return dict(d.store("counts").all())
+
+    def use(catalog: str, now: datetime) -> str:
+        for name in CATALOG:
+            (folder / "log" / name).unlink(missing_ok=True)
+        if catalog != "old" or has_catalog:
+            copy_catalog(tmp_path / catalog, folder / "log")
+        found = verify(folder / "log")
+        if not has_stores:
+            shutil.rmtree(folder / "stores", ignore_errors=True)
+        return (take if found.is_usable else rebuild)(found, now).quarantine
+
+    def state_files() -> set[Path]:
+        return {path for path in (folder / "state").rglob("*") if path.is_file()}
+
+    run(10, "k0")
+    copy_catalog(folder / "log", tmp_path / "old")
+    newest = run(5, "k1")
+    assert newest == {"k0": 10, "k1": 5}
+    copy_catalog(folder / "log", tmp_path / "newest")
+    quarantine = use("old", NOW)
+    of_newest = state_files()
+    assert of_newest
+    for _ in range(3):
+        run(3, "k2")
+        assert of_newest <= state_files()
+    last = use("newest", LATER)
+    assert run(1, "k1") == {"k0": 10, "k1": 6}
+    assert of_newest <= state_files()
+    for name in (quarantine, last):
+        shutil.rmtree(folder / "log" / name)
+    for _ in range(3):  # the repairs end, then what was kept for them is deleted
+        run(1, "k1")
+    assert not of_newest <= state_files()
+    assert run(1, "k1") == {"k0": 10, "k1": 10}
+
+
 def test_without_a_catalog_an_application_begins_again(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     with Driver(counting(), directory=folder) as d:

@@ -2,8 +2,8 @@
 
 A catalog numbers its commits and gives each a random token. A *mark* is a commit as the folder of the data files knows it,
 outside the catalog. It is put there before the commit, as *begun*, and is *done* after it: no commit is acknowledged without
-its mark. So a catalog that knows less than the marks that are done is an older copy, and one that knows another token is of
-another log, or of a copy that has continued on its own. A mark that is only begun says nothing: its commit may have been cut short.
+its mark. So a catalog that knows less than the marks that are done is an older copy. One that knows another token is of another
+log, or of a copy that has continued on its own. A mark that is only begun proves nothing: its commit may have been cut short.
 """
 
 from __future__ import annotations

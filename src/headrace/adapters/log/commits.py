@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS log (
     kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
 ) WITHOUT ROWID
 """
-_LOG, _COMMITS, _STRANGERS, _UNCERTAIN = "log", "commit", "stranger", "uncertain"
+_LOG, _COMMITS, _STRANGERS, _UNCERTAIN, _REPAIRS = "log", "commit", "stranger", "uncertain", "repair"
 _TOKENS_KEPT = 1_000
 _PUT = "INSERT OR REPLACE INTO log VALUES (?, ?, ?)"
 _GAPS = """
@@ -169,6 +169,22 @@ def forget_what_is_certain(db: sqlite3.Connection) -> None:
     """A file that was committed since is neither strange nor uncertain."""
     query = "DELETE FROM log WHERE kind IN (?, ?) AND EXISTS (SELECT 1 FROM chunks WHERE file = key)"
     db.execute(query, (_STRANGERS, _UNCERTAIN))
+
+
+def add_repair(db: sqlite3.Connection, quarantine: str) -> None:
+    db.execute(_PUT, (_REPAIRS, quarantine, ""))
+
+
+def repairs_of(db: sqlite3.Connection) -> list[str]:
+    """The folders, relative to the log's, to which repairs have moved files: another catalog may come back for these."""
+    if not _has_table(db):
+        return []
+    rows = db.execute("SELECT key FROM log WHERE kind = ? ORDER BY key", (_REPAIRS,))
+    return [folder for (folder,) in rows.fetchall()]
+
+
+def forget_repairs(db: sqlite3.Connection, folders: Collection[str]) -> None:
+    db.executemany("DELETE FROM log WHERE kind = ? AND key = ?", [(_REPAIRS, folder) for folder in folders])
 
 
 def is_referenced(db: sqlite3.Connection, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Owns what can be done where the newest catalog of a log is lost: take the one that is there, or rebuild it.
 
 Nothing is deleted: what does not fit goes to `quarantine/<when>` in the log's folder, and comes back from there when a catalog
-that names it is put back and taken. Either ends with a catalog that has a new id: any other that is put in its place later is
-refused.
+that names it is put back and taken. The state files of before are kept as long as that folder is there. Either way ends with a
+catalog that has a new id: any other that is put in its place later is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from headrace.adapters.log.chunk_headers import chunks_in
 from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.commit_marks import make_marks_folder, replace_marks
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
-from headrace.adapters.log.file_names import data_files_of, round_of
+from headrace.adapters.log.file_names import QUARANTINE, data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
 from headrace.core.log_files import Mark
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 
-QUARANTINE = "quarantine"
 _REPARTITION = "-repartition"
 
 
@@ -64,7 +63,7 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
             for name in data_files_of(root):
                 if not commits.is_referenced(db, name):
                     _move_out(root, name, done)
-            _end_history(root, db)
+            _end_history(root, db, done)
         except BaseException:
             db.execute("ROLLBACK")
             raise
@@ -108,9 +107,7 @@ def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[Mark, lis
     names = list(data_files_of(root))
     _append(root, db, names, done)
     _keep_epochs(root, db)
-    make_marks_folder(root)
-    mark = commits.add_commit(db, root)
-    assert mark is not None
+    mark = _new_history(root, db, done)
     unnamed = [name for name in names if not commits.is_referenced(db, name)]
     db.execute("COMMIT")
     return mark, unnamed
@@ -195,11 +192,19 @@ def _move(root: Path, source: str, target: str) -> None:
     sync_folder((root / target).parent)
 
 
-def _end_history(root: Path, db: sqlite3.Connection) -> None:
+def _end_history(root: Path, db: sqlite3.Connection, done: Repaired) -> None:
     """Commit, under a new id: from now on no other catalog fits this folder."""
+    mark = _new_history(root, db, done)
+    db.execute("COMMIT")
+    replace_marks(root, mark)
+
+
+def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> Mark:
+    """The last commit before the caller's COMMIT: under a new id, and with the repair written down."""
     commits.begin(db)
+    commits.add_repair(db, done.quarantine)
+    make_durable_folder(root, root / done.quarantine)  # even if nothing was moved: state files are kept while it is there
     make_marks_folder(root)
     mark = commits.add_commit(db, root)
     assert mark is not None
-    db.execute("COMMIT")
-    replace_marks(root, mark)
+    return mark
