@@ -240,6 +240,31 @@ def test_a_catalog_that_is_replaced_while_it_is_open_takes_no_more_commits(folde
                 use(system)
 
 
+def test_a_copy_written_over_an_open_catalog_names_doctor(folder: Path, tmp_path: Path) -> None:
+    with open_system(f"log:{folder}") as system:
+        for number in range(30):
+            system.create_stream(f"t{number}", 4)
+    produce(folder, 0, calls=30)
+    (tmp_path / "old").mkdir()
+    shutil.copy(folder / CATALOG[0], tmp_path / "old")
+    with open_system(f"log:{folder}") as system:
+        for number in range(150):
+            system.produce(f"t{number % 30}", [(b"%d" % (number * n), b"v") for n in range(4)])
+    with open_system(f"log:{folder}") as system:
+        system.produce("s", [(b"k", b"v")])
+        with (folder / CATALOG[0]).open("r+b") as same, (tmp_path / "old" / CATALOG[0]).open("rb") as old:
+            shutil.copyfileobj(old, same)
+            same.truncate()
+
+        def use_it() -> None:
+            for number in range(100):
+                system.produce(f"t{number % 30}", [(b"%d" % (number * n), b"v") for n in range(4)])
+
+        with pytest.raises(StorageError, match=r"is damaged: .*\n.*stop all that uses the log.*headrace doctor --system log:"):
+            use_it()
+    assert not verify(folder).is_whole
+
+
 def test_data_of_others_beside_it_does_not_hinder_a_new_log(folder: Path) -> None:
     (folder / "data" / "produced").mkdir(parents=True)
     (folder / "data" / "flights.csv").write_text("a,b")

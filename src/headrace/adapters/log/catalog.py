@@ -250,6 +250,15 @@ def _storage_errors(path: Path) -> Iterator[None]:
             raise  # a mistake of ours, not of the file
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
             raise _locked(path) from error
+        doctor = f"see what can be done: headrace doctor --system log:{path.parent}"
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+            raise StorageError(
+                f"the catalog {path} is damaged: {error}; a copy may have been written over it while it was in use",
+                f"stop all that uses the log, and {doctor}; "
+                "to put a copy back, move the damaged catalog and its -wal file away first",
+            ) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB:
+            raise StorageError(f"the catalog {path} cannot be used: {error}", doctor) from error
         raise StorageError(
             f"the catalog {path} cannot be used: {error}", "check the disk's space and health"
         ) from error
