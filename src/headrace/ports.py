@@ -278,6 +278,10 @@ class JobStore(Protocol):
         """The job ends: from now on a system that does not answer is waited for a few seconds at most, by whoever waits for
         it already too; then `UnavailableError` as ever."""
 
+    def repairs(self) -> Collection[str]:
+        """Names of repairs after which checkpoints of before may be put back: the state files that were there then are kept
+        until the repair is not among these any more."""
+
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
 

@@ -7,13 +7,16 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.adapters.log import chunk_headers, data_files
+from headrace.adapters.log import catalog, chunk_headers, commits, data_files
+from headrace.adapters.log.commit_marks import marks_of
 from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
+from headrace.adapters.log.repairing import take
 from headrace.adapters.log.system import LogSystem, open_system
 from headrace.adapters.log.verifying import verify
 from headrace.errors import SetupError, StorageError
@@ -237,6 +240,31 @@ def test_a_catalog_that_is_replaced_while_it_is_open_takes_no_more_commits(folde
                 use(system)
 
 
+def test_a_copy_written_over_an_open_catalog_names_doctor(folder: Path, tmp_path: Path) -> None:
+    with open_system(f"log:{folder}") as system:
+        for number in range(30):
+            system.create_stream(f"t{number}", 4)
+    produce(folder, 0, calls=30)
+    (tmp_path / "old").mkdir()
+    shutil.copy(folder / CATALOG[0], tmp_path / "old")
+    with open_system(f"log:{folder}") as system:
+        for number in range(150):
+            system.produce(f"t{number % 30}", [(b"%d" % (number * n), b"v") for n in range(4)])
+    with open_system(f"log:{folder}") as system:
+        system.produce("s", [(b"k", b"v")])
+        with (folder / CATALOG[0]).open("r+b") as same, (tmp_path / "old" / CATALOG[0]).open("rb") as old:
+            shutil.copyfileobj(old, same)
+            same.truncate()
+
+        def use_it() -> None:
+            for number in range(100):
+                system.produce(f"t{number % 30}", [(b"%d" % (number * n), b"v") for n in range(4)])
+
+        with pytest.raises(StorageError, match=r"is damaged: .*\n.*stop all that uses the log.*headrace doctor --system log:"):
+            use_it()
+    assert not verify(folder).is_whole
+
+
 def test_data_of_others_beside_it_does_not_hinder_a_new_log(folder: Path) -> None:
     (folder / "data" / "produced").mkdir(parents=True)
     (folder / "data" / "flights.csv").write_text("a,b")
@@ -287,15 +315,51 @@ class TestWithoutMarks:
         with pytest.raises(StorageError, match="it is of another log"):
             records(folder)
 
-    def test_removed_marks_are_made_again_and_nothing_strange_is_deleted(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_log_of_an_older_headrace_deletes_no_file_that_it_does_not_know(self, folder: Path, tmp_path: Path) -> None:
         closed_copy(folder, tmp_path)
-        shutil.rmtree(folder / "data" / "commits")
-        before = files(folder)
-        produce(folder, 20)
+        self.as_before(folder)
+        assert len(verify(folder).unknown) == 3
         with open_system(f"log:{folder}") as system:
             assert system.collect_garbage(much_later_us()) == ()
-        assert before < files(folder)
         assert len(verify(folder).unknown) == 3
+
+    @pytest.mark.parametrize("way", [closed_copy, None], ids=["older", "right"])
+    def test_removed_marks_are_a_refusal(
+        self, folder: Path, tmp_path: Path, way: Callable[[Path, Path], None] | None
+    ) -> None:
+        (way or (lambda folder, _: produce(folder, 0)))(folder, tmp_path)
+        shutil.rmtree(folder / "data" / "commits")
+        before = files(folder)
+        for use in USES.values():
+            with (
+                pytest.raises(StorageError, match=r"marks of its commits in data/commits are missing.*\n.*headrace doctor"),
+                open_system(f"log:{folder}") as system,
+            ):
+                use(system)
+        assert files(folder) == before
+        assert "are missing" in str(verify(folder).catalog)
+        done = take(verify(folder), datetime(2026, 5, 4, tzinfo=UTC))
+        assert len(done.moved) == (0 if way is None else 3)
+        assert len(records(folder)) == 3
+        assert verify(folder).is_whole
+        produce(folder, 20)
+
+    def test_the_first_mark_is_not_missed_by_those_who_looked_before_it(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with open_system(f"log:{folder}") as system:
+            system.create_stream("s", 2)
+            with monkeypatch.context() as patch:
+                looks = iter([lambda: produce(folder, 0)])
+
+                def looked(root: Path) -> list[Any]:
+                    found = marks_of(root)
+                    next(looks, lambda: None)()  # the first marked commit comes right after the look
+                    return found
+
+                patch.setattr(catalog, "marks_of", looked)
+                system.produce("s", [(b"k", b"v")])
+        assert len(records(folder)) == 4
 
     def test_a_run_that_it_does_not_know_shows_an_older_copy(self, folder: Path) -> None:
         produce(folder, 0)
@@ -308,7 +372,7 @@ class TestWithoutMarks:
         assert newer.exists()
 
 
-def test_a_mark_that_could_not_be_made_costs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_cannot_be_marked_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(folder, 0)
 
     def full(*_: Any, **__: Any) -> None:
@@ -316,10 +380,106 @@ def test_a_mark_that_could_not_be_made_costs_nothing(folder: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "touch", full)
-        produce(folder, 3)
+        with pytest.raises(StorageError, match=r"mark of a commit cannot be put into .*: No space left.*nothing was committed"):
+            produce(folder, 3)
     produce(folder, 6)
-    assert len(records(folder)) == 9
+    assert sorted(value for _, _, value in records(folder)) == [b"v0", b"v1", b"v2", b"v6", b"v7", b"v8"]
     assert verify(folder).is_whole
+
+
+KILLED = """
+import os, signal, sys
+from headrace.adapters.log import catalog
+from headrace.adapters.log.system import open_system
+if sys.argv[2] == "before the mark":
+    catalog.begin_mark = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+elif sys.argv[2] == "after the commit":
+    catalog.finish_mark = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+else:
+    begin = catalog.begin_mark
+    catalog.begin_mark = lambda *a, **k: (begin(*a, **k), os.kill(os.getpid(), signal.SIGKILL))
+open_system(f"log:{sys.argv[1]}").produce("s", [(b"k", b"killed")])
+"""
+
+
+class TestKilledInACommit:
+    @staticmethod
+    def kill(folder: Path, start: Start, step: str) -> None:
+        process = start(KILLED, folder, step)
+        assert process.wait() == -9
+
+    @pytest.mark.parametrize("step", ["before the mark", "before the commit", "after the commit"])
+    def test_the_log_opens_and_continues(self, folder: Path, start: Start, step: str) -> None:
+        produce(folder, 0)
+        self.kill(folder, start, step)
+        is_there = step == "after the commit"
+        assert verify(folder).is_whole
+        assert len(records(folder)) == 3 + is_there
+        produce(folder, 10)
+        self.kill(folder, start, step)
+        produce(folder, 20)
+        values = [value for _, _, value in records(folder)]
+        assert len(values) == 9 + 2 * is_there
+        with open_system(f"log:{folder}") as system:
+            system.collect_garbage(much_later_us())
+        assert [value for _, _, value in records(folder)] == values
+        assert verify(folder).is_whole
+        assert [mark.is_done for mark in marks_of(folder)] == [True]
+
+    def test_an_older_copy_is_refused_once_the_log_was_opened(self, folder: Path, tmp_path: Path, start: Start) -> None:
+        produce(folder, 0)
+        copy_catalog(folder, tmp_path / "old")
+        self.kill(folder, start, "after the commit")
+        assert len(records(folder)) == 4
+        copy_catalog(tmp_path / "old", folder)
+        with pytest.raises(StorageError, match="it is an older copy"):
+            records(folder)
+
+    @pytest.mark.parametrize("step", ["before the commit", "after the commit"])
+    @pytest.mark.parametrize("collects_first", [True, False])
+    def test_a_copy_from_just_before_it_deletes_nothing(
+        self, folder: Path, tmp_path: Path, start: Start, step: str, collects_first: bool
+    ) -> None:
+        produce(folder, 0)
+        copy_catalog(folder, tmp_path / "old")
+        self.kill(folder, start, step)
+        copy_catalog(folder, tmp_path / "right")
+        copy_catalog(tmp_path / "old", folder)
+        before = files(folder)
+        for again in range(2):
+            if again or not collects_first:
+                produce(folder, 10 * (1 + again))
+            with open_system(f"log:{folder}") as system:
+                assert system.collect_garbage(much_later_us()) == ()
+            assert verify(folder).is_whole  # the file of the commit waits
+        assert before <= files(folder)
+        if step == "after the commit":
+            copy_catalog(tmp_path / "right", folder)
+            with pytest.raises(StorageError, match=REFUSED):
+                records(folder)
+            take(verify(folder), datetime(2026, 5, 4, tzinfo=UTC))
+            assert b"killed" in [value for _, _, value in records(folder)]
+
+
+def test_a_copy_that_is_so_far_ahead_that_it_has_forgotten_the_last_common_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_TOKENS_KEPT", 20)
+    produce(folder, 0)
+    shutil.copytree(folder, tmp_path / "twin")
+    produce(folder, 3)
+    copy_catalog(folder, tmp_path / "right")
+    with open_system(f"log:{tmp_path / 'twin'}") as twin:
+        for _ in range(30):
+            twin.purge("s", {0: 0})
+    copy_catalog(tmp_path / "twin", folder)
+    before = files(folder)
+    for use in USES.values():
+        with pytest.raises(StorageError, match=REFUSED), open_system(f"log:{folder}") as system:
+            use(system)
+    assert files(folder) == before
+    copy_catalog(tmp_path / "right", folder)
+    assert len(records(folder)) == 6
 
 
 def test_a_data_file_shows_what_it_holds(folder: Path) -> None:

@@ -20,6 +20,10 @@ _WAYS = """\
   --quarantine  takes the catalog that is there; the data files that it does not know are moved, none is deleted
   --rebuild     as well appends to the streams what producers wrote, or, without a catalog, all that the data files hold"""
 
+_STATE = """\
+  Jobs continue from the checkpoints in that catalog; without one they begin again. Their present state files are kept until the
+  folder in quarantine/ is deleted, so that the newest catalog can still be put back."""
+
 
 def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) -> None:
     """Verify the log; with `quarantine` or `rebuild`, put it right once that was shown and confirmed."""
@@ -30,7 +34,7 @@ def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) 
         raise typer.BadParameter("give --quarantine or --rebuild, not both")
     root = root_of(url)
     found = verify(root)
-    if not found.is_usable and not found.files and found.catalog == "it is missing":
+    if found.is_no_log:
         fail(f"there is no log in {root}", "check the folder in log:DIR")
     if not json:
         _show(found)
@@ -57,6 +61,8 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
     if not rebuild and not found.is_usable:
         fail(f"there is no catalog to take: {found.catalog}", "rebuild one from the data files: --rebuild")
     what = "rebuild the catalog from the data files" if rebuild else "take this catalog, and move what it does not know"
+    if not json:
+        print(_STATE)
     confirm(f"{what}? (stop all that uses the log first)", yes, json)
     now = datetime.now(UTC)
     done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
@@ -88,8 +94,8 @@ def _show_repaired(found: Verified, done: Repaired) -> None:
         print(f"added {counted(count, 'record')} to {stream}")
     if done.brought_back:
         print(f"brought {counted(len(done.brought_back), 'data file')} back from the quarantine")
-    if done.moved:
-        print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+    print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+    print("state files of before are kept while that folder is there; delete it once the newest catalog will not come back")
     print("done; `headrace doctor --system` verifies it")
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from headrace.model.checkpoint import Checkpoint
+from headrace.ports import JobStore, MetadataStore
 from headrace.runtime.state_files import StateFiles
+
+_SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there
 
 
 def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
@@ -16,15 +21,32 @@ def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
     )
 
 
+def files_before_repairs(
+    store: JobStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
+) -> frozenset[str]:
+    """The state files that were there at the first start after a repair of the system, for as long as the repair counts.
+
+    The repair may have taken an older catalog that does not know them, and the newest one may be put back.
+    """
+    repairs, known = store.repairs(), metadata.all(_SPARED)
+    new = [repair for repair in repairs if repair not in known]
+    found = msgspec.json.encode(files.list(application)) if new else b""
+    changed = dict.fromkeys(new, found) | {repair: None for repair in known if repair not in repairs}
+    if changed:
+        store.write_metadata(epoch, _SPARED, changed)
+    lists = [value for value in (known | changed).values() if value is not None]
+    return frozenset(name for value in lists for name in msgspec.json.decode(value, type=list[str]))
+
+
 class StateGarbage:
     """Deletes what the current checkpoints and the held ones do not name any more. Threads may share it.
 
     A checkpoint is held before it is stored as a kept version, and until it is known not to be stored any more: so whatever
-    is stored names files that are there, whenever this process ends.
+    is stored names files that are there, whenever this process ends. `spared` are files that are never deleted here.
     """
 
-    def __init__(self, files: StateFiles, application: str) -> None:
-        self._files, self._application = files, application
+    def __init__(self, files: StateFiles, application: str, spared: frozenset[str] = frozenset()) -> None:
+        self._files, self._application, self._spared = files, application, spared
         self._current: dict[str | None, tuple[Checkpoint, ...]] = {}  # by sub-topology
         self._live: dict[str | None, frozenset[str]] = {}  # the files of these
         self._held: frozenset[str] = frozenset()  # files of held checkpoints
@@ -39,7 +61,7 @@ class StateGarbage:
         """
         with self._lock:
             live = self._held.union(*self._live.values())
-        orphans = [name for name in self._files.list(self._application) if name not in live]
+        orphans = [name for name in self._files.list(self._application) if name not in live | self._spared]
         if orphans:
             still_ours()
         self.delete(orphans)
@@ -80,6 +102,6 @@ class StateGarbage:
         return gone
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files that nothing names: nothing will again."""
-        for name in sorted(names):
+        """Delete files that nothing names: nothing will again. The spared ones stay."""
+        for name in sorted(set(names) - self._spared):
             self._files.delete(name)

@@ -16,7 +16,7 @@ from headrace.runtime.rewind_records import cuts_of
 from headrace.runtime.rounds import Rounds
 from headrace.runtime.startup import JobPlan
 from headrace.runtime.state_files import StateFiles
-from headrace.runtime.state_garbage import StateGarbage
+from headrace.runtime.state_garbage import StateGarbage, files_before_repairs
 from headrace.runtime.state_versions import KeptTasks, StateVersions, versions_of
 from headrace.runtime.tidying import Tidying
 
@@ -31,7 +31,9 @@ class Upkeep:
         self, plan: JobPlan, system: System, store: JobStore, files: StateFiles, config: Config, clock_us: Callable[[], int]
     ) -> None:
         self._plan, self._store = plan, store
-        self._garbage = StateGarbage(files, plan.topology.application)
+        metadata = system.metadata_store(plan.topology.application)
+        spared = files_before_repairs(store, metadata, files, plan.topology.application, plan.epoch)
+        self._garbage = StateGarbage(files, plan.topology.application, spared)
         checkpoints = {
             sub.name: [plan.checkpoints[task.name] for task in plan.model.sub_topology(sub.name).tasks] for sub in plan.subs
         }
@@ -45,7 +47,6 @@ class Upkeep:
             for sub in plan.subs
             if has_state(sub) or sub.name in by_cuts
         }
-        metadata = system.metadata_store(plan.topology.application)
         self._versions = StateVersions(
             store,
             plan.epoch,

@@ -205,6 +205,10 @@ class KafkaJobStore:
     def hurry(self) -> None:
         self._patience.hurry()
 
+    def repairs(self) -> Collection[str]:
+        """None: what is stored has one place, and no copy of it is put back."""
+        return ()
+
     def release(self, epoch: int) -> None:
         if self._held is None or epoch != self._epoch:
             return

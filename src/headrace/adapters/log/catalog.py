@@ -24,8 +24,9 @@ from headrace.adapters.log.catalog_files import (
     make_folder,
     refuse_orphans,
 )
-from headrace.adapters.log.commit_marks import marks_of, put_mark
+from headrace.adapters.log.commit_marks import begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
 from headrace.adapters.log.locks import is_open_elsewhere, write_lock_owner
+from headrace.core.log_files import Mark
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; whoever holds the lock for this long is stopped or stuck
@@ -78,14 +79,24 @@ class Catalog:
             self._check_in_place()
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             marks = marks_of(self.root)  # before the transaction: it sees every commit that is marked by now
-            with _transaction(self._writer, "BEGIN IMMEDIATE"):
-                commits.check_newest(self._writer, self.root, self.path, marks)
-                commits.prepare(self._writer)
-                yield self._writer
-                # what a power cut may take back has no number: a mark never is of a commit that was lost
-                mark = commits.add_commit(self._writer, self.root, self.path, marks) if durable else None
+            mark: Mark | None = None
+            try:
+                with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                    commits.check_newest(self._writer, self.root, self.path, marks)
+                    commits.prepare(self._writer)
+                    is_uncertain = durable and commits.keep_what_is_uncertain(self._writer, self.root, self.path, marks)
+                    yield self._writer
+                    if is_uncertain:
+                        commits.forget_what_is_certain(self._writer)
+                    # what a power cut may take back has no number: a mark never is of a commit that was lost
+                    if durable and (mark := commits.add_commit(self._writer, self.root)) is not None:
+                        begin_mark(self.root, mark, is_first=not marks)
+            except sqlite3.Error:
+                if mark is not None:
+                    withdraw_mark(self.root, mark)
+                raise
             if mark is not None:
-                put_mark(self.root, mark)
+                finish_mark(self.root, mark)
 
     def close(self) -> None:
         with self._reading, self._writing:
@@ -107,7 +118,9 @@ class Catalog:
         """A connection to a catalog that is the newest one of its folder."""
         if self._closed:
             raise _closed(self.path)
-        check_catalog(self.path)
+        newest = check_catalog(self.path)
+        if newest is not None:
+            finish_if_begun(self.root, newest)
         found = self.path.stat()
         connection = connect(self.path, self._lock_wait_s)
         if self._file is None:
@@ -173,19 +186,20 @@ def connect_to_look(path: Path) -> sqlite3.Connection:
     return connect(path, mode="ro" if ended_unclean(path) else "rw")
 
 
-def check_catalog(path: Path) -> None:
-    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder.
+def check_catalog(path: Path) -> Mark | None:
+    """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark.
 
     After an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog.
     """
     root, is_unclean = path.parent, ended_unclean(path)
-    marks = marks_of(root)
+    marks, newest = marks_of(root), None
     with closing(connect_to_look(path)) as db:
         try:
             check_version(path, db)
             db.execute("BEGIN")
             commits.check_newest(db, root, path, marks)
             damage = next(commits.damage_of(db, whole=is_unclean), None)
+            newest = commits.newest_mark(db)
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
                 raise
@@ -196,6 +210,7 @@ def check_catalog(path: Path) -> None:
             f"the catalog {path} is damaged{beside}: {damage}; nothing was changed",
             f"put both back from one copy, catalog and -wal file; `headrace doctor --system log:{root}` says more",
         )
+    return newest
 
 
 def check_version(path: Path, connection: sqlite3.Connection) -> None:
@@ -235,6 +250,15 @@ def _storage_errors(path: Path) -> Iterator[None]:
             raise  # a mistake of ours, not of the file
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
             raise _locked(path) from error
+        doctor = f"see what can be done: headrace doctor --system log:{path.parent}"
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+            raise StorageError(
+                f"the catalog {path} is damaged: {error}; a copy may have been written over it while it was in use",
+                f"stop all that uses the log, and {doctor}; "
+                "to put a copy back, move the damaged catalog and its -wal file away first",
+            ) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB:
+            raise StorageError(f"the catalog {path} cannot be used: {error}", doctor) from error
         raise StorageError(
             f"the catalog {path} cannot be used: {error}", "check the disk's space and health"
         ) from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from headrace.adapters.log import commits
 from headrace.adapters.log.commit_marks import marks_of
-from headrace.adapters.log.durable import sync_folder
+from headrace.adapters.log.durable import sync_file, sync_folder
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of
 from headrace.errors import SetupError, StorageError
 
@@ -130,23 +131,37 @@ def _cannot_be_made(root: Path, reason: str) -> SetupError:
 
 def make_catalog(path: Path) -> None:
     """Make the catalog aside and link it into place: it appears whole, and of two that make it at once one wins."""
-    aside = path.with_name(f".{FILE_NAME}-{uuid.uuid4().hex}")
     try:
-        connection = sqlite3.connect(aside, isolation_level=None)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")  # kept in the file's header from now on
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
-            commits.begin(connection)
-        finally:
-            connection.close()
-        with suppress(FileExistsError):
-            os.link(aside, path)
-        sync_folder(path.parent)
+        with catalog_aside(path) as aside:
+            link_into_place(aside, path)
     except OSError as error:
         raise SetupError(
             f"the catalog {path} cannot be made: {error.strerror or error}", "name another folder in log:DIR"
         ) from error
+
+
+@contextmanager
+def catalog_aside(path: Path) -> Iterator[Path]:
+    """A new, empty catalog beside `path`, under a name that nothing else uses; that name is removed at the end."""
+    aside = path.with_name(f".{FILE_NAME}-{uuid.uuid4().hex}")
+    try:
+        with closing(sqlite3.connect(aside, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # kept in the file's header from now on
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            commits.begin(connection)
+        yield aside
     finally:
         for rest in ("", "-wal", "-shm"):
             aside.with_name(aside.name + rest).unlink(missing_ok=True)
+
+
+def link_into_place(aside: Path, path: Path) -> bool:
+    """Give a catalog that no connection has open its own name, durably; False if there is one of that name."""
+    sync_file(aside)
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    sync_folder(path.parent)
+    return True

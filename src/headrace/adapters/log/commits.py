@@ -1,5 +1,7 @@
-"""Owns what the catalog keeps of itself: the log's id, the tokens of its last commits, and the files that were strange to it
-when it was first compared with the folder. All are rows of the table `log`, which catalogs of an older Headrace do not have.
+"""Owns what the catalog keeps of itself: the log's id, the tokens of its last commits, and the files that it cannot judge.
+
+Those are files that were strange to it when it was first compared with the folder, and files that a commit that was cut short
+may have named. All are rows of the table `log`, which catalogs of an older Headrace do not have.
 
 Every function works inside its caller's transaction.
 """
@@ -10,10 +12,12 @@ import secrets
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 
+from headrace.adapters.log.commit_marks import marks_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
-from headrace.core.log_files import Fate, Mark, fate_of, mismatch
+from headrace.core.log_files import Fate, Mark, fate_of, mismatch, unknown_of
 from headrace.errors import StorageError
 
 _TABLE = """
@@ -21,7 +25,7 @@ CREATE TABLE IF NOT EXISTS log (
     kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
 ) WITHOUT ROWID
 """
-_LOG, _COMMITS, _STRANGERS = "log", "commit", "stranger"
+_LOG, _COMMITS, _STRANGERS, _UNCERTAIN, _REPAIRS = "log", "commit", "stranger", "uncertain", "repair"
 _TOKENS_KEPT = 1_000
 _PUT = "INSERT OR REPLACE INTO log VALUES (?, ?, ?)"
 _GAPS = """
@@ -45,7 +49,7 @@ def prepare(db: sqlite3.Connection) -> None:
 def begin(db: sqlite3.Connection) -> None:
     """Give a new catalog, or one whose history ends here, an id that no other has."""
     prepare(db)
-    db.execute("DELETE FROM log WHERE kind IN (?, ?)", (_LOG, _STRANGERS))
+    db.execute("DELETE FROM log WHERE kind IN (?, ?, ?)", (_LOG, _STRANGERS, _UNCERTAIN))
     db.execute(_PUT, (_LOG, "id", uuid.uuid4().hex))
 
 
@@ -64,16 +68,31 @@ def newest_of(db: sqlite3.Connection) -> int:
     return 0 if newest is None else int(newest)
 
 
-def mismatch_of(db: sqlite3.Connection, marks: Collection[Mark]) -> str | None:
-    """Why this catalog is not the newest one of its folder; None if it is."""
+def newest_mark(db: sqlite3.Connection) -> Mark | None:
+    """The mark that the newest commit has, or should have."""
+    if not _has_table(db) or not is_marked(db):
+        return None
+    log, number = log_id(db), newest_of(db)
+    token = _token_of(db, number)
+    return None if log is None or token is None else Mark(log, number, token)
 
-    def token_of(number: int) -> str | None:
-        row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (_COMMITS, _key(number))).fetchone()
-        return None if row is None else str(row[0])
 
+def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[Mark]) -> str | None:
+    """Why this catalog is not the newest one of its folder; None if it is. `marks` were looked up before the transaction."""
     if not _has_table(db):
-        return mismatch(None, 0, marks, token_of)
-    return mismatch(log_id(db), newest_of(db), marks, token_of)
+        return mismatch(None, 0, marks, partial(_token_of, db))
+    lost = not marks and is_marked(db) and not marks_of(root)  # if there are some by now, the first commit has just been
+    return mismatch(log_id(db), newest_of(db), marks, partial(_token_of, db), lost_marks=lost)
+
+
+def has_unknown(db: sqlite3.Connection, marks: Collection[Mark]) -> bool:
+    """Whether a commit was begun that this catalog does not have."""
+    return _has_table(db) and bool(unknown_of(marks, log_id(db), partial(_token_of, db)))
+
+
+def _token_of(db: sqlite3.Connection, number: int) -> str | None:
+    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (_COMMITS, _key(number))).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
@@ -82,23 +101,38 @@ def _has_table(db: sqlite3.Connection) -> bool:
 
 def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> None:
     """`StorageError` unless this catalog is the newest one of its folder. `marks` were looked up before the transaction."""
-    found = mismatch_of(db, marks)
+    found = mismatch_of(db, root, marks)
     if found is not None:
         raise StorageError(
             f"the catalog {path} does not fit the data files beside it: {found}; nothing was read or changed",
-            f"put the newest catalog back, with its -wal file if it has one; if there is none, see what can be done: "
-            f"headrace doctor --system log:{root}",
+            f"put the newest catalog back, with its -wal file if it has one; if there is none, or this is it, see what can be "
+            f"done: headrace doctor --system log:{root}",
         )
 
 
-def add_commit(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> Mark:
-    """Number the transaction that is about to be committed; the mark that is due once it has been."""
-    if log_id(db) is None or (is_marked(db) and not marks):
+def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> bool:
+    """Before a durable transaction: write down the files that this catalog does not name and cannot judge; they stay.
+
+    Whether there may be such files.
+    """
+    if log_id(db) is None:
         _adopt(db, root, path)
+    elif has_unknown(db, marks):
+        names = [name for name in data_files_of(root) if not is_referenced(db, name)]
+        db.executemany(_PUT, [(_UNCERTAIN, name, "") for name in names])
+    else:
+        return False
+    return True
+
+
+def add_commit(db: sqlite3.Connection, root: Path) -> Mark | None:
+    """Number the transaction that is about to be committed; its mark, None where there are no data files to guard yet."""
     number, token = newest_of(db) + 1, secrets.token_hex(8)
     db.execute(_PUT, (_COMMITS, _key(number), token))
     db.execute("DELETE FROM log WHERE kind = ? AND key <= ?", (_COMMITS, _key(max(0, number - _TOKENS_KEPT))))
-    if not marks and (root / DATA_FOLDER).is_dir():
+    if not is_marked(db):
+        if not (root / DATA_FOLDER).is_dir():
+            return None
         db.execute(_PUT, (_LOG, "marked", "yes"))
     log = log_id(db)
     assert log is not None
@@ -106,12 +140,11 @@ def add_commit(db: sqlite3.Connection, root: Path, path: Path, marks: Collection
 
 
 def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
-    """Take a catalog that nothing can be compared with: of an older Headrace, or one whose marks were removed.
+    """Take a catalog that nothing can be compared with: of an older Headrace.
 
     It may be an older copy. So what it does not refer to now is never deleted; and where names alone show it, it is refused.
     """
-    if log_id(db) is None:
-        begin(db)
+    begin(db)
     for name in data_files_of(root):
         if is_referenced(db, name):
             continue
@@ -125,16 +158,33 @@ def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
 
 
 def is_stranger(db: sqlite3.Connection, name: str) -> bool:
+    return _is_kept(db, _STRANGERS, name)
+
+
+def _is_kept(db: sqlite3.Connection, kind: str, name: str) -> bool:
+    return _has_table(db) and db.execute("SELECT 1 FROM log WHERE kind = ? AND key = ?", (kind, name)).fetchone() is not None
+
+
+def forget_what_is_certain(db: sqlite3.Connection) -> None:
+    """A file that was committed since is neither strange nor uncertain."""
+    query = "DELETE FROM log WHERE kind IN (?, ?) AND EXISTS (SELECT 1 FROM chunks WHERE file = key)"
+    db.execute(query, (_STRANGERS, _UNCERTAIN))
+
+
+def add_repair(db: sqlite3.Connection, quarantine: str) -> None:
+    db.execute(_PUT, (_REPAIRS, quarantine, ""))
+
+
+def repairs_of(db: sqlite3.Connection) -> list[str]:
+    """The folders, relative to the log's, to which repairs have moved files: another catalog may come back for these."""
     if not _has_table(db):
-        return False
-    query = "SELECT 1 FROM log WHERE kind = ? AND key = ?"
-    return db.execute(query, (_STRANGERS, name)).fetchone() is not None
+        return []
+    rows = db.execute("SELECT key FROM log WHERE kind = ? ORDER BY key", (_REPAIRS,))
+    return [folder for (folder,) in rows.fetchall()]
 
 
-def forget_known_strangers(db: sqlite3.Connection) -> None:
-    """A file that was committed since is none."""
-    query = "DELETE FROM log WHERE kind = ? AND EXISTS (SELECT 1 FROM chunks WHERE file = key)"
-    db.execute(query, (_STRANGERS,))
+def forget_repairs(db: sqlite3.Connection, folders: Collection[str]) -> None:
+    db.executemany("DELETE FROM log WHERE kind = ? AND key = ?", [(_REPAIRS, folder) for folder in folders])
 
 
 def is_referenced(db: sqlite3.Connection, name: str) -> bool:
@@ -153,7 +203,10 @@ def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
             "SELECT max(round) FROM checkpoints WHERE application = ? AND epoch = ? AND sub_topology IS ?",
             (application, round_id.epoch, round_id.sub_topology),
         ).fetchone()
-    return fate_of(made_by, epoch, newest_round, age_s, is_stranger=is_stranger(db, name))
+    is_kept = is_stranger(db, name) or not _has_table(db)  # one without the table may be an older copy
+    return fate_of(
+        made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name)
+    )
 
 
 def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:

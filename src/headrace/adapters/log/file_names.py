@@ -15,6 +15,7 @@ from headrace.model.checkpoint import RoundId
 from headrace.model.names import checked_name
 
 DATA_FOLDER = "data"
+QUARANTINE = "quarantine"  # what repairs move goes to quarantine/<when>
 PRODUCER_PARTS = ("produced", "batch")
 _DATA_FILE = re.compile(r".+-[0-9a-f]{32}\.arrow")
 _ROUND_FILE = re.compile(rf"{DATA_FOLDER}/jobs/([^/]+)/(\d+)/([^/]+)/(\d+)-[0-9a-f]{{32}}\.arrow")

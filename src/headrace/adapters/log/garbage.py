@@ -35,11 +35,12 @@ def collect_garbage(catalog: Catalog, now_us: int | None = None) -> tuple[str, .
             ]
         if candidates:
             with catalog.write() as db:
-                commits.forget_known_strangers(db)
+                commits.forget_what_is_certain(db)
                 removed += [
                     name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)
                 ]
     _remove_empty_folders(catalog)
+    _forget_ended_repairs(catalog)
     return tuple(removed)
 
 
@@ -59,6 +60,15 @@ def _removed(catalog: Catalog, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _forget_ended_repairs(catalog: Catalog) -> None:
+    """Those whose folder in the quarantine the user has deleted: no catalog comes back for it."""
+    with catalog.read() as db:
+        ended = [folder for folder in commits.repairs_of(db) if not (catalog.root / folder).is_dir()]
+    if ended:
+        with catalog.write() as db:
+            commits.forget_repairs(db, ended)
 
 
 def _remove_empty_folders(catalog: Catalog) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
-from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
 from headrace.errors import FencedError, StorageError
@@ -110,6 +110,10 @@ class LogJobStore:
 
     def hurry(self) -> None:
         """Nothing is waited for here but a lock, and that not long."""
+
+    def repairs(self) -> Collection[str]:
+        with self._catalog.read() as db:
+            return commits.repairs_of(db)
 
     def release(self, epoch: int) -> None:
         if epoch == self._epoch:

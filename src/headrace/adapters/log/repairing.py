@@ -1,8 +1,8 @@
 """Owns what can be done where the newest catalog of a log is lost: take the one that is there, or rebuild it.
 
 Nothing is deleted: what does not fit goes to `quarantine/<when>` in the log's folder, and comes back from there when a catalog
-that names it is put back and taken. Either ends with a catalog that has a new id: any other that is put in its place later is
-refused.
+that names it is put back and taken. The state files of before are kept as long as that folder is there. Either way ends with a
+catalog that has a new id: any other that is put in its place later is refused.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log.catalog import connect
-from headrace.adapters.log.catalog_files import FILE_NAME, make_catalog
+from headrace.adapters.log.catalog_files import FILE_NAME, catalog_aside, link_into_place
 from headrace.adapters.log.chunk_headers import chunks_in
 from headrace.adapters.log.chunks import Chunk
-from headrace.adapters.log.commit_marks import marks_of, replace_marks
+from headrace.adapters.log.commit_marks import make_marks_folder, replace_marks
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
-from headrace.adapters.log.file_names import data_files_of, round_of
+from headrace.adapters.log.file_names import QUARANTINE, data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
+from headrace.core.log_files import Mark
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 
-QUARANTINE = "quarantine"
 _REPARTITION = "-repartition"
 
 
@@ -61,9 +62,8 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
                 _append(root, db, [name for name in produced if not commits.is_referenced(db, name)], done)
             for name in data_files_of(root):
                 if not commits.is_referenced(db, name):
-                    _move(root, name, f"{done.quarantine}/{name}")
-                    done.moved.append(name)
-            _end_history(root, path, db)
+                    _move_out(root, name, done)
+            _end_history(root, db, done)
         except BaseException:
             db.execute("ROLLBACK")
             raise
@@ -71,31 +71,46 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
 
 
 def rebuild(found: Verified, now: datetime) -> Repaired:
-    """Make a catalog of the data files: with the old one where that can be read, else with nothing but what the files say."""
+    """Make a catalog of the data files: with the old one where that can be read, else with nothing but what the files say.
+
+    It is built under another name, and appears as the last step. Killed before, the log still has no usable catalog, and what
+    was moved is nothing that another rebuild needs.
+    """
     root, path = found.root, found.root / FILE_NAME
     if found.is_usable:
         return take(found, now, with_unknown=True)
     done = Repaired(_quarantine_of(now))
-    for rest in ("", "-wal", "-shm"):
-        if path.with_name(path.name + rest).exists():
-            _move(root, path.name + rest, f"{done.quarantine}/{path.name}{rest}")
-            done.moved.append(path.name + rest)
-    make_catalog(path)
-    with closing(connect(path)) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            _append(root, db, list(data_files_of(root)), done)
-            _keep_epochs(root, db)
-            for name in data_files_of(root):
-                if not commits.is_referenced(db, name):
-                    _move(root, name, f"{done.quarantine}/{name}")
-                    done.moved.append(name)
-            _end_history(root, path, db)
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
+    for unfinished in root.glob(f".{FILE_NAME}-*"):
+        unfinished.unlink(missing_ok=True)
+    with catalog_aside(path) as aside:
+        with closing(connect(aside)) as db:
+            mark, unnamed = _fill(root, db, done)
+        replace_marks(root, mark)  # a catalog that is put back from now on is refused: the files that it names may be moved
+        for rest in ("", "-wal", "-shm"):  # the catalog first: without its -wal file it might be readable, but older
+            if path.with_name(path.name + rest).exists():
+                _move_out(root, path.name + rest, done)
+        for name in unnamed:
+            _move_out(root, name, done)
+        sync_folder(root)
+        if not link_into_place(aside, path):
+            raise StorageError(
+                f"the catalog {path} appeared while another one was built; that one was not put in its place",
+                f"stop all that uses the log, then look again: headrace doctor --system log:{root}",
+            )
     return done
+
+
+def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[Mark, list[str]]:
+    """Write all that the data files hold into a new catalog; its mark, and the files that it does not name."""
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    names = list(data_files_of(root))
+    _append(root, db, names, done)
+    _keep_epochs(root, db)
+    mark = _new_history(root, db, done)
+    unnamed = [name for name in names if not commits.is_referenced(db, name)]
+    db.execute("COMMIT")
+    return mark, unnamed
 
 
 def _quarantine_of(now: datetime) -> str:
@@ -147,7 +162,8 @@ def _is_repartition(stream: str, application: str) -> bool:
 def _keep_epochs(root: Path, db: sqlite3.Connection) -> None:
     """Let the next run of each application have an epoch that none of its files has."""
     newest: dict[str, int] = {}
-    for name in data_files_of(root):
+    kept = (name for folder in sorted((root / QUARANTINE).glob("*")) for name in data_files_of(folder))
+    for name in chain(data_files_of(root), kept):  # a rebuild that was killed may have moved the newest
         if (made_by := round_of(name)) is not None:
             newest[made_by[0]] = max(newest.get(made_by[0], 0), made_by[1].epoch)
     db.executemany("INSERT INTO jobs VALUES (?, ?, NULL, 0, 0)", sorted(newest.items()))
@@ -165,15 +181,30 @@ def _bring_back(root: Path, db: sqlite3.Connection) -> list[str]:
     return back
 
 
+def _move_out(root: Path, name: str, done: Repaired) -> None:
+    _move(root, name, f"{done.quarantine}/{name}")
+    done.moved.append(name)
+
+
 def _move(root: Path, source: str, target: str) -> None:
     make_durable_folder(root, (root / target).parent)
     (root / source).rename(root / target)
     sync_folder((root / target).parent)
 
 
-def _end_history(root: Path, path: Path, db: sqlite3.Connection) -> None:
+def _end_history(root: Path, db: sqlite3.Connection, done: Repaired) -> None:
     """Commit, under a new id: from now on no other catalog fits this folder."""
-    commits.begin(db)
-    mark = commits.add_commit(db, root, path, marks_of(root))
+    mark = _new_history(root, db, done)
     db.execute("COMMIT")
     replace_marks(root, mark)
+
+
+def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> Mark:
+    """The last commit before the caller's COMMIT: under a new id, and with the repair written down."""
+    commits.begin(db)
+    commits.add_repair(db, done.quarantine)
+    make_durable_folder(root, root / done.quarantine)  # even if nothing was moved: state files are kept while it is there
+    make_marks_folder(root)
+    mark = commits.add_commit(db, root)
+    assert mark is not None
+    return mark

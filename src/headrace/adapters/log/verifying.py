@@ -54,10 +54,16 @@ class Verified:
     def is_whole(self) -> bool:
         return self.catalog is None and not (self.missing or self.damaged or self.unknown)
 
+    @property
+    def is_no_log(self) -> bool:
+        """Whether there is no trace of a log: as a rebuild that was killed leaves marks, even where it has no data file."""
+        return not (self.root / FILE_NAME).exists() and not self.files and not marks_of(self.root)
+
 
 def verify(root: Path) -> Verified:
     """Look at all of the log in `root`: every checksum of every file is computed, so it takes as long as reading it does."""
     found, path = Verified(root), root / FILE_NAME
+    marks = marks_of(root)
     if not path.exists():
         found.catalog, found.is_usable = "it is missing", False
         found.unknown = list(data_files_of(root))
@@ -68,9 +74,9 @@ def verify(root: Path) -> Verified:
                 db.execute("BEGIN")
                 found.catalog = next(commits.damage_of(db), None)
                 found.is_usable = found.catalog is None
-                found.catalog = found.catalog or commits.mismatch_of(db, marks_of(root))
+                found.catalog = found.catalog or commits.mismatch_of(db, root, marks)
                 if found.is_usable:
-                    _compare(db, found)
+                    _compare(db, found, has_unknown_commit=commits.has_unknown(db, marks))
         except (sqlite3.DatabaseError, StorageError) as error:
             found.catalog, found.is_usable = getattr(error, "message", str(error)), False
         if not found.is_usable:
@@ -82,7 +88,7 @@ def verify(root: Path) -> Verified:
     return found
 
 
-def _compare(db: sqlite3.Connection, found: Verified) -> None:
+def _compare(db: sqlite3.Connection, found: Verified, *, has_unknown_commit: bool) -> None:
     (found.streams,) = db.execute("SELECT count(*) FROM streams").fetchone()
     named: dict[str, bool] = {}  # file to whether it is there
     for chunk in _named_chunks(db):
@@ -107,7 +113,7 @@ def _compare(db: sqlite3.Connection, found: Verified) -> None:
         fate = commits.unreferenced_fate(db, name, age_s) if is_newest else Fate.UNKNOWN
         if fate is Fate.UNKNOWN:
             found.unknown.append(name)
-        elif fate is Fate.WAITING:
+        elif fate is Fate.WAITING or has_unknown_commit:
             found.waiting += 1
         else:
             found.garbage += 1
