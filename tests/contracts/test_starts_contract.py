@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -62,7 +63,12 @@ class World:
 
     def send(self, stream: str, partition: int, *numbers: int) -> None:
         records = [hr.Record(b"k", f"{stream}/{partition}/{n}".encode(), at(n), partition=partition) for n in numbers]
-        self.system.produce(f"{self.name}-{stream}", records)
+        name = f"{self.name}-{stream}"
+        self.system.produce(name, records)
+        until_s = time.monotonic() + 30
+        while self.system.end_offsets(name) != self.system.high_watermarks(name):  # on Kafka a commit returns before it shows
+            assert time.monotonic() < until_s, f"{name} cannot be read to its end"
+            time.sleep(0.01)
 
     def app(self, starts: dict[str, Any], reset_offset: bool = False, **keys: Any) -> hr.App:
         folders = {"state_uri": str(self.folder / "state"), "local_store_dir": str(self.folder / "stores")}
