@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,20 @@ def look(mark: bytes, ended: threading.Event, seen: set[str]) -> None:
     own = {os.getpid(), os.getppid()}
     while not ended.wait(0.02):
         for process in Path("/proc").glob("[0-9]*"):
-            for what in ("cmdline", "environ"):
-                try:
-                    words = (process / what).read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if int(process.name) not in own:
-                    seen |= {f"{what}: {word!r}" for word in words if mark in word}
+            if int(process.name) not in own:
+                with suppress(OSError):
+                    for what in ("cmdline", "environ"):
+                        seen |= {f"{what}: {word!r}" for word in marked_words(process, what, mark)}
+
+
+def marked_words(process: Path, what: str, mark: bytes) -> list[bytes]:
+    """Between fork and exec a child of ours is a copy of us, variables and all, which nobody else can see: not counted."""
+    first = (process / what).read_bytes()
+    if mark not in first or what == "cmdline":
+        return [word for word in first.split(b"\0") if mark in word]
+    is_copy = (process / "cmdline").read_bytes() in (b"", Path("/proc/self/cmdline").read_bytes())
+    words = (process / what).read_bytes().split(b"\0")
+    return [] if is_copy else [word for word in words if mark in word]
 
 
 def show(spark: Any, folder: Path) -> None:
