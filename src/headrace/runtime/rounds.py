@@ -182,7 +182,8 @@ class Rounds:
 
     def _flag(self, planned: PlannedRound, name: str) -> None:
         staging = self._plans.staging_of(planned.id)
-        with suppress(FileNotFoundError):  # between the two: the round has ended, and its folder is gone
+        # The round may end meanwhile and delete its folder: before the flag is there, or while `mkdir` looks what exists there.
+        with suppress(FileNotFoundError, FileExistsError):
             staging.mkdir(parents=True, exist_ok=True)
             (staging / name).touch()
 

@@ -1,0 +1,38 @@
+"""A round is told to stop or to end soon, whenever it ends by itself meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.runtime.rounds import Rounds
+
+
+@pytest.mark.parametrize("flag", [Rounds.stop_flag, Rounds.cut_flag])
+def test_a_round_whose_folder_is_deleted_meanwhile_needs_no_flag(flag: Any, tmp_path: Path) -> None:
+    staging = tmp_path / "round"
+    rounds = Rounds.__new__(Rounds)
+    rounds._plans = SimpleNamespace(staging_of=lambda _: staging)  # type: ignore[assignment]
+    ended = threading.Event()
+
+    def end_rounds() -> None:
+        while not ended.is_set():
+            for file in list(staging.glob("*")) if staging.exists() else []:
+                file.unlink(missing_ok=True)
+            try:
+                staging.rmdir()
+            except OSError:  # it is not there, or has a flag again
+                continue
+
+    ending = threading.Thread(target=end_rounds)
+    ending.start()
+    try:
+        for _ in range(3_000):
+            flag(rounds, SimpleNamespace(id=1))
+    finally:
+        ended.set()
+        ending.join()
