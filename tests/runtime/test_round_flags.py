@@ -12,8 +12,8 @@ import pytest
 from headrace.runtime.rounds import Rounds
 
 
-@pytest.mark.parametrize("flag", [Rounds.stop_flag, Rounds.cut_flag])
-def test_a_round_whose_folder_is_deleted_meanwhile_needs_no_flag(flag: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("flag", "name"), [(Rounds.stop_flag, "stopped"), (Rounds.cut_flag, "cut")])
+def test_a_round_whose_folder_is_deleted_meanwhile_needs_no_flag(flag: Any, name: str, tmp_path: Path) -> None:
     staging = tmp_path / "round"
     rounds = Rounds.__new__(Rounds)
     rounds._plans = SimpleNamespace(staging_of=lambda _: staging)  # type: ignore[assignment]
@@ -36,3 +36,5 @@ def test_a_round_whose_folder_is_deleted_meanwhile_needs_no_flag(flag: Any, tmp_
     finally:
         ended.set()
         ending.join()
+    flag(rounds, SimpleNamespace(id=1))
+    assert [file.name for file in staging.iterdir()] == [name], "a round that still runs is told"
