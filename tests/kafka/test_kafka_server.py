@@ -40,35 +40,42 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def test_it_takes_transactions_and_keeps_them_over_a_kill(kafka_server: KafkaServer) -> None:
-    settings = kafka_server.client_settings()
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaServer]:
+    """To be killed and paused: the broker of all tests holds thousands of partitions, and takes minutes to come back."""
+    with KafkaServer() as kafka:
+        yield kafka
+
+
+def test_it_takes_transactions_and_keeps_them_over_a_kill(own_broker: KafkaServer) -> None:
+    settings = own_broker.client_settings()
     topic = make_topic(settings)
     write(settings, topic, b"before")
-    pid = kafka_server.pids[1]
-    address = kafka_server.bootstrap
-    kafka_server.kill()
-    assert kafka_server.pids == {} and not is_running(pid)
-    kafka_server.restart()
-    assert kafka_server.bootstrap == address and kafka_server.pids[1] != pid
+    pid = own_broker.pids[1]
+    address = own_broker.bootstrap
+    own_broker.kill()
+    assert own_broker.pids == {} and not is_running(pid)
+    own_broker.restart()
+    assert own_broker.bootstrap == address and own_broker.pids[1] != pid
     write(settings, topic, b"after")
     assert read(settings, topic, 2) == [b"before", b"after"]
 
 
-def test_a_paused_broker_keeps_its_connections_and_answers_nothing(kafka_server: KafkaServer) -> None:
-    host, _, port = kafka_server.bootstrap.partition(":")
+def test_a_paused_broker_keeps_its_connections_and_answers_nothing(own_broker: KafkaServer) -> None:
+    host, _, port = own_broker.bootstrap.partition(":")
     assert brokers_known_to(host, int(port), 10) == {1}
-    kafka_server.pause()
+    own_broker.pause()
     try:
         with socket.create_connection((host, int(port)), 5):
             assert brokers_known_to(host, int(port), 0.5) == set()
     finally:
-        kafka_server.resume()
+        own_broker.resume()
     assert holds_within(30, lambda: brokers_known_to(host, int(port), 5) == {1})
 
 
-def test_a_broker_that_it_does_not_have_is_refused(kafka_server: KafkaServer) -> None:
+def test_a_broker_that_it_does_not_have_is_refused(own_broker: KafkaServer) -> None:
     with pytest.raises(ConfigError, match=r"broker 2 .*expected one of \[1\]"):
-        kafka_server.kill(2)
+        own_broker.kill(2)
 
 
 @pytest.mark.timeout(300)
