@@ -85,7 +85,7 @@ def warm(app: hr.App) -> None:
 
 
 def _nothing(batches: Any) -> Any:
-    import headrace.wiring.worker  # noqa: F401  (its imports are part of a worker's start)
+    import headrace.wiring.worker.entry  # noqa: F401  (its imports are part of a worker's start)
 
     yield from batches
 

@@ -309,8 +309,8 @@ def spark_of(bench_root: Path, servers: str) -> Any:
 
 
 def _nothing(batches: Any) -> Any:
-    import headrace.wiring.kafka_worker
-    import headrace.wiring.worker  # noqa: F401  (its imports are part of a worker's start)
+    import headrace.wiring.worker.entry
+    import headrace.wiring.worker.kafka_worker  # noqa: F401  (its imports are part of a worker's start)
 
     yield from batches
 

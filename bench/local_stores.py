@@ -12,9 +12,9 @@ from pathlib import Path
 
 from headrace.adapters.lmdb import close_idle, open_task_store, seal
 from headrace.model.checkpoint import Head
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.task_state import TaskState
-from headrace.runtime.vectors import state_keys
+from headrace.state.files import StateFiles
+from headrace.worker.state.task_state import TaskState
+from headrace.worker.vectors import state_keys
 
 KEYS_PER_ROUND = 250_000
 

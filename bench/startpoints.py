@@ -27,20 +27,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import headrace as hr
-from headrace.core.startpoints import offset_of
+from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, StartpointManager
+from headrace.codec.startpoint import (
+    decode_startpoint_record,
+    decode_startpoint_request,
+    encode_startpoint_request,
+)
+from headrace.core.rewind.startpoints import offset_of
+from headrace.driver.planning.apply_startpoints import Asked, taken_up
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, TaskName
 from headrace.ports import SystemConsumer
-from headrace.runtime.startpoint_plans import Asked, taken_up
-from headrace.runtime.startpoints import ENTRIES_PER_REQUEST_MAX, StartpointManager
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wire_startpoints import (
-    decode_startpoint_record,
-    decode_startpoint_request,
-    encode_startpoint_request,
-)
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
 Write = Callable[[StartpointManager, list[SSP]], None]

@@ -17,11 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.adapters.lmdb import close_idle, open_task_store
-from headrace.core.key_layout import SLOTS, time_of
-from headrace.runtime.operators.time_index import TimeIndex
-from headrace.runtime.operators.timers import Timers
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.task_state import TaskState
+from headrace.core.keys.key_layout import SLOTS, time_of
+from headrace.state.files import StateFiles
+from headrace.worker.operators.time_index import TimeIndex
+from headrace.worker.operators.timers import Timers
+from headrace.worker.state.task_state import TaskState
 
 PENDING = (1, 10, 100, 1_000, 10_000, 100_000)
 FIRED = 10

@@ -17,16 +17,16 @@ import typer
 import headrace as hr
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.commands import application
+from headrace.client.startpoints import Startpoints
+from headrace.client.state_reader import StateView
+from headrace.driver.job import Job
+from headrace.dsl.displayable import Looks
 from headrace.dsl.joinable import StreamJoins, TableJoins
-from headrace.dsl.looks import Looks
-from headrace.runtime.job import Job
-from headrace.runtime.operators.process import Metrics, ProcessorContext
-from headrace.runtime.operators.stores import KeyValueStoreView, WindowStoreView
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
-from headrace.wiring.previews import Preview
-from headrace.wiring.startpoints import Startpoints
-from headrace.wiring.states import StateView
+from headrace.wiring.topology_preview import Preview
+from headrace.worker.operators.process import Metrics, ProcessorContext
+from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView
 
 _TABLE = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROCESSOR_METHODS = ("init", "process", "process_batch", "on_timer", "close")

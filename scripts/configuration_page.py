@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.config import describe_keys
+from headrace.config.loading import describe_keys
 
 _HEAD = """\
 # Configuration
 
-<!-- Made by `make docs` from headrace.config_keys: edit the keys there, not this page. -->
+<!-- Made by `make docs` from headrace.config.keys: edit the keys there, not this page. -->
 
 A key may be set in five places. The later one wins:
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ends with one sentence and a hint unless Spark will find Java 17 or newer: in JAVA_HOME if that is set, else on PATH.
-# The same rule as headrace/setup_check.py, for the time before there is anything to run that with.
+# The same rule as headrace/environment.py, for the time before there is anything to run that with.
 set -eu
 
 refuse() {

@@ -13,7 +13,7 @@ from headrace import signals
 if signals.is_command():  # what follows takes a while
     signals.end_at_once()
 
-from headrace.core.groupers import (
+from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
     GroupByPartitionFixedTaskNum,
@@ -26,16 +26,10 @@ from headrace.dsl.app import App
 from headrace.dsl.functions import batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import KGrouped
-from headrace.dsl.json_serde import Json
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.schemas.avro import Avro
-from headrace.dsl.schemas.json_schema import JsonSchema
-from headrace.dsl.schemas.protobuf import Protobuf
-from headrace.dsl.serdes import Bytes, Double, Int, Long, String
-from headrace.dsl.windowed import Windowed, WindowedKey
 from headrace.dsl.windows import Hopping, Session, Tumbling, until_window_closes
 from headrace.errors import (
     AppLoadError,
@@ -70,14 +64,20 @@ from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry,
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 from headrace.record import Record
-from headrace.registry import SchemaRegistry
+from headrace.serdes.json_serde import Json
+from headrace.serdes.schemas.avro import Avro
+from headrace.serdes.schemas.json_schema import JsonSchema
+from headrace.serdes.schemas.protobuf import Protobuf
+from headrace.serdes.schemas.registry import SchemaRegistry
+from headrace.serdes.serdes import Bytes, Double, Int, Long, String
+from headrace.serdes.windowed import Windowed, WindowedKey
 
 if TYPE_CHECKING:
     from headrace import testing
+    from headrace.client.startpoint_manager import OffsetManager, StartpointManager
+    from headrace.client.startpoints import startpoints
     from headrace.ports import MetadataStore
-    from headrace.runtime.startpoints import OffsetManager, StartpointManager
     from headrace.wiring import open_system
-    from headrace.wiring.startpoints import startpoints
 
 __version__ = "0.1.0"
 
@@ -169,10 +169,10 @@ __all__ = [
 
 _LATER = {
     "MetadataStore": "headrace.ports",
-    "OffsetManager": "headrace.runtime.startpoints",
-    "StartpointManager": "headrace.runtime.startpoints",
+    "OffsetManager": "headrace.client.startpoint_manager",
+    "StartpointManager": "headrace.client.startpoint_manager",
     "open_system": "headrace.wiring",
-    "startpoints": "headrace.wiring.startpoints",
+    "startpoints": "headrace.client.startpoints",
 }
 
 

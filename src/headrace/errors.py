@@ -6,7 +6,14 @@ says what to do. Nothing here is raised for a bug of our own; those are `assert`
 
 from __future__ import annotations
 
+import difflib
+import os
+from collections.abc import Iterable
+
 from headrace.visible import indented, visible
+
+PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # a frame of a file below it is ours, not the user's
+_ALIKE = 0.7  # of all letters; at less, words are taken for each other that only share an ending
 
 
 class HeadraceError(Exception):
@@ -185,3 +192,15 @@ class RegistryError(HeadraceError):
 
 class WaitTimeoutError(HeadraceError, TimeoutError):
     """Something that was waited for did not come within its bound."""
+
+
+def hint_of_missing(name: str, names: Iterable[str], create: str) -> str:
+    """The hint for a name that does not exist: the names like it, and how to create it, which `create` says.
+
+    >>> hint_of_missing("flight", ["flights", "sales"], "create it first")
+    "did you mean 'flights'? Or create it first"
+    >>> hint_of_missing("lines", ["sales"], "create it first")
+    'create it first'
+    """
+    near = difflib.get_close_matches(name, sorted(names), 3, _ALIKE)
+    return f"did you mean {' or '.join(map(repr, near))}? Or {create}" if near else create

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headrace.core.planning import Extent, OffsetRange
-from headrace.core.stream_limits import StreamLimits
+from headrace.core.rounds.offset_ranges import Extent, OffsetRange
+from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import NotSupportedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -62,7 +62,7 @@ class Holder:
 class ContainerCommit:
     """What one container's worker answered for its share of a round.
 
-    `receipt` is what the worker's side of the adapter gave for it (`WorkerPorts.commit` in `runtime.container`): on the
+    `receipt` is what the worker's side of the adapter gave for it (`WorkerPorts.commit` in `worker.container`): on the
     embedded log the chunks that are to be committed, on Kafka which producer committed.
     """
 
@@ -98,7 +98,7 @@ class Streams(Protocol):
 
         Whoever asks about it, or writes to it, finds the new partitions when this returns; who writes by the old count
         goes on doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
-        for one that is not larger. Whether its readers can follow is not asked here: see `core.growth`.
+        for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.partition_growth`.
         """
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
@@ -360,7 +360,7 @@ class InputSlice:
 
 @dataclass(frozen=True, slots=True)
 class ContainerWork:
-    """One container's share of a round, as bytes that `runtime.container.run` understands, and where it prefers to run.
+    """One container's share of a round, as bytes that `worker.container.run` understands, and where it prefers to run.
 
     `inputs`: what the engine reads in its place; empty where it reads by itself, as its payload says.
     """
@@ -390,7 +390,7 @@ class EngineFailure(Exception):
 
 
 class Engine(Protocol):
-    """Runs the containers of a round: on Spark, or in this process. `program` is a `runtime.plan.Program`.
+    """Runs the containers of a round: on Spark, or in this process. `program` is a `exchange.messages.Program`.
 
     `reads`: it reads the ranges that are a work's `inputs`, and gives the rows to the container; else their workers do.
     """

@@ -16,8 +16,8 @@ from chaos.closings import closings
 from chaos.forking import serve, trap_steps
 from headrace import wiring
 from headrace.adapters.log import catalog, jobs
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 RUN_S_MAX = 60.0
 

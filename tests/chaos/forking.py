@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from headrace.runtime import steps
+from headrace.exchange import fault_injection as steps
 
 
 def serve(run_of: Callable[..., Any], prepare: Callable[[Any], None], finish: Callable[[Any], int], bound_s: float) -> None:

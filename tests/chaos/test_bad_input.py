@@ -20,8 +20,8 @@ from headrace.errors import (
     SchemaError,
     StreamNotFoundError,
 )
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
 TABLES = ("streams", "partitions", "chunks", "job_models", "checkpoints", "metadata")

@@ -11,10 +11,11 @@ import headrace as hr
 from chaos.child import Run, application
 from chaos.killing import Producer
 from headrace import wiring
+from headrace.driver import generation
 from headrace.errors import RoundFailedError, WaitTimeoutError
-from headrace.runtime import generation, steps
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.exchange import fault_injection as steps
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.chaos
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from cli.shop import APP, SALES, sale
 from headrace import wiring
 from headrace.cli.commands import application
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.client.app_loading import load_app
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ import pytest
 import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
-from headrace.core.hashing import partition_of
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.startpoint_records import STARTPOINTS
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.client.app_loading import load_app
+from headrace.core.keys.hashing import partition_of
+from headrace.driver.planning.startpoint_log import STARTPOINTS
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 FULL = partition_of(b"shop-0", 4)  # a partition with records

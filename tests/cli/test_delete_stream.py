@@ -13,10 +13,10 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.holders import this_process
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.adapters.common.job_lease import this_process
+from headrace.client.app_loading import load_app
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 

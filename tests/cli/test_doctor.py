@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.adapters.artifacts import cache, pins
-from headrace.adapters.spark.needed import NEEDED
+from headrace.adapters.spark.required_settings import NEEDED
 from headrace.cli import doctor
 
 SOURCE = Path(__file__).parents[2] / "src"

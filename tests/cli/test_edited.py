@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring import launch
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 APP = """

@@ -15,15 +15,15 @@ import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.adapters.log.system import LogSystem
-from headrace.core.hashing import partition_of
-from headrace.core.readers import Reader, count_for_all, readers_of
+from headrace.client.app_loading import load_app
+from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
+from headrace.core.keys.hashing import partition_of
+from headrace.driver.partition_watch import PARTITION_CHECKS
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.partition_watch import PARTITION_CHECKS
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 REPARTITION = "shop-per-item-repartition"

@@ -25,9 +25,9 @@ from headrace.adapters.artifacts import connector
 from headrace.cli import demo, kafka
 from headrace.cli.commands import application
 from headrace.errors import SetupError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring import launch
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 LONG = ["x" * 300, "x" * 5_000, "x/" * 5_000, "x" * 100_000]
 TEXTS = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace import wiring
+from headrace.client.app_loading import load_app
 from headrace.errors import AppLoadError, TopologyError
-from headrace.wiring.loading import load_app
 
 ONE = 'import headrace as hr\nflights = hr.App("one")\n'
 

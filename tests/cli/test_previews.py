@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.client.app_loading import load_app
 from headrace.errors import ConfigError, SetupError, StreamNotFoundError
-from headrace.wiring.loading import load_app
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_joins_find_what_they_look_up(shops: str, kind: str) -> None:
 
 
 def test_a_table_that_is_too_long_is_cut_and_that_is_said(shops: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.wiring.previews.TABLE_RECORDS_MAX", 100)
+    monkeypatch.setattr("headrace.wiring.topology_preview.TABLE_RECORDS_MAX", 100)
     found = joined_with(hr.App("looking", system=shops), "table").preview(5)
     assert {record.value[1] for record in found} == {None}
     assert found.notes == ("of the table shops the first 100 records were taken",)

@@ -145,14 +145,14 @@ sys.setprofile(watched)
 @pytest.mark.parametrize(
     "place",
     [
-        "headrace.core.groupers",  # the first import of all
+        "headrace.core.job_plan.groupers",  # the first import of all
         "headrace.dsl.app",
         "headrace.cli.commands",
         "typer",
         "typer.core:TyperGroup.parse_args",  # Typer would make an exit code of its own of it, without a line
         "headrace.cli.streams:list_streams",
         "headrace.cli.output:ReportingGroup.invoke",
-        "headrace.config:load_config",
+        "headrace.config.loading:load_config",
         "headrace.wiring",
         "headrace.adapters.log.system",
     ],

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.adapters.common.job_lease import this_process
 from headrace.cli.run import _summary
-from headrace.holders import this_process
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.wiring import launch
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 SOURCE = Path(__file__).parents[2] / "src"

@@ -16,15 +16,15 @@ import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.cli import previews
-from headrace.core.hashing import partition_of
+from headrace.client.app_loading import load_app
+from headrace.client.startpoint_manager import StartpointManager
+from headrace.codec.rewind_records import FLOWS
+from headrace.core.keys.hashing import partition_of
+from headrace.driver.planning.startpoint_log import STARTPOINTS, StartpointRecords
 from headrace.ports import Holder
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.rewind_records import FLOWS
-from headrace.runtime.startpoint_records import STARTPOINTS, StartpointRecords
-from headrace.runtime.startpoints import StartpointManager
 from headrace.testing import Driver
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 END = hr.Startpoint(hr.PositionType.LATEST)

@@ -13,10 +13,10 @@ import pytest
 
 import headrace as hr
 from cli.shop import HOUR_US, ITEMS, SALES, SHOPS, sale
+from headrace.client.app_loading import load_app
+from headrace.client.state_reader import StateView
+from headrace.client.store_form import parsed, serde_of_form, serdes_in
 from headrace.errors import StateError
-from headrace.wiring.loading import load_app
-from headrace.wiring.states import StateView
-from headrace.wiring.store_forms import parsed, serde_of_form, serdes_in
 
 Run = Callable[..., Any]
 SALES_BY_NUMBER = [sale(number) for number in range(SALES)]

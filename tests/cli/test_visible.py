@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.driver import progress_display as progress
 from headrace.errors import HeadraceError
-from headrace.runtime import progress
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.visible import VisibleStream, raw_of, visible, visible_line
 from headrace.wiring import launch
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 SOURCE = str(Path(hr.__file__).parents[1])

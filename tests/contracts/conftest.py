@@ -20,11 +20,11 @@ from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Verdict
 from headrace.adapters.kafka.names import checkpoint_topic
 from headrace.adapters.kafka.system import open_system as open_kafka
 from headrace.adapters.log.system import open_system
+from headrace.codec.checkpoint import encode_checkpoint
 from headrace.errors import FencedError, HeadraceError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.tasks import TaskName
 from headrace.ports import RoundCommit
-from headrace.wire import encode_checkpoint
 
 Bases = Mapping[TaskName, Checkpoint]
 

@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.adapters.kafka import records as kafka_records
 from headrace.adapters.log import records as log_records
-from headrace.core.hashing import partition_of
+from headrace.core.keys.hashing import partition_of
 from headrace.errors import ConfigError, HeadraceError, IncompatibleChangeError, StreamNotFoundError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel

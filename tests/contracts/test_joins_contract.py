@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 KEYS = [f"k{number}" for number in range(8)]
 T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more

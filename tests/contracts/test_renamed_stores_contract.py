@@ -11,9 +11,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime import startup
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.driver.planning import plan_job as startup
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 KEYS = [f"k{number}" for number in range(8)]
 

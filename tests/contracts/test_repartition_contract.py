@@ -14,9 +14,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.hashing import partition_of
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.core.keys.hashing import partition_of
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 RECORDS = [(f"k{i % 7}", i) for i in range(60)]
 

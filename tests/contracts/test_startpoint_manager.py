@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, OffsetManager, StartpointManager, this_user
+from headrace.codec.checkpoint import encode_ssp_task_mapping
+from headrace.codec.startpoint import encode_startpoint_record
 from headrace.errors import ConfigError, StartpointError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.expansion import SetSSPTaskMapping
@@ -25,9 +28,6 @@ from headrace.model.startpoint import (
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import Holder
-from headrace.runtime.startpoints import ENTRIES_PER_REQUEST_MAX, OffsetManager, StartpointManager, this_user
-from headrace.wire import encode_ssp_task_mapping
-from headrace.wire_startpoints import encode_startpoint_record
 
 HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
 EARLIEST, LATEST = Startpoint(PositionType.EARLIEST), Startpoint(PositionType.LATEST)

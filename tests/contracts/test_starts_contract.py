@@ -13,9 +13,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 T = 1_700_000_000_000_000  # µs, whole ms: Kafka keeps no more
 SECOND = 1_000_000

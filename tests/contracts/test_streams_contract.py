@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.core.hashing import partition_of
-from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.core.keys.hashing import partition_of
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import (
     ConfigError,
     InvalidNameError,

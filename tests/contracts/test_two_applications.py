@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime import job as jobs
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.driver import job as jobs
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 KEYS = [f"k{number}" for number in range(9)]
 WAIT_S = 60

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.assignments import Assignment, assignment_of, bases_of, merged, tasks_of
-from headrace.core.containers import containers_of
-from headrace.core.groupers import (
+from headrace.core.job_plan.assignment import Assignment, assignment_of, bases_of, merged, tasks_of
+from headrace.core.job_plan.containers import containers_of
+from headrace.core.job_plan.elasticity import virtual_tasks_of
+from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
     GroupByPartitionFixedTaskNum,
     GroupBySystemStreamPartition,
     SystemStreamPartitionGrouper,
 )
-from headrace.core.sub_topologies import SubTopology, sub_topologies_of
-from headrace.core.virtual_tasks import virtual_tasks_of
+from headrace.core.topology.sub_topologies import SubTopology, sub_topologies_of
 from headrace.errors import ConfigError, IncompatibleChangeError, NotSupportedError, StateError
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP, SystemStream

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.carrying import carried_of, carrying_notes, check_tasks, left_of
-from headrace.core.compatibility import store_forms
-from headrace.core.containers import containers_of
-from headrace.core.groupers import GroupByPartition, GroupBySystemStreamPartition
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.job_plan.checkpoint_inheritance import carried_of, carrying_notes, check_tasks, left_of
+from headrace.core.job_plan.containers import containers_of
+from headrace.core.job_plan.groupers import GroupByPartition, GroupBySystemStreamPartition
+from headrace.core.topology.compatibility import store_forms
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.job_model import JobModel, LeftPosition, SubTopologyModel, TaskModel

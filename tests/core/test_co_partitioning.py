@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.assignments import Assignment, assignment_of, tasks_of
-from headrace.core.co_partitioning import check_co_partitioned
-from headrace.core.containers import containers_of
-from headrace.core.groupers import GroupByPartition
-from headrace.core.sub_topologies import SubTopology, sub_topologies_of
-from headrace.core.virtual_tasks import virtual_tasks_of
+from headrace.core.job_plan.assignment import Assignment, assignment_of, tasks_of
+from headrace.core.job_plan.containers import containers_of
+from headrace.core.job_plan.elasticity import virtual_tasks_of
+from headrace.core.job_plan.groupers import GroupByPartition
+from headrace.core.topology.co_partitioning import check_co_partitioned
+from headrace.core.topology.sub_topologies import SubTopology, sub_topologies_of
 from headrace.errors import TopologyError
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import headrace as hr
-from headrace.core.compatibility import (
+from headrace.core.topology.compatibility import (
     check_compatible,
     check_same_partitioning,
     notes,

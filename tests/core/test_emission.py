@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import headrace as hr
-from headrace.core.emission import Emission, emission_of
+from headrace.core.topology.emission import Emission, emission_of
 
 
 def table_of(app: hr.App, store: str) -> hr.KTable:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.event_times import UNIT_NS, FarTime, in_us, iso_text, likely_unit, warning_of
+from headrace.core.rounds.event_times import UNIT_NS, FarTime, in_us, iso_text, likely_unit, warning_of
 from headrace.errors import OutOfRangeError
 
 YEAR_US = 365 * 86_400 * 1_000_000

@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.assignments import Assignment, assignment_of, merged, tasks_of
-from headrace.core.containers import containers_of, job_model_of
-from headrace.core.groupers import GroupByPartition, GroupBySystemStreamPartition
-from headrace.core.sub_topologies import SubTopology, sub_topologies_of
+from headrace.core.job_plan.assignment import Assignment, assignment_of, merged, tasks_of
+from headrace.core.job_plan.containers import containers_of, job_model_of
+from headrace.core.job_plan.groupers import GroupByPartition, GroupBySystemStreamPartition
+from headrace.core.topology.sub_topologies import SubTopology, sub_topologies_of
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 

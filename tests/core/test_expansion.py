@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.expansion import (
+from headrace.core.rounds.partition_barrier import (
     allowed_ends,
     born_in,
     held,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.folding import FOLD_FILES_MIN, SNAPSHOT_BYTES_MIN, fold_start
+from headrace.core.keys.compaction import FOLD_FILES_MIN, SNAPSHOT_BYTES_MIN, fold_start
 from headrace.model.checkpoint import StateFile, StateFileKind
 
 KIB = 1024

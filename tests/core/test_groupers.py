@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groupers import (
+from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
     GroupByPartitionFixedTaskNum,

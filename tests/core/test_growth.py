@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.growth import (
+from headrace.core.job_plan.partition_growth import (
     PARTITIONS_MAX,
     Growth,
     changes_of,
@@ -15,7 +15,7 @@ from headrace.core.growth import (
     next_doubling,
     next_multiple,
 )
-from headrace.core.readers import Reader, count_for_all
+from headrace.core.job_plan.stream_readers import Reader, count_for_all
 from headrace.errors import ConfigError, IncompatibleChangeError
 
 counts = st.integers(1, 24)

@@ -8,11 +8,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.handover import Handover, HandoverRound, next_handover, set_elsewhere
-from headrace.core.planning import OffsetRange, ranges_of
+from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.core.rounds.handover import Handover, HandoverRound, next_handover, set_elsewhere
+from headrace.core.rounds.offset_ranges import OffsetRange, ranges_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
-from headrace.wire import decode_handover, encode_handover
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 FIRST, SECOND = RoundId(1, None, 1), RoundId(2, "by-key", 5)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.hashing import (
+from headrace.core.keys.hashing import (
     key_bucket,
     key_hash,
     murmur2,

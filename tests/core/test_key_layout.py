@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.hashing import key_bucket, key_hash
-from headrace.core.key_layout import (
+from headrace.core.keys.hashing import key_bucket, key_hash
+from headrace.core.keys.key_layout import (
     KEY_BYTES_MAX,
     LAYOUT_BYTES_MAX,
     SUB_BYTES_MAX,

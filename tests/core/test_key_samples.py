@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core import key_samples
-from headrace.core.hashing import partition_of
-from headrace.core.key_samples import KeySample, SeenKeys, looked_at, rank_of, sample_digest, sampled_streams
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.keys.hashing import partition_of
+from headrace.core.rounds import key_samples
+from headrace.core.rounds.key_samples import KeySample, SeenKeys, looked_at, rank_of, sample_digest, sampled_streams
+from headrace.core.topology.sub_topologies import sub_topologies_of
 
 KEYS = st.binary(max_size=6)
 

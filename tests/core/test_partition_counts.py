@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.partition_counts import partition_counts_of
+from headrace.core.topology.partition_counts import partition_counts_of
 from headrace.errors import IncompatibleChangeError, TopologyError
 
 EXTERNAL = {"x": 2, "y": 5, "z": 3}

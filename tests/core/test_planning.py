@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.planning import OffsetRange, first_failing, halves, ranges_of, spark_tasks_of
+from headrace.core.rounds.offset_ranges import OffsetRange, first_failing, halves, ranges_of, spark_tasks_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.prefix import Endpoint, endpoints_of, runs_in_jvm
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.engine_prefix import Endpoint, endpoints_of, runs_in_jvm
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.topology import (
     Filter,
     Function,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.prefix import endpoints_of
-from headrace.core.record_parts import PARTS, parts_used
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.engine_prefix import endpoints_of
+from headrace.core.topology.record_parts import PARTS, parts_used
+from headrace.core.topology.sub_topologies import sub_topologies_of
 
 ALL, KEY = set(PARTS), {"key"}
 JOBS: dict[str, tuple[Callable[[hr.KStream], Any], set[str]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.replays import Replay, counting_again, numbers_of, replays_of, unfinished, within_replays
+from headrace.core.rewind.replays import Replay, counting_again, numbers_of, replays_of, unfinished, within_replays
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import (
     Became,

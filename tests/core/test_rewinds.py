@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.rewinds import (
+from headrace.core.rewind.rewinds import (
     Cut,
     Flow,
     Rewind,
@@ -28,7 +28,7 @@ from headrace.core.rewinds import (
     thinned_cuts,
     undone_with,
 )
-from headrace.core.state_versions import (
+from headrace.core.rewind.state_history import (
     Keeping,
     KeptVersion,
     before_rewind,

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 import headrace as hr
-from headrace.core.compatibility import store_forms
-from headrace.core.rewinds import Flow, Past, Span
-from headrace.core.startpoint_previews import (
+from headrace.core.rewind.previews import (
     NAMED_MAX,
     Move,
     Preview,
@@ -24,8 +22,10 @@ from headrace.core.startpoint_previews import (
     stores_behind,
     targets_of,
 )
-from headrace.core.state_versions import KeptVersion
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.rewind.rewinds import Flow, Past, Span
+from headrace.core.rewind.state_history import KeptVersion
+from headrace.core.topology.compatibility import store_forms
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy

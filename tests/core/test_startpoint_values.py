@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.codec.startpoint import decode_startpoint_request, encode_startpoint_request
 from headrace.errors import ConfigError, HeadraceError, StartpointError
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy, state_policy_of
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
-from headrace.wire_startpoints import decode_startpoint_request, encode_startpoint_request
 
 ANYTHING: st.SearchStrategy[Any] = st.one_of(
     st.none(),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.state_versions import (
+from headrace.codec.state_history import decode_version, encode_version
+from headrace.core.rewind.state_history import (
     Keeping,
     KeptVersion,
     before_rewind,
@@ -27,7 +28,6 @@ from headrace.core.state_versions import (
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.wire_versions import decode_version, encode_version
 
 A, B, BORN = SSP("log", "a", 0), SSP("log", "b", 0), SSP("log", "a", 2)
 TASK = TaskName(PartitionGroup(0))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headrace.core.partition_counts import partition_counts_of
-from headrace.core.stated_counts import Stated, StatedCount, stated_counts
+from headrace.core.topology.partition_counts import partition_counts_of
+from headrace.core.topology.stated_counts import Stated, StatedCount, stated_counts
 from headrace.errors import TopologyError
 
 INPUTS = {"x": 2, "y": 5, "z": 3}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.compatibility import check_compatible, in_use, lost, refusals, remembered
-from headrace.core.operator_changes import OperatorChanges, RunOperator, changes_between
-from headrace.core.store_changes import (
+from headrace.core.topology.compatibility import check_compatible, in_use, lost, refusals, remembered
+from headrace.core.topology.operator_changes import OperatorChanges, RunOperator, changes_between
+from headrace.core.topology.store_changes import (
     StoreRequests,
     change_notes,
     databases_of,

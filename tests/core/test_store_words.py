@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.compatibility import store_forms
-from headrace.core.store_words import changes_of, parts_of
+from headrace.core.topology.compatibility import store_forms
+from headrace.core.topology.store_forms import changes_of, parts_of
 
 VALUE = "item string, price double, number int"
 Make = Callable[[Any], object]

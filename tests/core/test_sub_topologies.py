@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.sub_topologies import (
+from headrace.core.topology.sub_topologies import (
     SubTopology,
     ancestors_of,
     has_state,

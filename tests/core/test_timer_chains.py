@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.timer_chains import CATCH_UP_MAX, FIRINGS_MAX, Next, next_of
+from headrace.core.rounds.timer_chains import CATCH_UP_MAX, FIRINGS_MAX, Next, next_of
 
 times = st.integers(-(10**18), 10**18)
 

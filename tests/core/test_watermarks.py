@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.watermarks import joined_reports, joint_watermark, task_watermark
+from headrace.core.rounds.watermarks import joined_reports, joint_watermark, task_watermark
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName

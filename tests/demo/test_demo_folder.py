@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace import holders as processes
 from headrace import wiring
+from headrace.adapters.common import job_lease as processes
 from headrace.demo import folder as folders
 from headrace.demo.folder import DemoFolder, begun_anew
 from headrace.errors import JobHeldError, SetupError

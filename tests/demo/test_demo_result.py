@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from headrace import wiring
-from headrace.core.key_layout import split_state_key
+from headrace.core.keys.key_layout import split_state_key
 from headrace.demo import data, job, report
 from headrace.demo.folder import DemoFolder
 from headrace.demo.run import Options, run
-from headrace.dsl.json_serde import Json
-from headrace.dsl.scalars import String
-from headrace.dsl.windowed import Windowed
-from headrace.runtime.state_files import StateFiles
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import String
+from headrace.serdes.windowed import Windowed
+from headrace.state.files import StateFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # a first Spark job on a busy machine takes its time
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dsl.ddl import (
+from headrace.errors import SchemaError
+from headrace.serdes.ddl import (
     ArrayType,
     DecimalType,
     MapType,
@@ -24,7 +25,6 @@ from headrace.dsl.ddl import (
     to_ddl,
     type_of_spark_json,
 )
-from headrace.errors import SchemaError
 
 SCALARS = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"]
 NAMES = st.from_regex(r"[a-z_`:, é<>'-][a-z0-9_` .]{0,6}", fullmatch=True)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core import described
-from headrace.dsl.durations import duration_text, duration_us
+from headrace.core.topology import described
+from headrace.model.durations import duration_text, duration_us
 
 GOLDEN = Path(__file__).parent / "golden"
 

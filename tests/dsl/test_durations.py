@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dsl.durations import duration_text, duration_us, time_ago_us, time_text, time_us
 from headrace.errors import ConfigError
+from headrace.model.durations import duration_text, duration_us, time_ago_us, time_text, time_us
 
 MINUTE_US = 60_000_000
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.prefix import endpoints_of
-from headrace.core.resolution import has_open_types, resolved
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.engine_prefix import endpoints_of
+from headrace.core.topology.resolution import has_open_types, resolved
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.errors import NotSupportedError, TopologyError
+from headrace.exchange.messages import Program
 from headrace.model.topology import ForEachRound, Repartition, Topology
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.plan import Program
+from headrace.worker.inline_engine import InlineEngine
 
 
 def write_out(df: Any, round_id: int) -> None: ...

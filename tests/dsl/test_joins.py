@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.errors import TopologyError
 from headrace.model.topology import Join, JoinSides, Repartition, Source, Table
 from headrace.testing import Driver

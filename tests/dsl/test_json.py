@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dsl.ddl import (
+from headrace.errors import SchemaError, SerdeError
+from headrace.model.serde import Serde
+from headrace.serdes.ddl import (
     ArrayType,
     DecimalType,
     MapType,
@@ -27,9 +29,7 @@ from headrace.dsl.ddl import (
     parse_type,
     to_arrow_type,
 )
-from headrace.dsl.json_serde import Json
-from headrace.errors import SchemaError, SerdeError
-from headrace.model.serde import Serde
+from headrace.serdes.json_serde import Json
 
 FLIGHT = "carrier string, origin string, dep_delay double"
 EVERYTHING = (

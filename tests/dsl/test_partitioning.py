@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.partitioning import partitioned_otherwise
-from headrace.core.sub_topologies import meets_by_key, sub_topologies_of
+from headrace.core.topology.partitioning import partitioned_otherwise
+from headrace.core.topology.sub_topologies import meets_by_key, sub_topologies_of
 from headrace.model.topology import Partitioning, Repartition, Source
 
 

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dsl.serdes import (
+from headrace.errors import ConfigError, SchemaError, SerdeError
+from headrace.model.serde import Serde
+from headrace.serdes.serdes import (
     Bytes,
     Double,
     Int,
@@ -30,8 +32,6 @@ from headrace.dsl.serdes import (
     serde_of_spark_type,
     serde_of_text,
 )
-from headrace.errors import ConfigError, SchemaError, SerdeError
-from headrace.model.serde import Serde
 
 SCALARS = [Bytes(), String(), Long(), Int(), Double()]
 LONGS = st.integers(-(2**63), 2**63 - 1)

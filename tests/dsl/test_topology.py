@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.topology import (
     Aggregate,

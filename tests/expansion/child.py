@@ -21,9 +21,10 @@ from chaos.forking import serve, trap_steps
 from expansion.job import BUILDS
 from headrace import wiring
 from headrace.adapters.log import catalog
-from headrace.runtime import job, steps
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.driver import job
+from headrace.exchange import fault_injection as steps
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 RUN_S_MAX = 90.0
 AT_WORK_RECORDS = 30

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.hashing import partition_of
+from headrace.core.keys.hashing import partition_of
 from headrace.testing import Driver
 
 KEYS = [f"user-{number}" for number in range(40)]

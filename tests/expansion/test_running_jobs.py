@@ -13,10 +13,10 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.partition_watch import PARTITION_CHECKS
-from headrace.wiring.worker import run_container
+from headrace.driver.partition_watch import PARTITION_CHECKS
+from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 KEYS = [f"key-{number}" for number in range(40)]
 WAIT_S = 60.0

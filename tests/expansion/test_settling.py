@@ -13,11 +13,11 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.hashing import partition_of
-from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
-from headrace.runtime.inline_engine import InlineEngine
+from headrace.core.keys.hashing import partition_of
+from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 KEYS = [f"key-{number}" for number in range(24)]
 WAIT_S = 30.0

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.kafka.flushed import FlushedLane
+from headrace.adapters.kafka.at_least_once import FlushedLane
 from headrace.errors import RoundFailedError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 
 class World:

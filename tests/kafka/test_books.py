@@ -11,9 +11,9 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.errors import IncompatibleChangeError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.timeout(120)
 

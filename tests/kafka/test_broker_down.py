@@ -14,9 +14,9 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.errors import UnavailableError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.timeout(300)
 

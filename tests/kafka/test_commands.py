@@ -15,11 +15,11 @@ import pytest
 import headrace as hr
 from cli.shop import APP, SALES, sale
 from headrace import wiring
+from headrace.client.app_loading import load_app
 from headrace.errors import TopologyError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 SOURCE = Path(hr.__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from headrace.cli import main; main()"]

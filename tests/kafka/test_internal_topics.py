@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 import headrace as hr
 from headrace import wiring
+from headrace.driver import job as jobs
 from headrace.errors import ConfigError
-from headrace.runtime import job as jobs
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
 
 

@@ -14,6 +14,7 @@ from headrace.adapters.kafka.jobs import positions_of
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Verdict, committed_positions
 from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, metadata_topic
 from headrace.adapters.kafka.system import open_system
+from headrace.codec.checkpoint import encode_checkpoint
 from headrace.errors import FencedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
@@ -21,7 +22,6 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import Holder
 from headrace.testing import KafkaServer
-from headrace.wire import encode_checkpoint
 
 FIRST = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
 SECOND = replace(FIRST, run_id="run-2", pid=18)

@@ -16,9 +16,9 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.kafka.system import KafkaSystem
 from headrace.errors import ConfigError, HeadraceError, RecordError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET, WAIT_S
 
 pytestmark = pytest.mark.timeout(200)

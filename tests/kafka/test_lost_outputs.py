@@ -14,9 +14,9 @@ from headrace import wiring
 from headrace.adapters.kafka.jobs import no_steps
 from headrace.adapters.kafka.lanes import Lane, LaneTransaction, new_producer, take_id
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.timeout(200)
 SENT = 40

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.adapters.kafka import messages
 from headrace.adapters.kafka.messages import Message, messages_of
-from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
+from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
 
 Row = tuple[bytes | None, bytes | None, int, list[dict[str, Any]] | None]
 BYTES = st.none() | st.binary(max_size=3)

@@ -10,12 +10,12 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
+from headrace.driver.planning.plan_job import _made
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.ports import StreamDescription
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.startup import _made
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 pytestmark = pytest.mark.timeout(120)
 

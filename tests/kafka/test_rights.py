@@ -13,9 +13,9 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 import headrace as hr
 from headrace import wiring
 from headrace.errors import StorageError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
 
 pytestmark = pytest.mark.timeout(200)

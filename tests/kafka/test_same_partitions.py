@@ -14,10 +14,10 @@ import pyspark
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.artifacts.connector import connector_jars
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.setup_check import checked_java
+from headrace.environment import checked_java
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 PROGRAM = Path(__file__).with_name("SameKeys.java")
 PARTITIONS = 7

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace.adapters.kafka.connection import connection_of
 from headrace.cli.commands import application
-from headrace.config import load_config
+from headrace.config.loading import load_config
 from headrace.errors import HeadraceError
 from headrace.testing import KafkaServer
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
-from headrace.core.hashing import partition_of
+from headrace.core.keys.hashing import partition_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ORDER = hr.Json("shop string, amount bigint")

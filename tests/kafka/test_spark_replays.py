@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.codec.startpoint import encode_startpoint_request
+from headrace.driver.rounds import round_planner as round_plans
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SSP
-from headrace.runtime import round_plans
-from headrace.wire_startpoints import encode_startpoint_request
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ORDER = hr.Json("shop string, amount bigint")

@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace as hr
+from headrace.driver.rounds import round_planner as round_plans
 from headrace.errors import OffsetOutOfRangeError
-from headrace.runtime import round_plans
 from headrace.testing import KafkaServer
 from kafka.clients import QUIET, WAIT_S
 

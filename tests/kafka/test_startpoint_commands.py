@@ -14,11 +14,11 @@ import headrace as hr
 from cli.shop import APP, SALES, SHOPS, sale
 from headrace import wiring
 from headrace.cli.commands import application
-from headrace.core.hashing import partition_of
-from headrace.runtime.inline_engine import InlineEngine
+from headrace.client.app_loading import load_app
+from headrace.core.keys.hashing import partition_of
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.loading import load_app
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Run = Callable[..., Any]
 FULL = partition_of(b"shop-0", 4)  # a partition with records

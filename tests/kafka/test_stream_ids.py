@@ -12,9 +12,9 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.errors import IncompatibleChangeError
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 Make = Callable[[], hr.App]
 

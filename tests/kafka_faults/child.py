@@ -18,9 +18,9 @@ import headrace as hr
 from chaos.forking import serve, trap_steps
 from headrace import wiring
 from headrace.adapters.kafka import jobs, lanes
-from headrace.runtime import job
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.driver import job
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 RUN_S_MAX = 100.0
 

@@ -15,10 +15,11 @@ from confluent_kafka import Consumer
 from headrace.adapters.kafka import compacted, fetching, jobs, lanes, system
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.lmdb import opening
+from headrace.driver.rounds import round_planner as round_plans
 from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Head, identity_of
-from headrace.runtime import round_plans, task_state
-from headrace.wiring.kafka_worker import KafkaWorkerPorts
+from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
+from headrace.worker.state import task_state
 
 BUGS: dict[str, Callable[[], None]] = {}
 

@@ -15,7 +15,7 @@ import headrace as hr
 from chaos.checker import KillReport
 from chaos.children import Children
 from headrace.adapters.artifacts.connector import with_connector
-from headrace.config import Config
+from headrace.config.loading import Config
 from kafka_faults.child import application
 from kafka_faults.world import SERVER, World
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 PRODUCER = """
 import pathlib, sys

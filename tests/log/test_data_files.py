@@ -23,10 +23,10 @@ from headrace.adapters.log.data_files import (
     read_range,
 )
 from headrace.adapters.log.file_names import PRODUCER_PARTS, new_file_name, parts_of_round, round_of
-from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import InvalidNameError, RecordTooLargeError, StorageError
 from headrace.model.checkpoint import RoundId
-from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 
 def batch(values: list[bytes | None], first_time: int = 0, headers: Any = None) -> pa.RecordBatch:

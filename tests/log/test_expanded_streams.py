@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.adapters.common.job_lease import this_process
 from headrace.adapters.log.chunks import terms_of
 from headrace.adapters.log.data_files import ChunkWriter
 from headrace.adapters.log.file_names import parts_of_round
 from headrace.adapters.log.stream_tables import PARTITIONS_MAX
 from headrace.adapters.log.system import LogSystem, open_system
-from headrace.core.hashing import partition_of
+from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
+from headrace.core.keys.hashing import partition_of
 from headrace.errors import ConfigError, StorageError
-from headrace.holders import this_process
 from headrace.model.checkpoint import RoundId
 from headrace.ports import ContainerCommit, RoundCommit
-from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 

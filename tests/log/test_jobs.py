@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.adapters.common.job_lease import is_known_dead, this_process
 from headrace.adapters.log import garbage
 from headrace.adapters.log.chunks import Chunk, chunks_from, terms_of
 from headrace.adapters.log.data_files import ChunkWriter
@@ -20,21 +21,20 @@ from headrace.adapters.log.file_names import parts_of_round
 from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.jobs import LogJobStore
 from headrace.adapters.log.system import LogSystem
+from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
 from headrace.errors import FencedError, JobHeldError, StorageError, StreamNotFoundError
-from headrace.holders import is_known_dead, this_process
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import ContainerCommit, RoundCommit
-from headrace.record_coding import HEADERS_TYPE, RECORD_SCHEMA
 
 Start = Callable[..., Any]  # see `start` in conftest.py
 
 TASK = TaskName(PartitionGroup(0))
 DRIVER = """
 import sys, time
-from headrace.holders import this_process
+from headrace.adapters.common.job_lease import this_process
 from headrace.adapters.log.system import open_system
 with open_system(f"log:{sys.argv[1]}") as system:
     now_us = time.time_ns() // 1000

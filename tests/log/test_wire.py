@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import wire, wire_operators, wire_rewinds, wire_startpoints
-from headrace.core.operator_changes import RunOperator
-from headrace.core.rewinds import Cut, Flow, Rewind
+from headrace.codec import checkpoint as wire
+from headrace.codec import operators as wire_operators
+from headrace.codec import rewind as wire_rewinds
+from headrace.codec import startpoint as wire_startpoints
+from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping

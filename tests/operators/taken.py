@@ -10,8 +10,8 @@ from typing import Any
 from unittest import mock
 
 import headrace as hr
-from headrace.runtime.task_run import TaskRun
 from headrace.testing import Driver
+from headrace.worker.task import TaskRun
 
 Place = tuple[str, int, int]  # stream, partition, offset
 Sent = tuple[str, str, Any, int]  # stream, key, value, time

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.runtime.operators.keyed import copied
 from headrace.testing import Driver
+from headrace.worker.operators.keyed import copied
 
 KEYS = st.sampled_from(["a", "b", "c"])
 NUMBERS = st.one_of(st.none(), st.integers(-1000, 1000), st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3)))

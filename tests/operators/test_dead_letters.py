@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.stream_limits import StreamLimits
-from headrace.runtime import dead_letters
-from headrace.runtime.operators.base import Reject
-from headrace.runtime.task_run import Outputs
+from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.testing import Driver
+from headrace.worker import dead_letters
+from headrace.worker.operators.base import Reject
+from headrace.worker.task import Outputs
 
 
 def app_of(build: Any, dead: str | None = "dead", value: Any = None) -> hr.App:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.key_layout import SLOTS, reversed_hash, state_key
-from headrace.runtime.operators.expiry import Expiry, time_from
-from headrace.runtime.operators.timers import Timers
-from headrace.runtime.task_state import Database, Journal
+from headrace.core.keys.key_layout import SLOTS, reversed_hash, state_key
 from headrace.testing import Driver
+from headrace.worker.operators.expiry import Expiry, time_from
+from headrace.worker.operators.timers import Timers
+from headrace.worker.state.task_state import Database, Journal
 
 SECOND = 1_000_000
 

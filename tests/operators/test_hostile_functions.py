@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.testing import Driver
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.runtime.task_run import TaskRun
 from headrace.testing import Driver
+from headrace.worker.task import TaskRun
 
 # "zones" is the last by name and is a table; "birds" is declared before "apples"
 STREAMS = ("apples", "birds", "zones")

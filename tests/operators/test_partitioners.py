@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.hashing import null_key_partition, partition_of
-from headrace.core.partitioning import chosen_partitions, same_partitioner
+from headrace.core.keys.hashing import null_key_partition, partition_of
+from headrace.core.topology.partitioning import chosen_partitions, same_partitioner
 from headrace.dsl.repartitioned import checked_partitioner
-from headrace.runtime.operators import outputs
 from headrace.testing import Driver
+from headrace.worker.operators import outputs
 
 STREAM = "p-again-repartition"
 Choice = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.watermarks import TIME_MAX_US, TIME_MIN_US, checked_time_us
+from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US, checked_time_us
 from headrace.errors import OutOfRangeError, RecordError, TopologyError
 from headrace.testing import Driver
 

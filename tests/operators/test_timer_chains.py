@@ -9,12 +9,12 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core import timer_chains
+from headrace.core.rounds import timer_chains
 from headrace.errors import EndlessTimersError
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.operators import firing
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+from headrace.worker.operators import firing
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

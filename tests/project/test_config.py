@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.config import KEYS, Config, describe_keys, load_config
-from headrace.core.groupers import GroupByPartition
+from headrace.config.loading import KEYS, Config, describe_keys, load_config
+from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.errors import ConfigError, NotSupportedError
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.config import KEYS
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.config.loading import KEYS
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 SOURCE = Path(__file__).parents[2] / "src" / "headrace"
 OWN_MODULES = {"config.py", "config_keys.py"}  # these declare the keys, and read none for its meaning

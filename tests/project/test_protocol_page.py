@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime.worker_ports import STEPS
+from headrace.worker.ports import STEPS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace import setup_check
+from headrace import environment as setup_check
+from headrace.environment import checked_folder, checked_java, checked_python, java_major
 from headrace.errors import SetupError
-from headrace.setup_check import checked_folder, checked_java, checked_python, java_major
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = {  # what `java -version` prints first, whether it is new enough, and the number that counts

@@ -8,7 +8,7 @@ import importlib
 import headrace as hr
 from chaos.forking import serve
 from expansion.child import RUN_S_MAX, Run, finish, keys_of, prepare
-from headrace.runtime import job
+from headrace.driver import job
 from rewinds.jobs import SETTINGS, SHAPES, TIDY_S
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from chaos.children import Children
-from headrace.runtime import job
+from headrace.driver import job
 from rewinds.jobs import TIDY_S
 from rewinds.world import World
 

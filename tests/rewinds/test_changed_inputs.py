@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.cli.lags import Ends
+from headrace.client.startpoints import Startpoints
 from headrace.errors import StateError
 from headrace.testing import Driver
-from headrace.wiring.startpoints import Startpoints
 
 EACH_ROUND = ["state_version_interval_s=0"]
 

@@ -6,20 +6,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.startpoints import Place, offset_of
-from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.startpoint import Became, PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRecord
-from headrace.model.streams import SSP
-from headrace.model.tasks import TaskName
-from headrace.ports import SystemConsumer
-from headrace.runtime.startpoint_plans import Asked, TakenUp, taken_up
-from headrace.runtime.startpoint_records import StartpointRecords
-from headrace.wire_startpoints import (
+from headrace.codec.startpoint import (
     decode_startpoint_record,
     decode_startpoint_request,
     encode_startpoint_record,
     encode_startpoint_request,
 )
+from headrace.core.rewind.startpoints import Place, offset_of
+from headrace.driver.planning.apply_startpoints import Asked, TakenUp, taken_up
+from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.startpoint import Became, PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRecord
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.ports import SystemConsumer
 
 Owners = Mapping[SSP, Collection[TaskName]]
 

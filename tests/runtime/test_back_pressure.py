@@ -8,12 +8,12 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.sub_topologies import upstream_names_of
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.next_round import NextRound
+from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.rounds.scheduling import NextRound
 from headrace.wiring import config_of
 from headrace.wiring.launch import launched
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 RECORDS, PER_ROUND, MAX_LAG = 400, 20, 60
 ENGINE = InlineEngine(run_container)

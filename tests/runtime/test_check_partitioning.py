@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.core.hashing import partition_of
+from headrace.core.keys.hashing import partition_of
 from headrace.testing import Driver
 
 SAMPLE = ["check_partitioning=sample"]

@@ -20,19 +20,20 @@ from headrace.adapters.lmdb import TaskStore, open_task_store, opening
 from headrace.adapters.lmdb.mark import read_mark
 from headrace.adapters.log.jobs import LogJobStore
 from headrace.adapters.log.system import LogSystem
+from headrace.codec.checkpoint import decode_checkpoint
+from headrace.driver import generation
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
+from headrace.exchange.errors import error_of
+from headrace.exchange.messages import TaskPlan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, ContainerWork, EngineFailure, Holder, RoundCommit
-from headrace.runtime import generation
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.plan import TaskPlan, decoded_summary
-from headrace.runtime.reported_errors import error_of
-from headrace.runtime.state_files import task_folder_of
-from headrace.runtime.task_commits import round_id_of
-from headrace.wire import decode_checkpoint
-from headrace.wiring import worker, worker_state
-from headrace.wiring.log_worker import LogWorkerPorts
+from headrace.state.files import task_folder_of
+from headrace.wiring.worker import entry as worker
+from headrace.wiring.worker import worker_state
+from headrace.wiring.worker.log_worker import LogWorkerPorts
+from headrace.worker.checkpoints import round_id_of
+from headrace.worker.inline_engine import InlineEngine
 
 LETTERS = "abcdefgh"
 

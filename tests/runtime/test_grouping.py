@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.groupers import AllSspsToEveryTask, GroupBySystemStreamPartitionFixedTaskNum
-from headrace.runtime.grouping import grouper_of
+from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupBySystemStreamPartitionFixedTaskNum
+from headrace.driver.planning.grouper_config import grouper_of
 from headrace.testing import Driver
 
 SSPS = [hr.SystemStreamPartition("k", "a", partition) for partition in range(2)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
-from headrace.core.handover import Handover
-from headrace.core.planning import OffsetRange
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.core.topology.sub_topologies import sub_topologies_of
+from headrace.driver.rounds.handover import NAMESPACE, handovers_set_elsewhere
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime.for_each import NAMESPACE, handovers_set_elsewhere
-from headrace.wire import decode_handover, encode_handover
 
 PLACE = SSP("log", "app-by-key-repartition", 0)
 TASK = TaskName.parse("by-key/Partition_0")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core import key_samples
-from headrace.core.key_samples import KeySample, rank_of, sample_digest
-from headrace.runtime import key_sampling
-from headrace.runtime.key_sampling import TEXT_MAX, KeySampling, ranks_of, text_of
+from headrace.core.rounds import key_samples
+from headrace.core.rounds.key_samples import KeySample, rank_of, sample_digest
+from headrace.worker import key_sampling
+from headrace.worker.key_sampling import TEXT_MAX, KeySampling, ranks_of, text_of
 
 KEYS = st.none() | st.binary(max_size=9)
 BATCHES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 7), st.lists(KEYS, max_size=20)), max_size=8)

@@ -11,13 +11,13 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.lost_offsets import described, lost_offsets
-from headrace.core.planning import OffsetRange
+from headrace.core.rounds.lost_offsets import described, lost_offsets
+from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.driver.rounds import round_planner as round_plans
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
-from headrace.runtime import round_plans
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 

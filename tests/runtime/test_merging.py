@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace import wiring
-from headrace.dsl.scalars import Bytes
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.merging import Merged
-from headrace.runtime.rows import Field, Rows
-from headrace.wiring.worker import run_container
+from headrace.serdes.scalars import Bytes
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+from headrace.worker.merging import Merged
+from headrace.worker.rows import Field, Rows
 
 # (endpoint, is it of a table, ssp, times): two endpoints may read one SSP
 BATCHES = st.lists(

@@ -9,12 +9,12 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.planning import check_positions, lags_of
+from headrace.core.rounds.offset_ranges import check_positions, lags_of
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 BEHIND_THE_END = r"stream 'in' partition 0: the position is 3, but it ends at 2"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headrace.runtime import progress
-from headrace.runtime.progress import Rate, line_of, shown, shown_count
+from headrace.driver import progress_display as progress
+from headrace.driver.progress_display import Rate, line_of, shown, shown_count
 
 STATUS = {
     "application": "app",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.replays import Replay
+from headrace.core.rewind.replays import Replay
+from headrace.driver.planning import apply_startpoints as startpoint_plans
 from headrace.model.startpoint import PositionType
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime import startpoint_plans
 from runtime.planned_startpoints import Stored, entry
 
 X, Y = SSP("k", "x", 0), SSP("k", "x", 1)

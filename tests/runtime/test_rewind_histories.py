@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.test_rewinds import LINE, SHAPES, Step, World, run_some
-from headrace.core.rewinds import Flow
-from headrace.core.startpoints import offset_of
-from headrace.core.state_versions import by_task
+from headrace.codec.rewind import decode_rewind
+from headrace.codec.rewind_records import REWINDS
+from headrace.codec.startpoint import StartpointRequest
+from headrace.codec.state_history import decode_version
+from headrace.core.rewind.rewinds import Flow
+from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rewind.state_history import by_task
+from headrace.driver.maintenance.state_history import STATE_VERSIONS
+from headrace.driver.planning.apply_rewinds import Kept, StateRewinds
+from headrace.driver.planning.apply_startpoints import Asked, taken_up
 from headrace.errors import OffsetOutOfRangeError, StateError
 from headrace.model.startpoint import Became, Startpoint, StartpointEntry, StartpointRecord, StatePolicy
 from headrace.model.streams import SSP
-from headrace.runtime.rewind_records import REWINDS
-from headrace.runtime.startpoint_plans import Asked, taken_up
-from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
-from headrace.runtime.state_versions import STATE_VERSIONS
-from headrace.wire_rewinds import decode_rewind
-from headrace.wire_startpoints import StartpointRequest
-from headrace.wire_versions import decode_version
 from runtime.planned_startpoints import entry
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.rewinds import Cut, Flow, Rewind
+from headrace.codec.rewind import encode_cut, encode_flows, encode_rewind
+from headrace.codec.rewind_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
+from headrace.core.rewind.rewinds import Cut, Flow, Rewind
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import Holder
-from headrace.runtime.rewind_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
-from headrace.wire_rewinds import encode_cut, encode_flows, encode_rewind
 
 TASK, PLACE = TaskName.parse("Partition_0"), SSP("log", "a", 0)
 ROUNDS = {TASK: RoundId(1, None, 3)}

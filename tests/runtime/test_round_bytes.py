@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.core.planning import Extent, OffsetRange, within_bytes
+from headrace.core.rounds.offset_ranges import Extent, OffsetRange, within_bytes
+from headrace.exchange.errors import worker_death
 from headrace.model.streams import SSP
 from headrace.ports import WORKER_DIED
-from headrace.runtime import task_run
-from headrace.runtime.reported_errors import worker_death
-from headrace.runtime.task_run import Outputs, output_table
 from headrace.testing import Driver
+from headrace.worker import task as task_run
+from headrace.worker.task import Outputs, output_table
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
 

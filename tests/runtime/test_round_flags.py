@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.runtime.rounds import Rounds
+from headrace.driver.rounds.sub_topology_rounds import Rounds
 
 
 @pytest.mark.parametrize(("flag", "name"), [(Rounds.stop_flag, "stopped"), (Rounds.cut_flag, "cut")])

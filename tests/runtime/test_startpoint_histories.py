@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core.startpoints import Place
+from headrace.core.rewind.startpoints import Place
+from headrace.driver.planning import apply_startpoints as startpoint_plans
 from headrace.model.startpoint import Became, PositionType, StartpointEntry
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime import startpoint_plans
 from runtime.planned_startpoints import Consumer, Owners, Stored, entry
 
 SSPS = [SSP("k", "x", 0), SSP("k", "x", 1), SSP("k", "y", 0)]

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.driver.planning import apply_startpoints as startpoint_plans
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import Became, PositionType, StartpointEntry
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime import startpoint_plans
 from runtime.planned_startpoints import Stored, entry
 
 A, B, C = (TaskName.parse(f"Partition_{number}") for number in range(3))

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.rewinds import Flow, Rewind
-from headrace.core.state_versions import KeptVersion, by_task
+from headrace.codec.rewind import decode_rewind
+from headrace.codec.rewind_records import REWINDS
+from headrace.codec.startpoint import StartpointRequest
+from headrace.codec.state_history import decode_version
+from headrace.core.rewind.rewinds import Flow, Rewind
+from headrace.core.rewind.state_history import KeptVersion, by_task
+from headrace.driver.maintenance.state_history import STATE_VERSIONS
+from headrace.driver.planning.apply_rewinds import Kept, StateRewinds
+from headrace.driver.planning.apply_startpoints import Asked, TakenUp, taken_up
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.startpoint import Became, StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime.rewind_records import REWINDS
-from headrace.runtime.startpoint_plans import Asked, TakenUp, taken_up
-from headrace.runtime.startpoint_rewinds import Kept, StateRewinds
-from headrace.runtime.state_versions import STATE_VERSIONS
-from headrace.wire_rewinds import decode_rewind
-from headrace.wire_startpoints import StartpointRequest
-from headrace.wire_versions import decode_version
 from runtime.planned_startpoints import Consumer, entry
 
 TASK = TaskName.parse("Partition_0")

@@ -13,12 +13,12 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.log.metadata import LogMetadataStore
+from headrace.client.startpoint_manager import StartpointManager
 from headrace.errors import NotSupportedError, SetupError, UnavailableError
 from headrace.model.startpoint import Became, PositionType, Startpoint
 from headrace.model.streams import SSP
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.startpoints import StartpointManager
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
 WAIT_S = 20.0

@@ -11,20 +11,20 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.log.jobs import LogJobStore
-from headrace.core.replays import Replay
-from headrace.core.rewinds import Cut, Rewind
-from headrace.core.startpoints import Place
-from headrace.core.state_versions import Keeping, KeptVersion, left_aside, rewound
+from headrace.codec.rewind import encode_cut
+from headrace.codec.rewind_records import STATE_CUTS, cuts_of
+from headrace.core.rewind.replays import Replay
+from headrace.core.rewind.rewinds import Cut, Rewind
+from headrace.core.rewind.startpoints import Place
+from headrace.core.rewind.state_history import Keeping, KeptVersion, left_aside, rewound
+from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
+from headrace.driver.maintenance.state_history import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 from headrace.ports import Holder
-from headrace.runtime.rewind_records import STATE_CUTS, cuts_of
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.state_garbage import StateGarbage, files_of
-from headrace.runtime.state_versions import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
-from headrace.wire_rewinds import encode_cut
+from headrace.state.files import StateFiles
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(2)]
 BEHIND = TaskName(PartitionGroup(0), "a")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.core.compatibility import check_same_streams
+from headrace.core.topology.compatibility import check_same_streams
 from headrace.errors import IncompatibleChangeError
+from headrace.exchange import fault_injection as steps
 from headrace.model.job_model import JobModel
-from headrace.runtime import steps
 from headrace.testing import Driver
 
 BEFORE = JobModel("delays", 3, (), stream_ids={"a": "1", "b": "2"})

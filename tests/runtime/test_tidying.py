@@ -10,14 +10,14 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.purging import lowest_positions, purge_offsets
+from headrace.core.rounds.purging import lowest_positions, purge_offsets
+from headrace.driver import job as jobs
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.runtime import job as jobs
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 PAYLOAD = "x" * 1_000
 STREAM = "tidy-by-first-repartition"

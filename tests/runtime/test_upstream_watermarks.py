@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
-from headrace.core.sub_topologies import sub_topologies_of
+from headrace.core.topology.sub_topologies import sub_topologies_of
+from headrace.driver.rounds.positions import CLAIMS_MAX, Standing
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime.standing import CLAIMS_MAX, Standing
 
 TASK = TaskName.parse("by/Partition_0")
 PLACE = SSP("k", "app-by-repartition", 0)

@@ -16,9 +16,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.users_stores import is_users_own, users_store
-from headrace.wiring.worker import run_container
+from headrace.wiring.user_metadata_store import is_users_own, users_store
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_requests.py"
 EARLIEST = hr.Startpoint(hr.PositionType.EARLIEST)

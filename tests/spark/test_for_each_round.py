@@ -18,10 +18,11 @@ import headrace as hr
 from headrace.adapters.log.jobs import LogJobStore
 from headrace.adapters.spark.engine import SparkEngine
 from headrace.adapters.spark.failures import failure_of
-from headrace.adapters.spark.handed import in_one_line, is_of_spark
+from headrace.adapters.spark.round_frame import in_one_line, is_of_spark
+from headrace.driver import generation
+from headrace.driver.rounds import round_planner as round_plans
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.ports import EngineFailure
-from headrace.runtime import generation, round_plans
 from headrace.testing import Driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

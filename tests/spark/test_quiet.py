@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.adapters.spark.quiet import filtered
+from headrace.adapters.spark.jvm_log_filter import filtered
 
 DAEMON = [
     "Traceback (most recent call last):\n",

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.spark.gateway import _escaped
-from headrace.config_keys import handed_on
+from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets
 
 SOURCE = str(Path(hr.__file__).parents[1])

@@ -18,9 +18,9 @@ from chaos.child import Run, application
 from chaos.children import wait_until_stopped
 from chaos.killing import Producer
 from chaos.verdict import judge
+from headrace.driver import generation
+from headrace.driver import job as jobs
 from headrace.errors import RoundFailedError
-from headrace.runtime import generation
-from headrace.runtime import job as jobs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

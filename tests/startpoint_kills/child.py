@@ -12,8 +12,8 @@ from typing import Any
 import headrace as hr
 from chaos.forking import serve
 from expansion.child import RUN_S_MAX, Run, finish, keys_of, prepare
-from headrace.runtime.startpoint_records import StartpointRecords
-from headrace.runtime.steps import reached
+from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.exchange.fault_injection import reached
 
 
 def place_of(record: Any) -> Any:

@@ -19,9 +19,9 @@ from chaos.checker import KillReport, Row, read_stream
 from chaos.children import Children
 from expansion.child import Run
 from expansion.world import WAIT_S, told
+from headrace.codec.startpoint import encode_startpoint_request
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
-from headrace.wire_startpoints import encode_startpoint_request
 from kafka_faults.broker import read_topic
 from startpoint_kills.passes import Jump, jumps_of, one_pass_each
 

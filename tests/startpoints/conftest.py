@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.runtime import job
+from headrace.driver import job
 from startpoints.world import World
 
 

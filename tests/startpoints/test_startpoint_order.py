@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.hashing import partition_of
+from headrace.core.keys.hashing import partition_of
+from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.model.startpoint import Became, PositionType
-from headrace.runtime.assignments import SystemStreamPartitionAssignmentManager
 from startpoints.checker import alone, offsets_of, passed_from, passes_made
 from startpoints.world import LOG_START_US, World, started, to_the_only_one, waited
 

@@ -10,8 +10,8 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 
 
 def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import headrace as hr
 from chaos.checker import Row, read_stream
 from headrace import wiring
+from headrace.codec.startpoint import decode_startpoint_record, encode_startpoint_request
+from headrace.driver.planning.startpoint_log import STARTPOINTS
 from headrace.model.startpoint import (
     Became,
     PositionType,
@@ -27,10 +29,8 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.startpoint_records import STARTPOINTS
-from headrace.wire_startpoints import decode_startpoint_record, encode_startpoint_request
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from startpoints.checker import Place, by_place, processed_in
 from startpoints.reading import TopicReader
 

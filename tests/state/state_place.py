@@ -16,8 +16,8 @@ from typing import Any
 
 from headrace.adapters.lmdb import TaskStore, open_task_store, seal
 from headrace.model.checkpoint import Head, StateFile, StateFileKind
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.task_state import TaskState
+from headrace.state.files import StateFiles
+from headrace.worker.state.task_state import TaskState
 
 TASK_FOLDER = "app/Partition_0"
 Contents = dict[str, dict[bytes, bytes]]  # database to key to value

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from state_place import Place, after, contents_of, head_from_json, head_to_json, make_changes
 
 from headrace.adapters.lmdb import close_idle
-from headrace.runtime import steps
-from headrace.runtime.task_state import TaskState
+from headrace.exchange import fault_injection as steps
+from headrace.worker.state.task_state import TaskState
 
 
 def decoded(changes: dict[str, dict[str, str | None]]) -> dict[str, dict[bytes, bytes | None]]:

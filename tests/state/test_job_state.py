@@ -14,10 +14,10 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.lmdb import close_idle, opening
 from headrace.errors import HeadraceError, IncompatibleChangeError, StateError
-from headrace.runtime import task_state
-from headrace.runtime.inline_engine import InlineEngine
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+from headrace.worker.state import task_state
 
 LONG = ["k" * 1_000 + str(number) for number in range(4)]
 KEYS = ["a", "b", *LONG]
@@ -140,7 +140,7 @@ def test_the_state_of_a_store_that_is_gone_is_deleted_piece_by_piece(
         assert dbs_of(driver, tmp_path) == {"counts": len(KEYS), "last": 1}
         send(driver, 2)
         assert dbs_of(driver, tmp_path) == {"counts": len(KEYS)}
-        monkeypatch.setattr("headrace.runtime.task_state.fold_start", lambda files: 0)
+        monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda files: 0)
         send(driver, 3)
         snapshot = next((tmp_path / "state").rglob("3-*.arrow"), None)
         assert snapshot is not None

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from state_place import TASK_FOLDER, Place
 
 from headrace.adapters.lmdb import close_idle
-from headrace.core import folding, key_layout
-from headrace.core.key_layout import KEY_BYTES_MAX, split_state_key, state_key
+from headrace.client.store_reader import entries_of
+from headrace.core.keys import compaction as folding
+from headrace.core.keys import key_layout
+from headrace.core.keys.key_layout import KEY_BYTES_MAX, split_state_key, state_key
 from headrace.errors import StateError
 from headrace.model.checkpoint import Head
-from headrace.runtime.stored import entries_of
-from headrace.runtime.task_state import Database, TaskState
+from headrace.worker.state.task_state import Database, TaskState
 
 Entries = dict[tuple[bytes, bytes], bytes]  # (key, sub-key) to value: the dumb second implementation
 LONG = KEY_BYTES_MAX + 1

@@ -15,9 +15,10 @@ import pytest
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
-from headrace.runtime import state_files, syncing
-from headrace.runtime.state_batches import batches_of
-from headrace.runtime.state_files import StateFiles, task_folder_of
+from headrace.state import files as state_files
+from headrace.state import syncing
+from headrace.state.batches import batches_of
+from headrace.state.files import StateFiles, task_folder_of
 
 ROWS = {"db": ["a", "a", "b"], "key": [b"1", b"2", b"1"], "value": [b"x", None, b""]}
 
@@ -197,5 +198,5 @@ def test_task_folders_are_single_folders_and_differ() -> None:
 
 def test_reading_by_key_loads_no_more_than_it_needs() -> None:
     """`headrace state get` is to be quick: a part of Arrow that only folds need is left out."""
-    code = "import sys, headrace.wiring.states, headrace.runtime.state_files; print('pyarrow.compute' in sys.modules)"
+    code = "import sys, headrace.client.state_reader, headrace.state.files; print('pyarrow.compute' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from state_place import TASK_FOLDER, Contents, Place, after, make_changes
 
 from headrace.adapters.lmdb import close_idle
-from headrace.core import folding
+from headrace.core.keys import compaction as folding
 from headrace.model.checkpoint import Head, StateFileKind
-from headrace.runtime.task_state import TaskState
+from headrace.worker.state.task_state import TaskState
 
 changes_of_a_round = st.dictionaries(
     st.sampled_from(["a", "b"]),

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runtime import steps
+from headrace.exchange import fault_injection as steps
 
 CODE = """
 import sys
-from headrace.runtime.steps import StepReached, reached
+from headrace.exchange.fault_injection import StepReached, reached
 for number in range(3):
     try:
         reached("log", 4); reached("kafka", 5); reached("log", 5)

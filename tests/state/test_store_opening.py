@@ -15,8 +15,8 @@ from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening,
 from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
-from headrace.runtime.state_batches import batch_of
-from headrace.runtime.task_state import TaskState
+from headrace.state.batches import batch_of
+from headrace.worker.state.task_state import TaskState
 
 ROUNDS: list[Changes] = [
     {"a": {b"1": b"one", b"2": b"two"}},

@@ -9,7 +9,7 @@ from state_place import Place, contents_of
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
-from headrace.runtime.task_state import Database, Journal, TaskState
+from headrace.worker.state.task_state import Database, Journal, TaskState
 
 keys = st.binary(min_size=1, max_size=2)
 
@@ -157,7 +157,7 @@ def test_nothing_is_written_to_the_store_in_a_round(place: Place) -> None:
 def test_a_snapshot_holds_no_deletions_and_is_the_same_state(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     head = place.round(None, {"a": {b"1": b"x", b"2": b"y"}, "b": {b"1": b"z"}})
     head = place.round(head, {"a": {b"1": None}, "b": {b"1": None}})
-    monkeypatch.setattr("headrace.runtime.task_state.fold_start", lambda files: 0)
+    monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda files: 0)
     folded = place.round(head, {"c": {b"9": b"w"}})
     snapshot, delta = folded.files
     assert snapshot.kind is StateFileKind.SNAPSHOT
@@ -171,7 +171,7 @@ def test_a_fold_of_deltas_keeps_deletions(place: Place, monkeypatch: pytest.Monk
     head = place.round(None, {"a": {b"1": b"x", b"2": b"y"}})
     head = place.round(head, {"a": {b"1": b"again"}})
     head = place.round(head, {"a": {b"1": None, b"3": b"z"}})
-    monkeypatch.setattr("headrace.runtime.task_state.fold_start", lambda files: 1)
+    monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda files: 1)
     folded = place.round(head, {"a": {b"4": b"w"}})
     assert [file.kind for file in folded.files] == [StateFileKind.DELTA] * 3
     assert place.files.read(folded.files[1]).to_pydict() == {
@@ -197,7 +197,7 @@ def test_the_longest_key_and_a_large_value_are_kept(place: Place) -> None:
 
 
 def test_a_value_that_is_too_large_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.runtime.task_state.VALUE_BYTES_MAX", 10)
+    monkeypatch.setattr("headrace.worker.state.task_state.VALUE_BYTES_MAX", 10)
     with pytest.raises(StateError, match="a value of 11 bytes"):
         place.round(None, {"a": {b"1": b"x" * 11}})
 

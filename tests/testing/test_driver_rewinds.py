@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.client.startpoints import Startpoints
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.testing import Driver
-from headrace.wiring.startpoints import Startpoints
 
 WORDS = ("w", "word", "words", "a word")
 

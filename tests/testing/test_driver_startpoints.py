@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.startpoint_previews import Move
-from headrace.dsl.durations import time_us
+from headrace.client.startpoint_previews import startpoint_of
+from headrace.client.startpoints import Startpoints
+from headrace.core.rewind.previews import Move
+from headrace.driver.maintenance.state_history import versions_of
+from headrace.model.durations import time_us
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Repartition
-from headrace.runtime.state_versions import versions_of
 from headrace.testing import Driver
 from headrace.testing.driver import START
-from headrace.wiring.startpoint_previews import startpoint_of
-from headrace.wiring.startpoints import Startpoints
 
 
 def words() -> Any:

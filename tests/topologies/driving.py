@@ -6,7 +6,7 @@ from unittest import mock
 
 from headrace.errors import TopologyError
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
 from topologies.building import build
 from topologies.drawing import Drawn
 from topologies.judging import judge

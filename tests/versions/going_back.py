@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace import holders
-from headrace.core.state_versions import KeptVersion, before_rewind, left_aside, rewound
+from headrace.adapters.common import job_lease as holders
+from headrace.client.store_reader import entries_of, form_of
+from headrace.core.rewind.state_history import KeptVersion, before_rewind, left_aside, rewound
+from headrace.driver.maintenance.state_garbage import files_of
+from headrace.driver.maintenance.state_history import STATE_VERSIONS, to_store, versions_of
+from headrace.exchange.messages import Program
 from headrace.model.checkpoint import Checkpoint
-from headrace.runtime.plan import Program
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.state_garbage import files_of
-from headrace.runtime.state_versions import STATE_VERSIONS, to_store, versions_of
-from headrace.runtime.stored import entries_of, form_of
+from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView
 
 Choice = Callable[[Sequence[KeptVersion], Checkpoint], KeptVersion]

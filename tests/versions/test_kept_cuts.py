@@ -16,12 +16,12 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.log.jobs import LogJobStore
 from headrace.adapters.log.system import LogSystem
+from headrace.driver import job as jobs
+from headrace.driver.maintenance.state_history import versions_of
 from headrace.errors import UnavailableError
-from headrace.runtime import job as jobs
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.state_versions import versions_of
 from headrace.testing import Driver
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from versions.checked_cuts import FIRST, SECOND, Checker, application, cuts_on_record, named_versions, value_of
 from versions.going_back import files_named, files_on_disk
 

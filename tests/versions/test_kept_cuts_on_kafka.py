@@ -10,10 +10,10 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.runtime import job as jobs
-from headrace.runtime.inline_engine import InlineEngine
+from headrace.driver import job as jobs
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from versions.checked_cuts import Checker, application, cuts_on_record, value_of
 
 

@@ -13,18 +13,18 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.log.jobs import LogJobStore
-from headrace.core.state_versions import KeptVersion, before_rewind, on_the_line, usable, version_for
+from headrace.core.rewind.state_history import KeptVersion, before_rewind, on_the_line, usable, version_for
+from headrace.driver import job as jobs
+from headrace.driver.maintenance.state_history import STATE_VERSIONS
 from headrace.errors import StateError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
-from headrace.runtime import job as jobs
-from headrace.runtime import task_state
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.state_versions import STATE_VERSIONS
+from headrace.state.files import StateFiles
 from headrace.testing import Driver
 from headrace.testing.driver import START
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+from headrace.worker.state import task_state
 from versions.going_back import files_named, files_on_disk, go_back, recorded, values_of
 
 KEYS = "abcab"

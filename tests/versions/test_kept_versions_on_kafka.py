@@ -10,13 +10,13 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.state_versions import KeptVersion, on_the_line, usable, version_for
+from headrace.core.rewind.state_history import KeptVersion, on_the_line, usable, version_for
+from headrace.driver.maintenance.state_history import STATE_VERSIONS
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.state_versions import STATE_VERSIONS
 from headrace.testing import KafkaServer
-from headrace.wiring.worker import run_container
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from versions.going_back import files_named, files_on_disk, go_back, recorded, values_of
 
 KEYS = "abcab"

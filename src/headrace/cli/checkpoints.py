@@ -103,8 +103,8 @@ def export_positions(
 
     Standard output gets JSON in any case; with --output, --json is about what is said of the file.
     """
+    from headrace.client.positions_file import encode_positions
     from headrace.wiring.folders import whole_file
-    from headrace.wiring.positions import encode_positions
 
     with opened_startpoints(target) as points:
         exported = points.export_positions()
@@ -137,8 +137,8 @@ def import_positions(
     Positions in repartition streams are not set, for what the inputs give again is written to those again; but --state rewind
     takes them back as far as it has to.
     """
+    from headrace.client.positions_file import decode_positions
     from headrace.wiring.folders import bytes_of_file
-    from headrace.wiring.positions import decode_positions
 
     exported = decode_positions(bytes_of_file(file, _BYTES_MAX), shortened(str(file)))
     with opened_startpoints(target) as points:

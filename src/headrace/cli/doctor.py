@@ -18,13 +18,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from headrace import setup_check
+from headrace import environment as setup_check
 from headrace.adapters.artifacts import cache, connector, pins
-from headrace.adapters.spark.needed import NEEDED, SESSION_SETTINGS, START_SETTINGS
+from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
 from headrace.cli.log_check import check_log
 from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
 from headrace.cli.targets import JsonOption, SetOption
-from headrace.config import Config, load_config
+from headrace.config.loading import Config, load_config
 from headrace.core.secrets import Secrets, holds_secret, secret_values
 from headrace.errors import SetupError
 

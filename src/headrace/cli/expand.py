@@ -15,7 +15,7 @@ from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption, SystemOption, system_url
 
 if TYPE_CHECKING:
-    from headrace.core.readers import Reader
+    from headrace.core.job_plan.stream_readers import Reader
     from headrace.errors import HeadraceError
     from headrace.model.job_model import JobModel
     from headrace.ports import StreamDescription
@@ -44,8 +44,8 @@ def expand(
     json: JsonOption = False,
 ) -> None:
     """Add partitions to a stream. The applications that read it take them up, those that run at once."""
-    from headrace.core.growth import check_expansion
-    from headrace.core.readers import readers_of
+    from headrace.core.job_plan.partition_growth import check_expansion
+    from headrace.core.job_plan.stream_readers import readers_of
 
     _check_named(name, application)
     full = name if application is None else _repartition_stream(application, name)
@@ -117,7 +117,7 @@ def _point_at_others(system: Any, url: str, application: str, missing: HeadraceE
 
 def _short_name(stream: StreamDescription) -> str | None:
     """What its application calls a repartition stream; None for any other stream."""
-    from headrace.core.sub_topologies import REPARTITION_SUFFIX
+    from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
 
     start = f"{stream.internal_of}-"
     if not (stream.name.startswith(start) and stream.name.endswith(REPARTITION_SUFFIX)):
@@ -138,7 +138,7 @@ def _refuse_as_no_repartition(system: Any, name: str, application: str, partitio
 
 def _repartition_stream(application: str, name: str) -> str:
     """The stream's whole name, which may be given as well."""
-    from headrace.core.sub_topologies import REPARTITION_SUFFIX
+    from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
 
     if name.startswith(f"{application}-") and name.endswith(REPARTITION_SUFFIX):
         return name
@@ -171,8 +171,8 @@ def job_models(system: Any, force: bool, forced: str) -> list[JobModel]:
 def _refuse_to_break(
     stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool, system: str | None
 ) -> None:
-    from headrace.core.growth import expand_command
-    from headrace.core.readers import count_for_all
+    from headrace.core.job_plan.partition_growth import expand_command
+    from headrace.core.job_plan.stream_readers import count_for_all
 
     stopped = [(reader.application, reader.refusal.message) for reader in readers if reader.refusal is not None]
     disordered = [(reader.application, reader.disorder) for reader in readers if reader.disorder is not None]
@@ -208,8 +208,8 @@ def _tell(system: Any, application: str, stream: StreamDescription) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
     import msgspec
 
+    from headrace.driver.partition_watch import PARTITION_CHECKS
     from headrace.errors import HeadraceError
-    from headrace.runtime.partition_watch import PARTITION_CHECKS
 
     try:
         request = msgspec.json.encode({"stream": stream.name, "partitions": stream.partitions})

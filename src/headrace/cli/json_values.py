@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from headrace.dsl.durations import time_text, time_us
-from headrace.dsl.scalars import Bytes
-from headrace.dsl.windowed import TIMES_BYTES, Windowed, WindowedKey
 from headrace.errors import HeadraceError, SerdeError
+from headrace.model.durations import time_text, time_us
 from headrace.model.serde import Serde
 from headrace.record import Record
+from headrace.serdes.scalars import Bytes
+from headrace.serdes.windowed import TIMES_BYTES, Windowed, WindowedKey
 
 _FIELDS = frozenset({"key", "value", "timestamp", "headers", "partition", "offset"})
 _SCALARS = (str, int, float, bool, type(None))

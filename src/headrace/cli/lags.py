@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.core.rewinds import Gaps
-    from headrace.core.untaken import Untaken
+    from headrace.core.job_plan.unassigned_partitions import Untaken
+    from headrace.core.rewind.rewinds import Gaps
     from headrace.model.checkpoint import Checkpoint
     from headrace.model.job_model import JobModel, SubTopologyModel
     from headrace.model.streams import SSP
@@ -42,15 +42,15 @@ class Ends:
 
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: what is passed over will not."""
-        from headrace.core.rewinds import passed_over
+        from headrace.core.rewind.rewinds import passed_over
 
         end = max(position, self.of(ssp) or 0)
         return end - position - passed_over({ssp.whole: position}, {ssp.whole: end}, self._gaps)
 
     @cached_property
     def _gaps(self) -> Gaps:
-        from headrace.core.rewinds import gaps_of
-        from headrace.runtime.rewind_records import rewinds_of
+        from headrace.codec.rewind_records import rewinds_of
+        from headrace.core.rewind.rewinds import gaps_of
 
         return gaps_of(rewinds_of(self._system.metadata_store(self._application)))
 
@@ -70,7 +70,7 @@ class Newcomers:
 
     @cached_property
     def _found(self) -> tuple[Untaken, ...]:
-        from headrace.core.untaken import untaken_of
+        from headrace.core.job_plan.unassigned_partitions import untaken_of
 
         known = self._model.partition_counts
         present = self._system.partition_counts(sorted(known))
@@ -83,7 +83,7 @@ class Newcomers:
 
     def notes(self, subs: Iterable[SubTopologyModel]) -> list[str]:
         """What is to be said of those that `subs` would read."""
-        from headrace.core.untaken import untaken_text
+        from headrace.core.job_plan.unassigned_partitions import untaken_text
 
         reads = {stream for sub in subs for stream in _reads(sub)}
         return [untaken_text(one, self._is_running) for one in self._found if one.stream in reads]
@@ -100,6 +100,6 @@ def _reads(sub: SubTopologyModel) -> set[str]:
 
 def is_run(store: JobStore) -> bool:
     """Whether a driver holds the application of `store`, and is alive."""
-    from headrace.holders import is_alive
+    from headrace.adapters.common.job_lease import is_alive
 
     return is_alive(store.holder(), time.time_ns() // 1000)

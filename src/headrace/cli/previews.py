@@ -10,12 +10,12 @@ import typer
 from headrace.cli.output import EXIT_USAGE, fail, iso, print_json, print_table
 
 if TYPE_CHECKING:
-    from headrace.core.startpoint_previews import Preview
+    from headrace.core.rewind.previews import Preview
 
 
 def print_preview(preview: Preview, title: str) -> None:
     """As a table, with what is to be said about it below."""
-    from headrace.core.startpoint_previews import state_text
+    from headrace.core.rewind.previews import state_text
 
     print(f"application {preview.application}: {title}")
     names = ["stream", "partition", "task", "now", "new", "read again", "skipped"]
@@ -43,7 +43,7 @@ def print_preview(preview: Preview, title: str) -> None:
 
 def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
     """For programs. `ids`: of what was written; none where it was only shown."""
-    from headrace.core.startpoint_previews import state_text
+    from headrace.core.rewind.previews import state_text
 
     moves = [
         {

@@ -15,9 +15,9 @@ from headrace.cli.targets import JsonOption, Target, about_an_application
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.client.startpoint_manager import KnownStartpoint
+    from headrace.client.startpoints import Startpoints
     from headrace.model.startpoint import Startpoint
-    from headrace.runtime.startpoints import KnownStartpoint
-    from headrace.wiring.startpoints import Startpoints
 
 SET_EXAMPLES = """Examples:
 
@@ -93,7 +93,7 @@ def set_startpoint(
             f"expected one of --earliest, --latest, --bootstrap, --offset, --time and --ago, found {found} of them"
         )
     number = partition_of_text(partition)
-    from headrace.wiring.startpoint_previews import startpoint_of, startpoint_text
+    from headrace.client.startpoint_previews import startpoint_of, startpoint_text
 
     with opened_startpoints(target) as points:
         startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
@@ -111,7 +111,7 @@ def set_startpoint(
 
 
 def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
-    from headrace.dsl.durations import time_ago_us, time_us
+    from headrace.model.durations import time_ago_us, time_us
     from headrace.model.startpoint import PositionType, Startpoint
 
     times_us = [
@@ -215,7 +215,7 @@ delete_startpoints = about_an_application(delete, by_argument=False)
 
 def opened_startpoints(target: Target) -> Startpoints:
     """Those of the target; to be used in a `with`."""
-    from headrace.wiring.startpoints import Startpoints
+    from headrace.client.startpoints import Startpoints
 
     return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
 
@@ -225,7 +225,7 @@ def _counted(count: int) -> str:
 
 
 def _row(known: KnownStartpoint) -> tuple[Any, ...]:
-    from headrace.wiring.startpoint_previews import startpoint_text
+    from headrace.client.startpoint_previews import startpoint_text
 
     entry = known.entry
     return (

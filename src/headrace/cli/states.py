@@ -12,8 +12,8 @@ from headrace.cli.targets import JsonOption, Target, about_an_application
 from headrace.errors import ConfigError, HeadraceError
 
 if TYPE_CHECKING:
+    from headrace.client.state_reader import StateView, StoredEntry
     from headrace.model.serde import Serde
-    from headrace.wiring.states import StateView, StoredEntry
 
 GET_EXAMPLES = """Examples:
 
@@ -74,8 +74,8 @@ def dump(
 
 
 def _view(store: str, target: Target) -> StateView:
-    from headrace.wiring.states import StateView
-    from headrace.wiring.store_forms import serdes_in
+    from headrace.client.state_reader import StateView
+    from headrace.client.store_form import serdes_in
 
     serdes = {} if target.app is None else serdes_in(target.app.topology())
     return StateView(store, target.application, target.config, serdes)
@@ -84,14 +84,14 @@ def _view(store: str, target: Target) -> StateView:
 def key_of_text(text: str, serde: Serde) -> Any:
     """A key as it is written on a command line, as a value that the store's key serde takes.
 
-    >>> from headrace.dsl.scalars import Long, String
+    >>> from headrace.serdes.scalars import Long, String
     >>> key_of_text("7", Long()), key_of_text("7", String())
     (7, '7')
     """
     import msgspec
 
     from headrace.cli.json_values import native
-    from headrace.dsl.windowed import Windowed
+    from headrace.serdes.windowed import Windowed
 
     if isinstance(serde, Windowed):
         try:

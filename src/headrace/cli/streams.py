@@ -165,7 +165,7 @@ def delete(
 
 def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
     """The applications that read a stream, as `stream expand` finds them; whether each runs."""
-    from headrace.core.readers import models_that_read
+    from headrace.core.job_plan.stream_readers import models_that_read
 
     models = models_that_read(stream.name, stream.id, job_models(system, force, "deletes the stream"))
     names = [model.application for model in models if model.application != stream.internal_of]
@@ -174,9 +174,9 @@ def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str
 
 def _writers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
     """The applications that have written a stream as an output when they last ran; whether each runs."""
-    from headrace.core.readers import is_output
+    from headrace.codec.run_operators import stored_operators
+    from headrace.core.job_plan.stream_readers import is_output
     from headrace.errors import StorageError, UnavailableError
-    from headrace.runtime.run_operators import stored_operators
 
     found = {}
     for application in system.applications():
@@ -242,8 +242,8 @@ def produce(
     json: JsonOption = False,
 ) -> None:
     """Append records, JSON lines from standard input. A bad line is named, and nothing of its batch is written."""
-    from headrace.dsl.serdes import serde_of_text
     from headrace.errors import HeadraceError
+    from headrace.serdes.serdes import serde_of_text
 
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     written = 0
@@ -283,8 +283,8 @@ def consume(
 ) -> None:
     """Print records as JSON lines: key, value, partition, offset, timestamp, headers; partition after partition."""
     from headrace.cli.json_values import line_of_record, looks_windowed
-    from headrace.dsl.serdes import serde_of_text
     from headrace.errors import SerdeError
+    from headrace.serdes.serdes import serde_of_text
 
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     with looked_up(system) as opened:
@@ -334,8 +334,8 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
 
 
 def _time_of(start: str) -> int:
-    from headrace.dsl.durations import time_us
     from headrace.errors import ConfigError
+    from headrace.model.durations import time_us
 
     try:
         return time_us(start, "--start")

@@ -6,7 +6,7 @@ floats; a field without a schema may have texts and booleans beside them. Each k
 is made another and a result does not depend on which records came in one round:
 
 - `sum` adds whole numbers exactly, floats beside them. It is a whole number until a float comes, then the float of both.
-  A record that would take the whole part out of 64 bits, or the floats to infinity, is refused (`runtime/operators/totals`).
+  A record that would take the whole part out of 64 bits, or the floats to infinity, is refused (`worker/operators/totals`).
 - `mean` is the same total, of any size, divided by the count.
 - `min` and `max` compare whole numbers with floats exactly; of equal ones either is given. Values of different kinds are in
   the order of these kinds' names: booleans, bytes, numbers, texts. `first`, `last` and `count_distinct` keep values as they

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead
 from headrace.demo import job
 from headrace.errors import JobHeldError, StreamExistsError, StreamNotFoundError
-from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
 from headrace.wiring import open_system
 
 # Flights are of 2013: a broker that deletes by the time of records would take them away while they are read.

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead
+from headrace.environment import checked_folder
 from headrace.errors import JobHeldError, SetupError, StorageError
-from headrace.holders import HEARTBEAT_STALE_US, is_known_dead
-from headrace.setup_check import checked_folder
 from headrace.wiring import open_system
 
 MARKER = ".headrace-demo.json"

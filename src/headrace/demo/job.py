@@ -11,10 +11,10 @@ from typing import Any
 
 from headrace.dsl.aggregates import count, mean
 from headrace.dsl.app import App
-from headrace.dsl.json_serde import Json
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.scalars import String
 from headrace.dsl.windows import Tumbling
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import String
 
 APPLICATION = "flight-delays"
 INPUT = "flights"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from headrace.dsl.durations import datetime_of
+from headrace.model.durations import datetime_of
 from headrace.record import Record
 from headrace.visible import visible_line
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headrace import wiring
-from headrace.config import load_config
+from headrace.config.loading import load_config
 from headrace.demo import cluster, data, job, report
 from headrace.demo.folder import DemoFolder
-from headrace.dsl.json_serde import Json
-from headrace.dsl.scalars import String
-from headrace.dsl.windowed import Windowed
-from headrace.runtime.progress import shown_count
-from headrace.setup_check import checked_java
+from headrace.driver.progress_display import shown_count
+from headrace.environment import checked_java
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import String
+from headrace.serdes.windowed import Windowed
 
 ROUND_RECORDS = 100_000  # the whole year would fit into one round: several show how a job goes on from round to round
 _COUNTED_AT_ONCE = 1_000

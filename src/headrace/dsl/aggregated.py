@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from headrace.dsl.ddl import (
+from headrace.errors import TopologyError
+from headrace.model.serde import Serde
+from headrace.model.topology import NamedAggregate
+from headrace.serdes.ddl import (
     ArrayType,
     MapType,
     ScalarType,
@@ -16,10 +19,7 @@ from headrace.dsl.ddl import (
     parse_type,
     to_ddl,
 )
-from headrace.dsl.json_serde import Json
-from headrace.errors import TopologyError
-from headrace.model.serde import Serde
-from headrace.model.topology import NamedAggregate
+from headrace.serdes.json_serde import Json
 
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _REAL = frozenset({"float", "double"})

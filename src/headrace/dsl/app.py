@@ -10,15 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from headrace.config import KEYS, load_config
-from headrace.core.description import description_of, mermaid_of, text_of
-from headrace.core.event_times import UNIT_NS
-from headrace.core.picture import picture_of
-from headrace.core.sub_topologies import sub_topologies_of
-from headrace.dsl import flow as flows
+from headrace.config.loading import KEYS, load_config
+from headrace.core.rounds.event_times import UNIT_NS
+from headrace.core.topology.description import description_of, mermaid_of, text_of
+from headrace.core.topology.picture import picture_of
+from headrace.core.topology.sub_topologies import sub_topologies_of
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.durations import time_us
-from headrace.dsl.flow import Flow, Side, checked_function, checked_serde
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
 from headrace.dsl.kstream import KStream
@@ -26,12 +24,14 @@ from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.reserved import refuse_reserved
-from headrace.dsl.serdes import Bytes
+from headrace.dsl.stream_cursor import Flow, Side, checked_function, checked_serde
 from headrace.errors import ConfigError, HeadraceError, TopologyError
+from headrace.model.durations import time_us
 from headrace.model.names import checked_name, checked_own_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import OFFSET_MAX, PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
+from headrace.serdes.serdes import Bytes
 
 _START_OPTIONS = ("until", "overrides", "config", "engine", "log")
 _RUN_OPTIONS = (*_START_OPTIONS, "progress")

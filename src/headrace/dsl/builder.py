@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.core.sub_topologies import short_name_of, stores_of
+from headrace.core.topology.sub_topologies import short_name_of, stores_of
 from headrace.errors import TopologyError
 from headrace.model.names import NAME_LENGTH_MAX, RESERVED, checked_own_name
 from headrace.model.topology import Node, Repartition, Sink, Source, SourceKind, Topology

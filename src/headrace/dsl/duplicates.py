@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from headrace.dsl import flow as flows
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.durations import duration_us
-from headrace.dsl.flow import Flow, checked_function
 from headrace.dsl.rekeying import Grouping
-from headrace.dsl.serdes import Long
+from headrace.dsl.stream_cursor import Flow, checked_function
 from headrace.errors import ConfigError, TopologyError
+from headrace.model.durations import duration_us
 from headrace.model.topology import DropDuplicates, StoreKind, StoreSpec
+from headrace.serdes.serdes import Long
 
 
 def without_duplicates(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.dsl import flow as flows
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder
-from headrace.dsl.flow import Flow, checked_function
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.stream_cursor import Flow, checked_function
 from headrace.model.topology import ForEachRound
 
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
 
-from headrace.errors import TopologyError
+from headrace.errors import PACKAGE_FOLDER, TopologyError
 from headrace.model.topology import Function, FunctionKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__headrace_batch__"
-_OURS = str(PurePath(__file__).parents[1])
 
 
 def batch(function: F) -> F:
@@ -81,7 +80,7 @@ def checked_arguments(what: str, given: Callable[..., Any], arguments: Sequence[
 def users_line() -> str:
     """File and line of the user's code that is calling us, as errors name them; empty where there is none."""
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
         frame = frame.f_back
     return "" if frame is None else f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}"
 

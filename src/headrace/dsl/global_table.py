@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.dsl.flow import Flow
+from headrace.dsl.stream_cursor import Flow
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.dsl import flow as flows
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.aggregated import checked_fields, named_form, result_serde_of
 from headrace.dsl.builder import operator_text
-from headrace.dsl.flow import Flow, Side, checked_function, checked_serde, needed, with_sides
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import Grouping
 from headrace.dsl.returns import returned
-from headrace.dsl.serdes import Long, natural_serde
-from headrace.dsl.windowed import Windowed
+from headrace.dsl.stream_cursor import Flow, Side, checked_function, checked_serde, needed, with_sides
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
@@ -28,6 +26,8 @@ from headrace.model.topology import (
     Table,
 )
 from headrace.model.windows import AnyWindows, SessionWindows, Windows
+from headrace.serdes.serdes import Long, natural_serde
+from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App

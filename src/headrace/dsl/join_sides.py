@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.core.partitioning import same_partitioner
-from headrace.core.resolution import key_mismatch
+from headrace.core.topology.partitioning import same_partitioner
+from headrace.core.topology.resolution import key_mismatch
 from headrace.dsl.builder import Builder
-from headrace.dsl.flow import Flow, Side, needed
+from headrace.dsl.stream_cursor import Flow, Side, needed
 from headrace.errors import TopologyError
 from headrace.model.topology import Function, Repartition
 

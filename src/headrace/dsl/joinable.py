@@ -11,10 +11,10 @@ from headrace.model.topology import JoinKind
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
-    from headrace.dsl.flow import Flow
     from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable
+    from headrace.dsl.stream_cursor import Flow
 
 Duration = str | timedelta
 _KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}

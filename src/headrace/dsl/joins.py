@@ -14,11 +14,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.sub_topologies import reads_inputs, sub_topologies_of
-from headrace.dsl import flow as flows
+from headrace.core.topology.sub_topologies import reads_inputs, sub_topologies_of
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.durations import duration_us
-from headrace.dsl.flow import Flow, checked_function, needed, result_side, with_sides
 from headrace.dsl.functions import is_batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
@@ -29,8 +27,10 @@ from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
+from headrace.dsl.stream_cursor import Flow, checked_function, needed, result_side, with_sides
 from headrace.dsl.windows import LENGTH_MAX_US
 from headrace.errors import ConfigError, TopologyError
+from headrace.model.durations import duration_us
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 

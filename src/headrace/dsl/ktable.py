@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.dsl import flow as flows
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
-from headrace.dsl.flow import Flow, Side, checked_function, needed, result_side, with_sides
+from headrace.dsl.displayable import Looks
 from headrace.dsl.joinable import TableJoins
-from headrace.dsl.looks import Looks
 from headrace.dsl.returns import returned
+from headrace.dsl.stream_cursor import Flow, Side, checked_function, needed, result_side, with_sides
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from headrace.dsl.durations import duration_us
-from headrace.dsl.flow import checked_serde
 from headrace.dsl.functions import checked_arguments, label_of
+from headrace.dsl.stream_cursor import checked_serde
 from headrace.errors import TopologyError
+from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.serde import Serde
 from headrace.model.topology import StoreKind, StoreSpec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.core.sub_topologies import REPARTITION_SUFFIX, short_name_of
+from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.flow import Flow, Side, needed
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
+from headrace.dsl.stream_cursor import Flow, Side, needed
 from headrace.errors import TopologyError
 from headrace.model.topology import Group, Repartition, Source, SourceKind
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, overload
 
-from headrace.core.growth import PARTITIONS_MAX
-from headrace.core.partitioning import PARTITIONER_ARGUMENTS, STREAM_ARGUMENT, TakesStream, takes_stream
-from headrace.dsl.flow import WORKER, checked_function, checked_serde
+from headrace.core.job_plan.partition_growth import PARTITIONS_MAX
+from headrace.core.topology.partitioning import PARTITIONER_ARGUMENTS, STREAM_ARGUMENT, TakesStream, takes_stream
+from headrace.dsl.stream_cursor import WORKER, checked_function, checked_serde
 from headrace.errors import TopologyError
 from headrace.model.names import checked_own_name
 from headrace.model.serde import Serde

@@ -3,7 +3,7 @@ start those that were set elsewhere."""
 
 from __future__ import annotations
 
-from headrace.config import Config
+from headrace.config.loading import Config
 from headrace.errors import NotSupportedError
 
 

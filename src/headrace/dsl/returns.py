@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from headrace.dsl.serdes import serde_of_annotation
 from headrace.model.serde import Serde
 from headrace.model.topology import Function, FunctionKind
+from headrace.serdes.serdes import serde_of_annotation
 
 _MANY = (
     collections.abc.Iterable,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.dsl.ddl import ArrayType, MapType, SparkType, StructType, parse_type, to_ddl
-from headrace.dsl.flow import Side
+from headrace.dsl.stream_cursor import Side
+from headrace.serdes.ddl import ArrayType, MapType, SparkType, StructType, parse_type, to_ddl
 
 
 def schema_text(key: Side, value: Side) -> str:

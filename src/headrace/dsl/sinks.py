@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.dsl import flow as flows
+from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.flow import Flow, checked_function, needed
 from headrace.dsl.repartitioned import checked_partitioner
+from headrace.dsl.stream_cursor import Flow, checked_function, needed
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.topology import Function, Sink

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.flow import Flow
+from headrace.dsl.stream_cursor import Flow
 from headrace.model.topology import Filter, Function, FunctionKind, Split, SplitOutput
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace.dsl.durations import duration_text, duration_us
 from headrace.errors import ConfigError, TopologyError
+from headrace.model.durations import duration_text, duration_us
 from headrace.model.windows import RETENTION_DEFAULT_US, WINDOWS_PER_RECORD_MAX, SessionWindows, Windows
 
 Duration = str | timedelta

@@ -88,7 +88,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source(Node):
-    """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint` (`core.startpoints.start_of`).
+    """Reads a stream. `start` is 'earliest', 'latest', 'bootstrap', an offset, or a `Startpoint`
+    (`core.rewind.startpoints.start_of`).
 
     Of one that is `broadcast` every task reads all partitions.
     """
@@ -98,7 +99,7 @@ class Source(Node):
     value: Serde | None
     kind: SourceKind = SourceKind.STREAM
     timestamp: Function | None = None
-    timestamp_unit: str = "us"  # of the numbers that `timestamp` gives: a key of `core.event_times.UNIT_NS`
+    timestamp_unit: str = "us"  # of the numbers that `timestamp` gives: a key of `core.rounds.event_times.UNIT_NS`
     start: Any = "earliest"
     broadcast: bool = False
     partitioning: Partitioning = Partitioning.HASH

@@ -16,35 +16,35 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.config import Config
-from headrace.core.resolution import has_open_types
-from headrace.core.startpoints import start_of
-from headrace.core.sub_topologies import upstream_names_of
-from headrace.dsl.durations import duration_us, time_us
+from headrace.client.startpoint_previews import startpoint_of
+from headrace.client.startpoints import Startpoints
+from headrace.client.store_reader import entries_of, form_of
+from headrace.config.loading import Config
+from headrace.core.rewind.startpoints import start_of
+from headrace.core.topology.resolution import has_open_types
+from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.generation import Planned
+from headrace.driver.rounds.poison_records import find_culprits
+from headrace.driver.rounds.round_planner import PlannedRound
+from headrace.driver.rounds.scheduling import NextRound
+from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.startpoint_watch import StartpointWatch
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
+from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Process, Repartition, Sink, Source
 from headrace.ports import EngineFailure
 from headrace.record import Record
-from headrace.runtime.culprits import find_culprits
-from headrace.runtime.generation import Planned
-from headrace.runtime.inline_engine import InlineEngine
-from headrace.runtime.next_round import NextRound
-from headrace.runtime.round_plans import PlannedRound
-from headrace.runtime.rounds import Rounds
-from headrace.runtime.startpoint_watch import StartpointWatch
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.stored import entries_of, form_of
+from headrace.state.files import StateFiles
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import Launched, launched, shared_spark
-from headrace.wiring.startpoint_previews import startpoint_of
-from headrace.wiring.startpoints import Startpoints
-from headrace.wiring.worker import run_container
-from headrace.wiring.worker_state import forget
+from headrace.wiring.worker.entry import run_container
+from headrace.wiring.worker.worker_state import forget
+from headrace.worker.inline_engine import InlineEngine
 
 START = "2026-01-01T00:00:00Z"
 ROUNDS_MAX = 10_000  # of one `run`, one after the other, that read no record

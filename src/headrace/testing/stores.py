@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.core.key_layout import state_key
+from headrace.client.store_reader import StoredForm
+from headrace.core.keys.key_layout import state_key
 from headrace.errors import StateError
-from headrace.runtime.operators.expiry import time_bytes
-from headrace.runtime.stored import StoredForm
+from headrace.worker.operators.expiry import time_bytes
 
 
 class StoredView:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.config import Config, load_config
+from headrace.config.loading import Config, load_config
 from headrace.errors import AppLoadError, ConfigError
 
 if TYPE_CHECKING:
+    from headrace.driver.job import Job
     from headrace.ports import System
-    from headrace.runtime.job import Job
 
 
 LOOK_UP_WAIT_S = 5.0  # whoever looks something up wants to know soon that a broker does not answer
@@ -76,7 +76,7 @@ def start(
     engine: Any = None,
     log: Callable[[str], None] | None = None,
 ) -> Job:
-    """Start an application; see `runtime.job.Job`."""
+    """Start an application; see `driver.job.Job`."""
     if _declaring:
         raise AppLoadError(
             f"{_declaring[-1].name} runs its application while it is loaded, and a command only wants to know it",
@@ -103,10 +103,10 @@ def spark_session(app: Any) -> Any:
 
 
 def preview(target: Any, n: int = 20) -> Any:
-    previews = importlib.import_module("headrace.wiring.previews")
+    previews = importlib.import_module("headrace.wiring.topology_preview")
     return previews.preview(target, n)
 
 
 def open_state(app: Any, name: str) -> Any:
-    states = importlib.import_module("headrace.wiring.states")
+    states = importlib.import_module("headrace.client.state_reader")
     return states.open_state(app, name)

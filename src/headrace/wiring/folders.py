@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from headrace.config import Config
+from headrace.config.loading import Config
 from headrace.errors import SetupError
 
 _SHOWN_MAX = 200

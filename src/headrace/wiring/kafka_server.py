@@ -11,7 +11,7 @@ from typing import Any
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.kafka_server.cluster import Cluster
 from headrace.adapters.kafka_server.settings import Security
-from headrace.config import load_config
+from headrace.config.loading import load_config
 
 
 class KafkaServer(Cluster):

@@ -14,37 +14,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace import holders
 from headrace.adapters.artifacts.connector import connector_jars, with_connector
-from headrace.config import Config
-from headrace.core.resolution import has_open_types, resolved, through_spark
-from headrace.core.rewinds import gaps_of
+from headrace.adapters.common import job_lease as holders
+from headrace.config.loading import Config
+from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.secrets import secret_values
-from headrace.core.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.core.topology.resolution import has_open_types, resolved, through_spark
+from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
+from headrace.driver.generation import Pace, Planned
+from headrace.driver.job import Job
+from headrace.driver.planning.application_edits import check_edit
+from headrace.driver.planning.plan_job import JobPlan, planned
+from headrace.driver.planning.snapshot import check_inputs
+from headrace.driver.progress_display import shown
+from headrace.driver.request_copies import RequestsElsewhere
+from headrace.driver.rounds.round_planner import Place, RoundTerms
+from headrace.driver.rounds.sub_topology_rounds import Rounds
 from headrace.dsl.reserved import refuse_reserved
-from headrace.dsl.serdes import fits_spark_type, serde_of_spark_type
-from headrace.dsl.windowed import Windowed
+from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
+from headrace.exchange.fault_injection import reached
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import Holder
-from headrace.runtime.edits import check_edit
-from headrace.runtime.generation import Pace, Planned
-from headrace.runtime.job import Job
-from headrace.runtime.progress import shown
-from headrace.runtime.requests_elsewhere import RequestsElsewhere
-from headrace.runtime.round_plans import Place, RoundTerms
-from headrace.runtime.rounds import Rounds
-from headrace.runtime.seen_streams import check_inputs
-from headrace.runtime.startup import JobPlan, planned
-from headrace.runtime.state_files import StateFiles
-from headrace.runtime.steps import reached
-from headrace.setup_check import checked_folder
+from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
+from headrace.serdes.windowed import Windowed
+from headrace.state.files import StateFiles
 from headrace.wiring import open_configured
-from headrace.wiring.elsewhere import requests_elsewhere
 from headrace.wiring.folders import state_folder, work_folder
 from headrace.wiring.local_stores import seal_stores
-from headrace.wiring.upkeep import Upkeep
+from headrace.wiring.maintenance import Upkeep
+from headrace.wiring.request_store import requests_elsewhere
 
 LOG = logging.getLogger("headrace")
 
@@ -308,13 +308,13 @@ def session_of(app: Any, config: Config) -> tuple[Any, bool]:
 
 def spark_engine(app: Any, config: Config) -> Any:
     from headrace.adapters.spark.engine import KafkaReading, SparkEngine
-    from headrace.wiring.prefix import prepared_rows, read_prefix
-    from headrace.wiring.worker import run_spark_container
+    from headrace.wiring.worker.engine_rows import prepared_rows, read_prefix
+    from headrace.wiring.worker.entry import run_spark_container
 
     reading = None
     if is_kafka(config.system):
         from headrace.adapters.kafka.connection import connection_of
-        from headrace.wiring.prefix import decoded_prefix
+        from headrace.wiring.worker.engine_rows import decoded_prefix
 
         reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
     made, ours = session_of(app, config)

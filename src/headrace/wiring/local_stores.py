@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from headrace.adapters.lmdb import seal
-from headrace.core.sub_topologies import has_state
-from headrace.runtime.round_plans import Place
-from headrace.runtime.startup import JobPlan
-from headrace.runtime.state_files import task_folder_of
+from headrace.core.topology.sub_topologies import has_state
+from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.rounds.round_planner import Place
+from headrace.state.files import task_folder_of
 
 LOG = logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0

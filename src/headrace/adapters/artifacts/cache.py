@@ -21,8 +21,8 @@ from pathlib import Path
 
 from headrace.adapters.artifacts import ivy
 from headrace.adapters.artifacts.pins import Artifacts, Pin
+from headrace.environment import checked_folder
 from headrace.errors import ArtifactError, WaitTimeoutError
-from headrace.setup_check import checked_folder
 
 Tell = Callable[[str], None]
 Fetch = Callable[[Sequence[Pin], Path], None]

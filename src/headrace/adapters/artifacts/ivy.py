@@ -14,9 +14,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from headrace.adapters.artifacts.pins import Pin
-from headrace.config_keys import handed_on
+from headrace.config.keys import handed_on
+from headrace.environment import checked_java
 from headrace.errors import ArtifactError
-from headrace.setup_check import checked_java
 
 FETCH_S_MAX = 600  # 40 MB over a slow line; a repository that does not answer ends it long before
 _LINES_SHOWN = 3

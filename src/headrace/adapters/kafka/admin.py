@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.connection import Connection
-from headrace.adapters.kafka.patience import Patience
-from headrace.core.growth import check_expansion
+from headrace.adapters.kafka.deadline import Patience
+from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
 LOG = logging.getLogger("headrace.kafka")

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
-from headrace.adapters.kafka.patience import Patience
+from headrace.adapters.kafka.deadline import Patience
 from headrace.errors import StorageError, UnavailableError
 
 _BATCH = 1000

@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from headrace.adapters.kafka.deadline import Patience
 from headrace.adapters.kafka.lanes import new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.names import coordinator_id
-from headrace.adapters.kafka.patience import Patience
 from headrace.errors import FencedError, UnavailableError
 
 TIMEOUT_MS = 15_000

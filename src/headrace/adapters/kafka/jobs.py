@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator
+from headrace.adapters.kafka.deadline import Patience
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.lanes import (
     Position,
@@ -35,14 +37,12 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     transactional_id,
 )
-from headrace.adapters.kafka.patience import Patience
+from headrace.codec.checkpoint import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 from headrace.errors import FencedError, StorageError, UnavailableError
-from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports import Holder, Metadata, RoundCommit, Terms
-from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
 LOG = logging.getLogger("headrace.kafka")
 Reached = Callable[[str, int], None]

@@ -21,11 +21,11 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.deadline import Patience
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
-from headrace.adapters.kafka.patience import Patience
 from headrace.adapters.kafka.refusals import undelivered
-from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import ConfigError, RoundFailedError
 
 if TYPE_CHECKING:  # it stands beside Arrow, which commands that read no records do without

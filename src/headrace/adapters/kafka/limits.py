@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.core.stream_limits import RECORD_BYTES_MAX, StreamLimits
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX, StreamLimits
 
 TIME_MIN_US = 0  # Kafka counts from 1970 on
 BATCH_BYTES = 1_000_000  # what is sent at once, where nothing asks for less

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.record_coding import HEADERS_TYPE
+from headrace.codec.record_batches import HEADERS_TYPE
 
 # Value, key, partition, timestamp (ms) and headers: plain tuples, as a round may write a million of them.
 Message = tuple[bytes | None, bytes | None, int, int, list[tuple[str, str | bytes | None]] | None]

@@ -14,12 +14,12 @@ from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.lanes import new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
+from headrace.codec.record_batches import batch_of, partitions_of, records_of
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.core.secrets import Secrets
-from headrace.core.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from headrace.model.serde import Serde, routing_keys
 from headrace.record import Record
-from headrace.record_coding import batch_of, partitions_of, records_of
 
 COMMIT_RECORDS = 100_000  # one transaction, all or nothing
 _STEP_RECORDS = 10_000

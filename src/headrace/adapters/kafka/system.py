@@ -12,22 +12,22 @@ from typing import Any, Self
 
 from confluent_kafka.admin import OffsetSpec
 
+from headrace.adapters.common.offset_resolver import StreamConsumer
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
-from headrace.adapters.kafka.books import Books, Whose
+from headrace.adapters.kafka.application_topics import Books, Whose
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
+from headrace.adapters.kafka.deadline import Patience
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
-from headrace.adapters.kafka.patience import Patience
 from headrace.adapters.kafka.single_records import SingleRecords
-from headrace.core.growth import check_expansion
-from headrace.core.near_names import hint_of_missing
-from headrace.core.planning import Extent, OffsetRange
-from headrace.core.stream_limits import StreamLimits
+from headrace.core.job_plan.partition_growth import check_expansion
+from headrace.core.rounds.offset_ranges import Extent, OffsetRange
+from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import (
     ConfigError,
     IncompatibleChangeError,
@@ -35,13 +35,13 @@ from headrace.errors import (
     StorageError,
     StreamExistsError,
     StreamNotFoundError,
+    hint_of_missing,
 )
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
-from headrace.stream_consumer import StreamConsumer
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports

@@ -32,9 +32,9 @@ from headrace.adapters.kafka_server.settings import (
     scram_arguments,
     server_properties,
 )
-from headrace.config_keys import handed_on
+from headrace.config.keys import handed_on
+from headrace.environment import checked_folder, checked_java
 from headrace.errors import ConfigError, SetupError
-from headrace.setup_check import checked_folder, checked_java
 
 START_S_MAX = 120.0  # 5 s on an idle machine
 FORMAT_S_MAX = 60.0

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.adapters.lmdb.entries import META_DB, unpacked, unpacked_many
 from headrace.adapters.lmdb.environments import Environment, damage_named
-from headrace.core.key_layout import after_prefix
+from headrace.core.keys.key_layout import after_prefix
 from headrace.errors import StoreDamagedError
 
 

@@ -24,9 +24,9 @@ from headrace.adapters.log.chunk_headers import header_of
 from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import new_file_name
-from headrace.core.stream_limits import RECORD_BYTES_MAX
+from headrace.codec.record_batches import RECORD_SCHEMA, record_sizes
+from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import RecordTooLargeError, StorageError
-from headrace.record_coding import RECORD_SCHEMA, record_sizes
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
+from headrace.codec.checkpoint import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 from headrace.errors import FencedError, StorageError
-from headrace.holders import HEARTBEAT_STALE_US, held_error, is_known_dead
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.ports import ContainerCommit, Holder, Metadata, RoundCommit, Terms
-from headrace.wire import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
 
 Reached = Callable[[str, int], None]
 _PUT_CHECKPOINT = """

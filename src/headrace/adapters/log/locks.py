@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.holders import stat_fields
+from headrace.adapters.common.job_lease import stat_fields
 
 _SHARED_FIRST = 0x40000002  # of the file itself: every open connection in WAL mode holds it for reading
 _WAL_WRITE_LOCK = 120  # the byte of the -shm file that SQLite locks while it writes (its file format, "WAL-index")

@@ -13,10 +13,10 @@ from headrace.adapters.log.chunks import Chunk
 from headrace.adapters.log.data_files import ChunkWriter, read_chunk, read_range
 from headrace.adapters.log.file_names import PRODUCER_PARTS
 from headrace.adapters.log.stream_tables import StreamRow
+from headrace.codec.record_batches import batch_of, partitions_of, records_of, split
 from headrace.errors import OffsetOutOfRangeError, StreamNotFoundError
 from headrace.model.serde import Serde, routing_keys
 from headrace.record import Record
-from headrace.record_coding import batch_of, partitions_of, records_of, split
 
 COMMIT_RECORDS = 100_000  # one commit, all or nothing
 _COMMIT_BYTES = 256 * 1024 * 1024

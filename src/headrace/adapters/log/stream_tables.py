@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.adapters.log.chunks import Chunk
-from headrace.core.growth import PARTITIONS_MAX, bad_count, check_expansion
+from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
 from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.ports import StreamDescription

@@ -8,20 +8,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from headrace.adapters.common.offset_resolver import StreamConsumer
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog, open_catalog
 from headrace.adapters.log.chunks import Chunk, terms_of
 from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
 from headrace.adapters.log.metadata import LogMetadataStore
-from headrace.core.planning import Extent, OffsetRange
-from headrace.core.stream_limits import StreamLimits
+from headrace.core.rounds.offset_ranges import Extent, OffsetRange
+from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP
 from headrace.ports import StreamDescription, Terms
 from headrace.record import Record
-from headrace.stream_consumer import StreamConsumer
 
 _URL_SHOWN_MAX = 100
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, TimestampNTZType, TimestampType
 
 from headrace.adapters.spark.refusals import VISIBLE, refused
-from headrace.core.event_times import UNIT_NS
+from headrace.core.rounds.event_times import UNIT_NS
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 

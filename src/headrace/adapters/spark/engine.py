@@ -19,13 +19,13 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
+from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of
-from headrace.adapters.spark.handed import handed_rows, in_one_line, is_of_spark
-from headrace.adapters.spark.lost import forget, lost_engine
 from headrace.adapters.spark.pickled import program_bytes
 from headrace.adapters.spark.placement import collected
+from headrace.adapters.spark.round_frame import handed_rows, in_one_line, is_of_spark
 from headrace.adapters.spark.session import released, see_added_jars, slots_of
-from headrace.core.prefix import passes_all
+from headrace.core.topology.engine_prefix import passes_all
 from headrace.model.topology import Node, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 

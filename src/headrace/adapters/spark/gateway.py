@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.adapters.spark.quiet import JvmErrors
-from headrace.config_keys import handed_on
+from headrace.adapters.spark.jvm_log_filter import JvmErrors
+from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
 

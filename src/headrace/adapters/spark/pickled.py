@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 
 def program_bytes(program: Any) -> bytes:
-    """A `runtime.plan.Program` without what stays in the driver. Workers cannot import the file that an application was
+    """A `exchange.messages.Program` without what stays in the driver. Workers cannot import the file that an application was
     loaded from: its functions travel by value."""
     for node in program.nodes:
         for name in node.__dataclass_fields__:

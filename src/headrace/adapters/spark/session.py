@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.adapters.spark.dead_jvm import keep_quiet
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.gateway import is_submitted, start_gateway, submitted_settings
-from headrace.adapters.spark.handed import is_of_spark
-from headrace.adapters.spark.lost import keep_quiet
-from headrace.adapters.spark.needed import SESSION_SETTINGS, START_SETTINGS
+from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SETTINGS
+from headrace.adapters.spark.round_frame import is_of_spark
 from headrace.adapters.spark.starting import interruptible
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
+from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError
-from headrace.setup_check import checked_java
 
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter

@@ -1,0 +1,218 @@
+"""Owns loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
+
+The file is read first: one that can hold no application is refused, and nothing of it is executed (`app_files`). Then it is
+imported under a name of its own, not as `__main__`: its whole top level is executed but for what stands under
+`if __name__ == "__main__":`. Its folder goes on `sys.path`, and is where its `headrace.toml` is looked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import tokenize
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from headrace import wiring
+from headrace.client.app_files import refuse_what_is_no_application
+from headrace.config.loading import load_config
+from headrace.core.secrets import secret_values
+from headrace.dsl.app import App
+from headrace.errors import AppLoadError, HeadraceError
+
+_DEFAULT_NAME = "app"
+_NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
+
+
+def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
+    """The application that `text` names, with `folder` set to where its file is.
+
+    Spark is started only if the import asks for it, as `F.col` does; `say` is told so. `overrides` (as `--set` takes
+    them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
+    """
+    path, name = _split(text)
+    source = _source_of(path)
+    if source is not None:
+        refuse_what_is_no_application(path, source)
+    session = None
+    try:
+        module = _imported(path)
+    except _NeedsSparkError:
+        session = _session(path, overrides, say)
+        module = _imported(path, retried=True)
+    app = _app_in(module, path, name)
+    app.folder = path.parent  # type: ignore[attr-defined]  # read by wiring.config_of
+    if session is not None and app.spark_given is None:
+        app._headrace_session = session  # type: ignore[attr-defined]  # taken by wiring.launch.session_of
+    return app
+
+
+class _NeedsSparkError(Exception):
+    """The import failed inside PySpark, for want of a session."""
+
+
+def _split(text: str) -> tuple[Path, str | None]:
+    file, name = text, None
+    before, colon, after = text.rpartition(":")
+    if colon and before.endswith(".py") and not Path(text).exists():
+        file, name = before, after
+    path = Path(os.path.abspath(os.path.expanduser(file)))  # a name that errors show: without `..`
+    _check_is_file(text, path)
+    if name is not None and not name.isidentifier():
+        raise AppLoadError(f"application {text!r}: {name!r} is no name", "write FILE.py:name, such as flights.py:app")
+    return path, name
+
+
+def _check_is_file(text: str, path: Path) -> None:
+    if not text:
+        raise AppLoadError("application '': expected the name of a file", _NO_FILE_HINT)
+    if os.path.isfile(path):  # not `path.is_file()`, which raises where a folder above cannot be read
+        if os.access(path, os.R_OK):
+            return
+        raise AppLoadError(f"application {text!r}: {path} cannot be read", "give this user the right to read it")
+    if os.path.isdir(path):
+        files = _python_files_in(path)
+        hint = f"it holds {', '.join(files)}" if files else _NO_FILE_HINT
+        raise AppLoadError(f"application {text!r}: {path} is a folder, expected a file", hint)
+    above = next(folder for folder in path.parents if os.path.exists(folder))
+    if not os.access(above, os.X_OK):
+        raise AppLoadError(f"application {text!r}: the folder {above} cannot be read", "give this user the right to read it")
+    beside = _python_files_in(path.parent)
+    near = difflib.get_close_matches(path.stem, [file.removesuffix(".py") for file in beside], 1)
+    hint = f"did you mean {os.path.relpath(path.with_name(near[0] + '.py'))}?" if near else _NO_FILE_HINT
+    raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
+
+
+def _python_files_in(folder: Path) -> list[str]:
+    """Their names, the first few."""
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file())[:8]
+    except OSError:
+        return []
+
+
+def _source_of(path: Path) -> str | None:
+    """The file's text; None for what is no text, which importing it says."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+
+
+def _imported(path: Path, retried: bool = False) -> ModuleType:
+    # The stem alone could be the name of another module: calendar.py would stand in for Python's own.
+    stem = re.sub(r"\W", "_", path.stem)
+    module_name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise AppLoadError(f"{path} is no Python file", "its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        with wiring.only_declaring(path):
+            spec.loader.exec_module(module)
+    except HeadraceError as error:
+        sys.modules.pop(module_name, None)
+        if line := _line_in(error.__traceback__, path):
+            error.add_note(f"{path.name}, line {line}")
+        raise
+    except KeyboardInterrupt:  # Ctrl-C and SIGTERM are none of the file's
+        sys.modules.pop(module_name, None)
+        raise
+    except BaseException as error:
+        sys.modules.pop(module_name, None)
+        if not retried and _is_for_want_of_a_session(error):
+            raise _NeedsSparkError from error
+        if isinstance(error, SyntaxError) and error.filename in (None, str(path)):
+            raise _no_python(path, error) from None
+        raise AppLoadError(
+            f"{path.name} raised {type(error).__name__} when it was imported",
+            "the traceback above says where; the file is imported, not run: keep app.run() under `if __name__ == '__main__':`",
+            user_traceback=_user_traceback(error),
+        ) from None
+    return module
+
+
+def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
+    """What Python says of a line of the file, or of a file that is no text at all."""
+    if error.lineno is None or "(unicode error)" in str(error.msg):
+        reason = str(error.msg).removeprefix("(unicode error) ")
+        return AppLoadError(f"{path.name} is no Python file: {reason}", "give the source file that makes the App, in UTF-8")
+    return AppLoadError(
+        f"{path.name}, line {error.lineno}: {error.msg}",
+        "it is no valid Python as it stands: mend that line, or what comes before it",
+        user_traceback="".join(traceback.format_exception_only(error)),
+    )
+
+
+def _line_in(trace: TracebackType | None, path: Path) -> int | None:
+    """The line of `path` that the error came through last."""
+    lines = [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == str(path)]
+    return lines[-1] if lines else None
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback without our own frames and the import machinery's."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen importlib")
+
+
+def _is_for_want_of_a_session(error: BaseException) -> bool:
+    """Whether PySpark itself raised it: there is no session, so that is what it misses.
+
+    Functions that make Columns assert that there is a context, without a message; others raise an error of PySpark's.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
+    if not raised_in.startswith("pyspark."):
+        return False
+    return isinstance(error, AssertionError) or "SESSION" in str(error).upper() or "CONTEXT" in str(error).upper()
+
+
+def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Any:
+    """A session by the configuration that is known before the application is: all but what `App(...)` says."""
+    spark = importlib.import_module("headrace.adapters.spark.session")
+    config = load_config(path.parent, os.environ, {}, list(overrides))
+    say("starting Spark: the application builds Columns when it is imported")
+    settings = {f"spark.{name}": value for name, value in config.spark.items()}
+    log_dir = spark.default_log_dir(config.local_store_dir)
+    return spark.started(settings, path.stem, log_dir, [str(path.parent)], secret_values(config.kafka))
+
+
+def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
+    apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    if name is not None:
+        if name in apps:
+            return apps[name]
+        found = f"it is a {type(getattr(module, name)).__name__}" if hasattr(module, name) else "there is no such name"
+        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", _known(path, apps))
+    if len({id(app) for app in apps.values()}) == 1:
+        return next(iter(apps.values()))
+    if _DEFAULT_NAME in apps:
+        return apps[_DEFAULT_NAME]
+    if not apps:
+        raise AppLoadError(
+            f"{path.name} makes no hr.App at its top level", 'write app = hr.App("name", ...) there, outside of any function'
+        )
+    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", _known(path, apps))
+
+
+def _known(path: Path, apps: dict[str, App]) -> str:
+    return f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"

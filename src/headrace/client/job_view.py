@@ -1,0 +1,128 @@
+"""Owns what is stored about an application that has run, looked up at one moment: its plan, positions and startpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from headrace.adapters.common import job_lease as holders
+from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
+from headrace.core.rewind.startpoints import Place, spent_of
+from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
+from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import JobModel
+from headrace.model.startpoint import Became
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Topology
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """What is stored of an application. `url` is that of its system, `topology` is there if its file is at hand.
+
+    `known`: its startpoints by id, oldest first, as what is committed makes them. `unreadable`: requests for startpoints that
+    no driver can take up, by their ids, and why.
+    """
+
+    application: str
+    url: str
+    system: Any
+    model: JobModel
+    checkpoints: Mapping[TaskName, Checkpoint]
+    known: Mapping[str, KnownStartpoint]
+    topology: Topology | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def owners(self) -> dict[SSP, list[TaskName]]:
+        """Per SSP the tasks that read it, in their order."""
+        found: dict[SSP, list[TaskName]] = {}
+        for task in sorted(self.model.tasks, key=lambda task: task.name):
+            for ssp in task.ssps:
+                found.setdefault(ssp, []).append(task.name)
+        return found
+
+    @cached_property
+    def positions(self) -> dict[Place, int]:
+        """Where each task is in each SSP, as committed."""
+        return {(one.task, ssp): position for one in self.checkpoints.values() for ssp, position in one.positions.items()}
+
+    @property
+    def unspent(self) -> list[KnownStartpoint]:
+        """Startpoints that would count if nothing else were asked for, in the driver's order: those that it took up first."""
+        left = [one for one in self.known.values() if one.became in (None, Became.PENDING) and not one.deletion_asked]
+        return sorted(left, key=lambda one: one.became is None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a driver holds the application that is not known to be gone, and was heard of lately."""
+        return holders.is_alive(self.system.job_store(self.application).holder(), time.time_ns() // 1000)
+
+    @cached_property
+    def internal(self) -> frozenset[str]:
+        """Of the streams that the job reads its own repartition streams."""
+        own = [one.name for one in self.system.streams(of=self.application) if one.internal_of == self.application]
+        return frozenset(own) & self.model.partition_counts.keys()
+
+    def stream(self, name: str) -> str:
+        """The whole name of a stream that the job reads, which may be a repartition's own: `by-carrier`."""
+        known = self.model.partition_counts
+        whole = f"{self.application}-{name}{REPARTITION_SUFFIX}"
+        if name in known or whole in known:
+            return name if name in known else whole
+        raise StreamNotFoundError(
+            f"application {self.application!r} reads no stream {name!r}",
+            hint_of_missing(name, known, f"name one that it reads: {', '.join(sorted(known))}"),
+        )
+
+    def task(self, name: str | TaskName, stream: str) -> TaskName:
+        """A task that reads `stream`."""
+        reading = sorted({str(task) for ssp, tasks in self.owners.items() if ssp.stream == stream for task in tasks})
+        if str(name) in reading:
+            return TaskName.parse(str(name))
+        if any(str(task.name) == str(name) for task in self.model.tasks):
+            what = f"task {str(name)!r} of application {self.application!r} does not read stream {stream!r}"
+        else:
+            what = f"application {self.application!r} has no task {str(name)!r}"
+        raise ConfigError(what, hint_of_missing(str(name), reading, f"name one that reads {stream!r}: {_few(reading)}"))
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def stored_job(
+    application: str, url: str, system: Any, manager: StartpointManager, topology: Topology | None = None
+) -> StoredJob:
+    """What is stored of an application; `ConfigError` for one that has not run here, naming those that have."""
+    store = system.job_store(application)
+    known = system.applications()
+    model = store.job_model() if application in known else None
+    if model is None:
+        known = [other for other in known if other != application]  # its first start may have been refused
+        there = f"name one of: {', '.join(known)}" if known else "run it first"
+        raise ConfigError(
+            f"application {application!r} has not run on {url} yet: it has no positions that could be set",
+            hint_of_missing(application, known, there),
+        )
+    before = manager.records()
+    checkpoints = store.checkpoints()
+    known = manager.records()
+    records = [one.record for one in known.values() if one.record is not None]
+    # What has changed in between may be of another plan than the checkpoints are.
+    spent = {id_ for id_ in spent_of(records, checkpoints) if before.get(id_) == known[id_]}
+    read = {ssp for task in model.tasks for ssp in task.ssps}
+    known = {id_: _as_it_is(one, id_ in spent, one.entry.key.ssp in read) for id_, one in known.items()}
+    return StoredJob(application, url, system, model, checkpoints, known, topology, manager.unreadable())
+
+
+def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
+    """As applied, where a commit has spent it that no driver has taken note of."""
+    if is_spent:
+        return replace(known, became=Became.APPLIED, deletion_asked=False)
+    return known if is_read else replace(known, is_read=False)

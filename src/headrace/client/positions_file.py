@@ -1,0 +1,146 @@
+"""Owns the positions of a job as a file for people and programs: where every task was, and how it can be there again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import msgspec
+
+from headrace.client.job_view import StoredJob
+from headrace.errors import ConfigError, hint_of_missing
+from headrace.model.durations import time_text
+from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
+from headrace.model.streams import SSP
+
+VERSION = 1
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class ExportedPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a partition is read on. `task`: where several tasks read it, which; `watermark`: event time, for people."""
+
+    stream: str
+    partition: _Number
+    offset: _Number
+    task: str | None = None
+    watermark: str | None = None
+
+
+class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The positions of an application as they were at `exported_at`; `positions_version` is that of the form."""
+
+    positions_version: int
+    application: str
+    exported_at: str
+    positions: tuple[ExportedPosition, ...]
+
+
+class _OfVersion(msgspec.Struct):
+    positions_version: int
+
+
+def positions_of(job: StoredJob, now_us: int) -> Exported:
+    """Where every task is, as committed, by stream and partition."""
+    found = []
+    for ssp, tasks in sorted(job.owners.items()):
+        for task in tasks:
+            checkpoint = job.checkpoints.get(task)
+            if checkpoint is None or ssp not in checkpoint.positions:
+                continue
+            watermark_us = checkpoint.watermarks.get(ssp)
+            found.append(
+                ExportedPosition(
+                    ssp.stream,
+                    ssp.partition,
+                    checkpoint.positions[ssp],
+                    str(task) if len(tasks) > 1 else None,
+                    None if watermark_us is None else time_text(watermark_us),
+                )
+            )
+    return Exported(VERSION, job.application, time_text(now_us), tuple(found))
+
+
+def encode_positions(exported: Exported) -> bytes:
+    """As JSON that people can read."""
+    return msgspec.json.format(msgspec.json.encode(exported), indent=2) + b"\n"
+
+
+def decode_positions(data: bytes, what: str) -> Exported:
+    """`ConfigError` that names `what`, and the place in it, for anything that was not exported by this or an older version."""
+    try:
+        version = msgspec.json.decode(data, type=_OfVersion).positions_version
+        if version != VERSION:
+            raise ConfigError(
+                f"{what} has version {version} of exported positions, and version {VERSION} is known here",
+                "use the Headrace that wrote it, or a newer one",
+            )
+        exported = msgspec.json.decode(data, type=Exported)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{what} holds no exported positions: {error}", "give a file that `headrace checkpoint export` wrote"
+        ) from None
+    _refuse_what_is_there_twice(exported, what)
+    return exported
+
+
+def _refuse_what_is_there_twice(exported: Exported, what: str) -> None:
+    counts = Counter((one.stream, one.partition, one.task) for one in exported.positions)
+    twice = [place for place, count in counts.items() if count > 1]
+    if twice:
+        stream, partition, task = twice[0]
+        of_task = "" if task is None else f" for task {task}"
+        raise ConfigError(
+            f"{what}: stream {stream!r} partition {partition} is there {counts[twice[0]]} times{of_task}", "leave one of them"
+        )
+
+
+def wanted_of(
+    job: StoredJob, exported: Exported, force: bool = False, repartitions: bool = False
+) -> list[tuple[StartpointKey, Startpoint]]:
+    """What has to be set so that the job is at these positions; nothing for what is there already.
+
+    Those of the job's own `repartitions` only where that is asked for: what its inputs give again is written to them again.
+    """
+    if exported.application != job.application and not force:
+        raise ConfigError(
+            f"these positions are of application {exported.application!r}, not of {job.application!r}",
+            "--force takes them all the same, where the streams and partitions are the same",
+        )
+    wanted = [_wanted(job, one) for one in exported.positions]
+    left_out = frozenset() if repartitions else job.internal
+    waiting = {known.entry.key.ssp for known in job.unspent if known.became is None}
+    return [
+        (key, startpoint)
+        for key, startpoint in wanted
+        if key.ssp.stream not in left_out
+        and (key.ssp in waiting or any(position != startpoint.position for position in _positions(job, key)))
+    ]
+
+
+def _positions(job: StoredJob, key: StartpointKey) -> list[int | None]:
+    tasks: list[Any] = job.owners[key.ssp] if key.task is None else [key.task]
+    return [job.positions.get((task, key.ssp)) for task in tasks]
+
+
+def _wanted(job: StoredJob, one: ExportedPosition) -> tuple[StartpointKey, Startpoint]:
+    streams = job.model.partition_counts
+    if one.stream not in streams:
+        raise ConfigError(
+            f"application {job.application!r} does not read stream {one.stream!r}, of which there is a position",
+            hint_of_missing(one.stream, streams, f"take it out of the file; it reads: {', '.join(sorted(streams))}"),
+        )
+    ssp = SSP(job.system.name, one.stream, one.partition)
+    if ssp not in job.owners:
+        raise ConfigError(
+            f"application {job.application!r} does not read partition {one.partition} of stream {one.stream!r}, of which there "
+            f"is a position: it reads {streams[one.stream]} partitions",
+            "take it out of the file; after an expansion of the stream start the job first",
+        )
+    task = None if one.task is None else job.task(one.task, one.stream)
+    if task is not None and task not in job.owners[ssp]:
+        raise ConfigError(
+            f"task {task} does not read partition {one.partition} of stream {one.stream!r}",
+            "take `task` out of that position: then it counts for every task that reads the partition",
+        )
+    return StartpointKey(ssp, task), Startpoint(PositionType.SPECIFIC_OFFSET, one.offset)

@@ -1,0 +1,123 @@
+"""Owns a store as an Arrow table, and that as a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.client.store_form import TIME_BYTES, StoreForm, time_from
+from headrace.core.keys.key_layout import split_state_key
+from headrace.errors import HeadraceError, StateError
+from headrace.model.serde import Serde
+from headrace.wiring.folders import whole_file
+
+_ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
+_TIME = pa.timestamp("us", "UTC")
+
+
+def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
+    """The entries (layout key, bytes) of a store.
+
+    Values of a type that is not known beforehand get the one that they have; where they do not agree on any, the
+    column `value` is their JSON text.
+    """
+    remaining = iter(entries)
+    chunks = []
+    while pairs := list(islice(remaining, _ROWS_AT_ONCE)):
+        chunks.append(_chunk(form, pairs))
+    table = _joined(chunks or [_chunk(form, [])])
+    if "sub" in table.column_names and not any(table.column("sub").to_pylist()):
+        table = table.drop_columns(["sub"])
+    return table
+
+
+def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
+    split = [split_state_key(layout) for layout, _ in pairs]
+    columns: dict[str, Any] = {"key": _decoded(form.key, [key for key, _ in split])}
+    if form.by_time:
+        times = [time_from(sub[:TIME_BYTES]) for _, sub in split]
+        windows = [form.window_of(at, data) for at, (_, data) in zip(times, pairs, strict=True)]
+        if not form.has_windows:
+            columns["at"] = pa.array(times, pa.int64()).cast(_TIME)
+        else:
+            columns["window_start"] = pa.array(times, pa.int64()).cast(_TIME)
+            ends = [window[1] for window in windows if window is not None]
+            columns["window_end"] = pa.array(ends, pa.int64()).cast(_TIME)
+    else:
+        columns["sub"] = pa.array([sub for _, sub in split], pa.binary())
+    columns["value"] = _values(form, [data for _, data in pairs])
+    if form.expires:
+        columns["expires_at"] = pa.array([time_from(data[:TIME_BYTES]) for _, data in pairs], pa.int64()).cast(_TIME)
+    return pa.table(columns)
+
+
+def _values(form: StoreForm, stored: list[bytes]) -> Any:
+    if form.kind == "count":
+        return pa.array([form.decode(form.bytes_of(data)) for data in stored], pa.int64())
+    if form.kind == "named":
+        results = [form.decode(form.bytes_of(data)) for data in stored]
+        if form.result.spark_type is None:
+            return _inferred(results)
+        data, failures = form.result.encode_many(results)
+        _refuse(failures, form.result)
+        return _decoded(form.result, data.to_pylist())
+    return _decoded(form.result, list(map(form.given_of, stored)))
+
+
+def _decoded(serde: Serde, data: Sequence[bytes | None]) -> Any:
+    """Encoded values as a typed array."""
+    array = pa.array(data, pa.binary())
+    try:
+        if serde.spark_type is not None:
+            typed, failures = serde.decode_arrow(array)
+            _refuse(failures, serde)
+            return typed
+        objects, failures = serde.decode_many(array)
+    except HeadraceError as error:
+        raise StateError(f"stored bytes are not `{serde.form}`: {error.message}") from None
+    _refuse(failures, serde)
+    return _inferred(objects)
+
+
+def _refuse(failures: list[tuple[int, Exception]], serde: Serde) -> None:
+    if failures:
+        raise StateError(f"{len(failures)} stored values do not decode as `{serde.form}`, the first one: {failures[0][1]}")
+
+
+def _inferred(objects: list[Any]) -> Any:
+    try:
+        return pa.array(objects)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return _as_json(objects)
+
+
+def _as_json(objects: list[Any]) -> Any:
+    texts = [None if value is None else msgspec.json.encode(value, enc_hook=str).decode() for value in objects]
+    return pa.array(texts, pa.string())
+
+
+def _joined(chunks: list[Any]) -> Any:
+    try:
+        return pa.concat_tables(chunks, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.concat_tables([_with_text(_with_text(chunk, "value"), "key") for chunk in chunks])
+
+
+def _with_text(chunk: Any, name: str) -> Any:
+    column = chunk.column(name)
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return chunk
+    return chunk.set_column(chunk.column_names.index(name), name, _as_json(column.to_pylist()))
+
+
+def write_parquet(table: Any, path: Path) -> None:
+    """Write `table`: the file is there whole, or as it was before."""
+    import pyarrow.parquet as pq
+
+    with whole_file(path) as file:
+        pq.write_table(table, file)

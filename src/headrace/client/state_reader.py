@@ -1,0 +1,243 @@
+"""Owns reading state from outside, as committed (protocol.md 15): by key, or a store as a whole.
+
+It reads the state files that the current checkpoints name, never the local stores: a job that runs is not disturbed, and
+what is committed but not yet applied is there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace import wiring
+from headrace.client.store_form import GLOBAL, TIME_BYTES, StoreForm, parsed, serdes_in, time_from
+from headrace.config.loading import Config
+from headrace.core.keys.hashing import partition_of
+from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.long_keys import entry_of, stored_key
+from headrace.core.topology.compatibility import in_use
+from headrace.errors import HeadraceError, StateError
+from headrace.model.checkpoint import Head
+from headrace.model.job_model import JobModel, TaskModel
+from headrace.model.serde import Serde, routing_key
+from headrace.serdes.windowed import WindowedKey
+from headrace.wiring.folders import state_folder
+
+_TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
+_T = TypeVar("_T")
+
+
+def open_state(app: Any, name: str) -> StateView:
+    """The state of the store `name` of an application."""
+    return StateView(name, app.name, wiring.config_of(app), serdes_in(app.topology()))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One entry under a key. `window` is (start, end) in µs, `at_us` the time in a window store, `sub` a sub-key."""
+
+    task: str
+    value: Any
+    window: tuple[int, int] | None = None
+    at_us: int | None = None
+    sub: bytes = b""
+    expires_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What is committed of one store at one moment: its form, and the state of each task that has a part of it, in
+    `database`."""
+
+    database: str
+    form: StoreForm
+    model: JobModel
+    heads: Mapping[TaskModel, Head]
+
+
+class StateView:
+    """One store of an application, as committed. Every call looks anew; nothing is held open between calls.
+
+    What has outlived its time is there until the job deletes it, in the next round of its task.
+    """
+
+    def __init__(self, name: str, application: str, config: Config, serdes: Mapping[str, Serde]) -> None:
+        self.name = name
+        self.application = application
+        self._config = config
+        self._serdes = serdes
+
+    def get(self, key: Any, default: Any = None, *, sub: str | bytes = b"") -> Any:
+        """The value under `key`, `default` without one.
+
+        Of a windowed aggregate a dict, `WindowedKey` to value, over all windows of the key that are kept (or the value
+        of one, if `key` is the `WindowedKey` of a result); of a Processor's window store a dict from times in µs. `sub`: a
+        sub-key.
+        """
+        if isinstance(key, WindowedKey) and self.form().takes_windows_of(key):
+            return {found.start_us: value for found, value in (self.get(key.key) or {}).items()}.get(key.start_us, default)
+        entries = self.entries(key)
+        if any(entry.window for entry in entries):
+            return {WindowedKey(key, *entry.window): entry.value for entry in entries if entry.window}
+        if any(entry.at_us is not None for entry in entries):
+            return {entry.at_us: entry.value for entry in entries}
+        wanted = sub.encode() if isinstance(sub, str) else sub
+        return next((entry.value for entry in entries if entry.sub == wanted), default)
+
+    def entries(self, key: Any) -> list[StoredEntry]:
+        """All entries under `key`, by task, then by sub-key or time."""
+        return self._retried(lambda committed, files: self._entries(committed, files, key))
+
+    def form(self) -> StoreForm:
+        """What the store's bytes mean."""
+        return self._committed().form
+
+    def to_arrow(self) -> Any:
+        """The whole store as a pyarrow Table: key, window_start and window_end, at or sub where there are, value,
+        expires_at where entries expire."""
+        from headrace.client.state_export import table_of
+
+        def read(committed: Committed, files: Any) -> Any:
+            return table_of(committed.form, self._pairs(committed, files))
+
+        return self._retried(read)
+
+    def to_df(self) -> Any:
+        """The same as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def write_parquet(self, path: Path) -> int:
+        """Write the store to a Parquet file, whole or not at all; the number of entries."""
+        from headrace.client.state_export import write_parquet
+
+        table = self.to_arrow()
+        write_parquet(table, path)
+        return int(table.num_rows)
+
+    # --- in here ----------------------------------------------------------------------------------------------------
+
+    def _entries(self, committed: Committed, files: Any, key: Any) -> list[StoredEntry]:
+        form = committed.form
+        key_bytes = form.key.encode(key)
+        prefix, routing = state_key(key_bytes), routing_key(form.key, key_bytes)
+        found = []
+        for task, head in committed.heads.items():
+            if not _may_hold(task, committed, routing):
+                continue
+            for stored, data in sorted(_under(stored_key(prefix), committed.database, head, files).items()):
+                layout, value = (b"", b"") if data is None else entry_of(stored, data)
+                if layout.startswith(prefix):  # nothing deleted, and no other key that has the same digest
+                    found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
+        return found
+
+    def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
+        from headrace.client.store_reader import entries_of
+
+        return entries_of(committed.heads.values(), files, committed.database)
+
+    def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
+        """`read` of what is committed; again, of newer commits, where files went away under it."""
+        from headrace.state.files import StateFiles
+
+        files = StateFiles(self._state_uri())
+        committed = self._committed()
+        for _ in range(_TRIES_MAX - 1):
+            try:
+                return read(committed, files)
+            except StateError:
+                newer = self._committed()
+                if list(newer.heads.values()) == list(committed.heads.values()):
+                    self._check_place(files)
+                    raise
+                committed = newer
+        return read(committed, files)
+
+    def _committed(self) -> Committed:
+        with wiring.open_configured(self._config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
+            store = system.job_store(self.application)
+            model, checkpoints = store.job_model(), store.checkpoints()
+        if model is None:
+            raise StateError(
+                f"application {self.application!r} has not run on {self._config.system} yet, and has no state there",
+                "run it first, or name the system that it ran on",
+            )
+        stores = in_use(model.stores)
+        if self.name not in stores:
+            near = difflib.get_close_matches(self.name, stores, 1)
+            known = ", ".join(sorted(stores)) or "none"
+            raise StateError(
+                f"application {self.application!r} has no store {self.name!r}",
+                f"did you mean {near[0]!r}?" if near else f"its stores are: {known}",
+            )
+        form = parsed(stores[self.name], self._serdes)
+        tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
+        heads = {
+            task: checkpoint.head
+            for task in tasks
+            if (checkpoint := checkpoints.get(task.name)) is not None and checkpoint.head is not None
+        }
+        if form.kind == GLOBAL:
+            heads = dict(islice(heads.items(), 1))
+        return Committed(model.databases.get(self.name, self.name), form, model, heads)
+
+    def _check_place(self, files: Any) -> None:
+        """`StateError` where no state is looked for in the right place: only an embedded log says where state is, too."""
+        if self._config.state_uri is None and not self._config.system.startswith("log:") and not files.list(self.application):
+            raise StateError(
+                f"the state of application {self.application!r} is not in {files.uri}, which is where a job that is started "
+                f"in this folder keeps it; {self._config.system} does not say where it is",
+                "run this in the folder in which the job was started, or say where its state is: --set state_uri=PLACE, or "
+                "the application's file as APP if that sets state_uri",
+            )
+
+    def _state_uri(self) -> str:
+        return self._config.state_uri or str(state_folder(self._config))
+
+
+def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
+    """Whether the task can have state of a key with these bytes to route it by (`routing_key`).
+
+    Into a repartition stream every key goes by its hash, unless it has a partitioner; into a user's stream the producer
+    may have chosen the partition, so any task may."""
+    if committed.form.kind == GLOBAL or committed.form.place == "source":
+        return True
+    if any(ssp.stream in committed.model.partitioned_by_users for ssp in task.ssps):
+        return True
+    counts = committed.model.partition_counts
+    return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.ssps)
+
+
+def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:
+    """The newest value (None: deleted) of every entry that is stored under a key that begins with `prefix`."""
+    from headrace.state.batches import db_of
+
+    found: dict[bytes, bytes | None] = {}
+    for file in reversed(head.files):
+        for batch in files.batches(file):
+            if db_of(batch) != database:
+                continue
+            keys, values = batch.column(1), batch.column(2)
+            row = bisect_left(range(len(keys)), prefix, key=lambda at, keys=keys: keys[at].as_py())  # type: ignore[misc]
+            while row < len(keys) and (layout := keys[row].as_py()).startswith(prefix):
+                found.setdefault(layout, values[row].as_py())
+                row += 1
+    return found
+
+
+def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
+    try:
+        value, expires_us = form.value_of(data)
+    except HeadraceError as error:
+        raise StateError(f"a stored value of task {task} does not decode as `{form.result.form}`: {error.message}") from None
+    if not form.by_time:
+        return StoredEntry(task, value, sub=sub, expires_us=expires_us)
+    at = time_from(sub[:TIME_BYTES])
+    window = form.window_of(at, data)
+    if window is None:
+        return StoredEntry(task, value, at_us=at, expires_us=expires_us)
+    return StoredEntry(task, value, window=window, expires_us=expires_us)

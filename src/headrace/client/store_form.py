@@ -1,0 +1,170 @@
+"""Owns reading the form of a store, the text in the job model, back into what its bytes mean.
+
+The form names everything that the bytes depend on, so stored state can be read where the code that made it is not at
+hand. Serdes that the text does not give back (a user's own) are taken from the application where it is; else the bytes
+are given as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headrace.core.topology.store_forms import aggregates_in, parts_of
+from headrace.errors import HeadraceError
+from headrace.model.serde import Serde
+from headrace.model.topology import NamedAggregate, Topology
+from headrace.serdes.serdes import Bytes, Double, Int, Json, Long, String
+from headrace.serdes.windowed import Windowed, WindowedKey
+
+_SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
+TIME_BYTES = 8
+_TIME_BIAS = 1 << 63
+GLOBAL = "global"  # every task has all of it
+JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
+_NULL = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreForm:
+    """What the bytes of a store mean. `result` is the serde of what users see, which `count` and named do not store.
+
+    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many of 8 bytes stand before a value;
+    the first of them is when it expires (`expires`), or when the window ends that begins at the sub-key's time (`ends`).
+    """
+
+    place: str
+    kind: str
+    key: Serde
+    result: Serde
+    decode: Callable[[bytes], Any]
+    size_us: int | None
+    by_time: bool
+    expires: bool
+    ends: bool = False
+    times: int = 0
+
+    def value_of(self, data: bytes) -> tuple[Any, int | None]:
+        """The value, and when it expires (µs), where the store has a time to live."""
+        expires_us = time_from(data[:TIME_BYTES]) if self.expires else None
+        own = self.given_of(data)
+        return None if own is None else self.decode(own), expires_us
+
+    def bytes_of(self, data: bytes) -> bytes:
+        """The value's own bytes, without the times before them."""
+        return data[self.times * TIME_BYTES :]
+
+    def given_of(self, data: bytes) -> bytes | None:
+        """The same, and None for a value that was null, as a join of two streams may keep it."""
+        if self.kind != JOINED:
+            return self.bytes_of(data)
+        return None if data[0] & _NULL else data[1:]
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether its entries are of windows, and have a start and an end."""
+        return self.size_us is not None or self.ends
+
+    def takes_windows_of(self, key: WindowedKey) -> bool:
+        """Whether `key` names a window of this store and the key within, rather than being a key of the store itself."""
+        return self.has_windows and (not isinstance(self.key, Windowed) or isinstance(key.key, WindowedKey))
+
+    def window_of(self, start_us: int, data: bytes) -> tuple[int, int] | None:
+        """The window (start, end) in µs of an entry at a time, None where the store has no windows."""
+        if self.ends:
+            return start_us, time_from(data[:TIME_BYTES])
+        return None if self.size_us is None else (start_us, start_us + self.size_us)
+
+
+def time_from(data: bytes) -> int:
+    """A time as sub-keys and expiring values have it: biased, so that the order of bytes is that of times."""
+    return int.from_bytes(data, "big") - _TIME_BIAS
+
+
+def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
+    """The form in the job model, `<sub-topology>|<form>`; `known`: serdes by their forms, such as `serdes_in` gives."""
+    place, _, text = stored.partition("|")
+    parts = parts_of(text)
+    if parts is None:  # written by a version that knows more kinds
+        return StoreForm(place, "", Bytes(), Bytes(), bytes, None, False, False)
+    kind, details = parts.kind, parts.details
+    key, result = serde_of_form(parts.key, known), serde_of_form(parts.value, known)
+    decode: Callable[[bytes], Any] = result.decode
+    if kind == "count":
+        decode, result = _count, Long()
+    elif kind == "named":
+        decode = partial(_named, _aggregates(details))
+    size_us = parts.size_us
+    if kind == "suppress" and isinstance(key, Windowed):  # stored under the key that the windows are of
+        key = key.inner
+    ends = parts.gap_us is not None or kind == "suppress"
+    by_time = size_us is not None or ends or kind in ("window", JOINED)
+    expires = kind == "window" or details == "expiring"
+    times = 2 if kind == "suppress" else int(expires or ends)
+    return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
+
+
+def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
+    """The serde whose `form` it is; `Bytes()` where nobody knows.
+
+    >>> serde_of_form("windowed<json<a int>>"), serde_of_form("my-own")
+    (Windowed(Json('a int')), Bytes())
+    """
+    if form in known:
+        return known[form]
+    if form in _SCALARS:
+        return _SCALARS[form]
+    outer, bracket, inner = form.removesuffix(">").partition("<")
+    if bracket and outer == "windowed":
+        return Windowed(serde_of_form(inner, known))
+    if bracket and outer == "json":
+        try:
+            return Json(inner)
+        except HeadraceError:  # a type that DDL has no word for: its values are JSON all the same
+            return Json()
+    return Bytes()
+
+
+def serdes_in(topology: Topology) -> dict[str, Serde]:
+    """All serdes of a topology by their forms."""
+    return {serde.form: serde for node in topology.nodes for serde in _serdes_of(node)}
+
+
+def _serdes_of(value: Any) -> Iterator[Serde]:
+    if isinstance(value, Serde) and not isinstance(value, type):
+        yield value
+        yield from _serdes_of(getattr(value, "inner", None))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _serdes_of(one)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _serdes_of(getattr(value, field.name))
+
+
+def _count(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _aggregates(details: str) -> dict[str, NamedAggregate]:
+    """
+    >>> [(name, a.kind, a.field) for name, a in _aggregates("n=count,m=max(value.a:decimal(4,2))").items()]
+    [('n', 'count', None), ('m', 'max', 'value.a')]
+    """
+    found = {}
+    for name, aggregate in aggregates_in(details).items():
+        kind, bracket, rest = aggregate.partition("(")
+        field = rest.removesuffix(")").partition(":")[0] if bracket else None
+        found[name] = NamedAggregate(kind, field)
+    return found
+
+
+def _named(aggregates: Mapping[str, NamedAggregate], data: bytes) -> dict[str, Any]:
+    from headrace.core.accumulators import accumulators_of
+
+    states = zip(aggregates, accumulators_of(aggregates), msgspec.msgpack.decode(data), strict=True)
+    return {name: accumulator.result(state) for name, accumulator, state in states}

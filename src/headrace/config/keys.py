@@ -1,0 +1,344 @@
+"""Owns every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their
+values. Where values come from is in `config`; what they do is not known here: adapters are chosen in `wiring`.
+
+Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one;
+`kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
+from headrace.core.secrets import HIDDEN, Secrets, holds_secret, is_secret
+from headrace.errors import ConfigError
+
+VARIABLE_PREFIX = "HEADRACE_"
+PASSED_THROUGH = ("kafka", "spark")
+SOURCE_SUB_TOPOLOGY = "source"  # what the sub-topology without a name is called in `containers.source`
+
+
+def _key(
+    default: object,
+    meaning: str,
+    *,
+    least: float | None = None,
+    per_sub_topology: bool = False,
+    takes: str | None = None,
+    method: str = "",
+) -> Any:
+    """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed. `takes`: what it
+    takes besides text, in words: anything that can be called, or that has `method`."""
+    said = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
+    return dataclasses.field(default=default, metadata=said)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Config(Mapping[str, Any]):
+    """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name.
+
+    As a mapping it holds every key, the own values of sub-topologies, and what is passed through (as text).
+    """
+
+    system: str = _key(
+        "log:./data",
+        "Where the streams of the job are, and its checkpoints: `log:FOLDER` is the embedded log, `kafka://HOST:PORT,...` a "
+        "Kafka cluster.",
+    )
+    processing_guarantee: Literal["exactly_once", "at_least_once"] = _key(
+        "exactly_once",
+        "Whether output, state and position move together, or (on Kafka, for less delay) outputs come first: then a record "
+        "may be worked off again, and its outputs come twice.",
+    )
+    containers: int | None = _key(
+        None,
+        "How many containers a sub-topology has, at most one per task; unset: as many as Spark has slots.",
+        least=1,
+        per_sub_topology=True,
+    )
+    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; more than 1 (off) is refused so far.", least=1)
+    ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
+        None,
+        "How partitions become tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
+        "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `GroupBySystemStreamPartitionFixedTaskNum`, "
+        "`all_ssps_to_every_task` (`AllSspsToEveryTask`), "
+        "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
+        "partition, and where a sub-topology has state, the first two keep the number of tasks when partitions are added.",
+        takes="a grouper",
+        method="group",
+    )
+    max_records_per_round: int = _key(
+        1_000_000, "The most records that one round of a sub-topology reads.", least=1, per_sub_topology=True
+    )
+    max_bytes_per_round: int = _key(
+        256 * 1024 * 1024,
+        "The most bytes of stored records that one round of a sub-topology reads, though always one record; not on Kafka, "
+        "which does not tell sizes: there the number of records is the bound.",
+        least=1,
+        per_sub_topology=True,
+    )
+    max_round_ms: int = _key(
+        20_000, "After so many milliseconds of work a round is cut short and commits what it has reached.", least=1
+    )
+    trigger_interval_ms: int = _key(
+        100, "Milliseconds from one look for new records to the next, where there are none.", least=1
+    )
+    local_store_dir: str = _key(
+        ".headrace/stores", "Folder of the local stores, on a local disk of each machine; it is a cache of the state."
+    )
+    state_uri: str | None = _key(
+        None,
+        "Folder or file system URI of the state's segments and snapshots, reached by all machines; unset: "
+        "`.headrace/state` beside the log's folder.",
+    )
+    metadata_store: Any = _key(
+        None,
+        "Where job models, startpoints and requests are kept; any other place than the job's own system is refused, since one "
+        "transaction has to hold them together with checkpoints.",
+        takes="a metadata store",
+        method="requests",
+    )
+    startpoint_metadata_store: Any = _key(
+        None,
+        "What keeps the requests for startpoints, under the application's name: a system, as for `system`, or a class of your "
+        "own as `hr.MetadataStore` (the class, an object, or `MODULE:NAME`); what became of them is kept with the job all the "
+        "same; unset: the job's own system.",
+        takes="a metadata store",
+        method="requests",
+    )
+    drop_stores: str | None = _key(
+        None,
+        "Stores whose state is given up where the application, as it was edited, cannot use it or no longer has them: names, "
+        "with commas between, as `headrace run --drop-store NAME` gives one; a store that continues is left alone.",
+    )
+    rename_stores: str | None = _key(
+        None,
+        "Stores that have another name now and keep their state: OLD=NEW, with commas between, as `headrace run --rename-store "
+        "OLD=NEW` gives one; what was renamed before is left alone.",
+    )
+    partition_check_interval_s: float = _key(
+        60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
+    )
+    idle_timeout_s: float = _key(
+        30.0,
+        "An input that is idle at its end for so many seconds does not hold the watermark back, also where all are idle.",
+        least=0,
+    )
+    event_time_warning_s: float = _key(
+        31_536_000.0,
+        "A warning names the first record of a stream whose event time (`timestamp=`) is more than so many seconds from the "
+        "record's own timestamp, as one in a wrong unit is; the counter `far_event_times` counts them; 0: no check.",
+        least=0,
+    )
+    settle_time_s: float = _key(
+        600.0, "Seconds after a partition expansion within which every producer has learned of it.", least=0
+    )
+    check_partitioning: Literal["off", "sample"] = _key(
+        "off",
+        "`sample`: look, by a sample of their keys, whether the inputs' producers choose partitions by hash(key) mod their "
+        "number, and warn of a key in two partitions where it cannot be.",
+    )
+    on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
+        "fail",
+        "What to do where records of an input are gone before they were read: stop with an error that names them, or go "
+        "on at the first record that is still there, or at the end; what was passed over is counted and noted.",
+    )
+    max_lag: int = _key(
+        10_000_000,
+        "Records that a repartition stream may hold unread before the sub-topology that writes it begins no further "
+        "round; what one round writes may come on top.",
+        least=1,
+    )
+    keep_state_versions: int = _key(
+        5,
+        "How many committed versions of each task's state are kept for it to go back to, the current one included (1: none "
+        "but that, and a rewind goes to the very beginning); repartition streams keep the records that follow the oldest.",
+        least=1,
+    )
+    keep_state_versions_s: float = _key(
+        3_600.0,
+        "Over how many seconds the kept versions are spread, the older the further apart, and none is older; 0: the newest "
+        "ones are kept, however old.",
+        least=0,
+    )
+    state_version_interval_s: float = _key(
+        60.0, "Seconds from one version of a task's state that is kept to the next, at least.", least=0
+    )
+    coordinator: str | None = _key(
+        None,
+        "Reserved for groups of processes (what elects their driver), and refused if set: the process that runs the "
+        "application drives it.",
+    )
+    location_id: str | None = _key(
+        None,
+        "Reserved for groups of processes (where this one runs, so that tasks stay where their state is), and refused if set: "
+        "one process has all tasks.",
+    )
+    artifact_dir: str | None = _key(
+        None,
+        "Folder of the jars that are fetched at first use, such as Spark's Kafka connector; unset: `headrace/jars` in "
+        "the user's cache folder.",
+    )
+    dead_letter_stream: str | None = _key(
+        None, "Stream for records that cannot be processed; unset: the first such record stops the job."
+    )
+    kafka: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    spark: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    own_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # "containers.by-carrier" to its value
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict)  # where each key that is no default was set
+
+    def __post_init__(self) -> None:
+        for name in ("kafka", "spark", "own_values", "origins"):
+            object.__setattr__(self, name, types.MappingProxyType(dict(getattr(self, name))))
+
+    def __getitem__(self, name: str) -> Any:
+        if name in KEYS:
+            return getattr(self, name)
+        if name in self.own_values:
+            return self.own_values[name]
+        group, _, rest = name.partition(".")
+        if group in PASSED_THROUGH:
+            return getattr(self, group)[rest]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from KEYS
+        yield from sorted(self.own_values)
+        for group in PASSED_THROUGH:
+            yield from (f"{group}.{name}" for name in sorted(getattr(self, group)))
+
+    def __len__(self) -> int:
+        return len(KEYS) + len(self.own_values) + sum(len(getattr(self, group)) for group in PASSED_THROUGH)
+
+    def __repr__(self) -> str:
+        """What is no default, with secrets hidden: configurations end up in logs."""
+        return f"Config({', '.join(f'{name}={self.shown(name)}' for name in self if name in self.origins)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return _config_of, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},)
+
+    def shown(self, name: str) -> str:
+        """The value of `name` as text for people; `***` for a password and the like."""
+        return HIDDEN if is_secret(name) else repr(self[name])
+
+    def containers_of(self, sub_topology: str | None) -> int | None:
+        """`containers` of one sub-topology (None: the source's): its own value, else the common one."""
+        return typing.cast("int | None", self._of("containers", sub_topology))
+
+    def max_records_per_round_of(self, sub_topology: str | None) -> int:
+        """`max_records_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
+        return typing.cast("int", self._of("max_records_per_round", sub_topology))
+
+    def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
+        """`max_bytes_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
+        return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
+
+    def check_sub_topologies(self, names: Iterable[str]) -> None:
+        """`ConfigError` if a sub-topology has a value of its own and is not among `names` (`source` always is)."""
+        known = sorted({*names, SOURCE_SUB_TOPOLOGY})
+        for name in sorted(self.own_values):
+            sub_topology = name.partition(".")[2]
+            if sub_topology not in known:
+                raise ConfigError(
+                    f"{name} ({self.origins[name]}): there is no sub-topology {sub_topology!r}",
+                    f"the sub-topologies are {', '.join(known)}",
+                )
+
+    def _of(self, key: str, sub_topology: str | None) -> Any:
+        return self.own_values.get(f"{key}.{sub_topology or SOURCE_SUB_TOPOLOGY}", getattr(self, key))
+
+
+def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
+    """The environment for processes that are started: without the HEADRACE_* variables that hold secrets; all others stay.
+
+    `secrets` are values that are kept back under any of their names.
+    """
+    known = Secrets() if secrets is None else secrets
+    return {
+        name: value
+        for name, value in environ.items()
+        if not (name.startswith(VARIABLE_PREFIX) and holds_secret(name.replace("__", "."), value, known))
+    }
+
+
+def _config_of(values: dict[str, Any]) -> Config:
+    return Config(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: what `load_config` checks values against, and a row of the documentation.
+
+    `type` is str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a
+    key that may be unset. `takes`: what it takes besides, in words: anything that can be called, or has `method`.
+    """
+
+    name: str
+    type: type
+    choices: tuple[str, ...]
+    takes: str | None
+    method: str
+    default: object
+    least: float | None
+    per_sub_topology: bool
+    meaning: str
+
+    @property
+    def most(self) -> int:
+        """The largest number that is taken: some 285 years of time, which all that waits can wait, else what a double holds."""
+        return {"s": 9_000_000_000, "ms": 9_000_000_000_000}.get(self.name.rpartition("_")[2], 2**53 - 1)
+
+    @property
+    def expected(self) -> str:
+        """What values are taken, in words.
+
+        >>> KEYS["max_round_ms"].expected, KEYS["processing_guarantee"].expected
+        ('a whole number, at least 1', "'exactly_once' or 'at_least_once'")
+        """
+        if self.choices:
+            return " or ".join(repr(choice) for choice in self.choices)
+        words = {int: "a whole number", float: "a number", str: "a text that is not empty"}
+        text = words[self.type] + ("" if self.takes is None else f" or {self.takes}")
+        return text if self.least is None else f"{text}, at least {self.least:g}"
+
+
+
+
+def _keys() -> Iterator[Key]:
+    hints = typing.get_type_hints(Config)
+    for field in dataclasses.fields(Config):
+        if "meaning" not in field.metadata:
+            continue
+        hint = hints[field.name]
+        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+        parts = typing.get_args(hint) or (hint,)
+        yield Key(
+            name=field.name,
+            type=next((part for part in parts if part in (str, int, float)), str),
+            choices=choices,
+            default=field.default,
+            **{name: field.metadata[name] for name in ("takes", "method", "least", "per_sub_topology", "meaning")},
+        )
+
+
+KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in _keys()})
+
+
+def describe_keys() -> list[dict[str, str]]:
+    """A row per key, in the order of the documentation: `name`, `expected`, `default`, `meaning`, and `variable`, the
+    name of its environment variable."""
+    rows = []
+    for key in KEYS.values():
+        name = f"{key.name}, {key.name}.<sub-topology>" if key.per_sub_topology else key.name
+        default = "unset" if key.default is None else str(key.default)
+        variable = VARIABLE_PREFIX + key.name.upper()
+        rows.append(
+            {"name": name, "expected": key.expected, "default": default, "meaning": key.meaning, "variable": variable}
+        )
+    return rows

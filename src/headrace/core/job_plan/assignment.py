@@ -1,0 +1,164 @@
+"""Owns the tasks of a sub-topology: what a grouper gives, with prefix, broadcast streams and key buckets; and the assignment.
+
+An assignment says which tasks read which SSPs. It is stored with every job model, and is what the next one builds on.
+Seed: SEP-5 (the SSP-to-task assignment is read back as `previous`), SEP-32 (buckets; broadcast streams have none).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from headrace.core.job_plan.elasticity import virtual_tasks_of
+from headrace.core.job_plan.grouper_calls import groups_of
+from headrace.core.job_plan.groupers import AllSspsToEveryTask, Groups, SystemStreamPartitionGrouper, under_state
+from headrace.core.topology.sub_topologies import SubTopology, has_state
+from headrace.errors import IncompatibleChangeError, NotSupportedError
+from headrace.model.job_model import JobModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import PartitionGroup, TaskName
+
+Assignment = Mapping[SSP, tuple[TaskName, ...]]
+"""Every SSP (with its bucket, where the factor is above 1) to the tasks that read it, sorted: several, of a broadcast
+stream or under AllSspsToEveryTask."""
+
+
+def tasks_of(
+    sub: SubTopology,
+    ssps: Iterable[SSP],
+    previous: Assignment,
+    grouper: SystemStreamPartitionGrouper,
+    factor: int = 1,
+    stateful: Collection[TaskName] | None = None,
+) -> tuple[TaskModel, ...]:
+    """The tasks of `sub`, sorted by name.
+
+    `ssps`: the whole partitions of all streams that it reads. `previous`: the stored assignment, of all sub-topologies and
+    streams, under any factor. `factor`: its elasticity factor. `stateful`: the whole tasks that have stored state; None
+    if any may. Where the sub-topology has state, the plain groupers of ours mean their FixedTaskNum forms.
+
+    Raises `ConfigError` where a grouper of a user raises, or gives what are no tasks of these partitions, each in one;
+    `IncompatibleChangeError` where under state it takes a partition from its task, or does not give one that a stream has
+    grown by to the task that has its keys; `NotSupportedError` where every task would read everything under state.
+    """
+    everything = sorted(set(ssps))
+    assert all(ssp.key_bucket is None for ssp in everything), "tasks are made of whole partitions"
+    keeps = has_state(sub)
+    if keeps:
+        grouper = under_state(grouper)
+    if isinstance(grouper, AllSspsToEveryTask):
+        if keeps:
+            raise NotSupportedError(
+                f"ssp_grouper {grouper}: sub-topology {sub.title!r} has state, and every task would count every record",
+                "leave ssp_grouper unset",
+            )
+        groups: Groups = grouper.group({}, everything)
+        to_all: list[SSP] = []
+    else:
+        streams = {source.stream for source in sub.sources if source.broadcast}
+        to_all = [ssp for ssp in everything if ssp.stream in streams]
+        shared = [ssp for ssp in everything if ssp.stream not in streams]
+        before = _owners(previous, sub.name)
+        groups = groups_of(grouper, before, shared, sub.title, to_all)
+        if keeps:
+            by_key = {name: members.difference(to_all) for name, members in groups.items()}
+            _check_keys_stay(by_key, before, grouper, sub, stateful)
+    owned = {replace(name, sub_topology=sub.name): ssps for name, ssps in groups.items() if ssps}
+    if to_all and not owned:
+        owned[TaskName(PartitionGroup(0), sub.name)] = frozenset()
+    whole = (TaskModel(name, tuple(sorted({*ssps, *to_all}))) for name, ssps in owned.items())
+    broadcast = {ssp.system_stream for ssp in to_all}
+    virtual = (task for model in whole for task in virtual_tasks_of(model, factor, broadcast))
+    return tuple(sorted(virtual, key=lambda task: task.name))
+
+
+def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
+    """The assignment that a job model makes, sorted."""
+    readers: dict[SSP, set[TaskName]] = {}
+    for task in model.tasks:
+        for ssp in task.ssps:
+            readers.setdefault(ssp, set()).add(task.name)
+    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+
+
+def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, ...]]:
+    """What is to be stored, sorted: `now`, and of `previous` the streams that are not read any more.
+
+    Those are kept so that a stream that comes back, grown in between, finds its tasks.
+    """
+    read = {ssp.system_stream for ssp in now}
+    kept = {ssp: names for ssp, names in previous.items() if ssp.system_stream not in read}
+    both = {**kept, **now}
+    return {ssp: both[ssp] for ssp in sorted(both)}
+
+
+def bases_of(previous: Assignment, recorded: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """For every stream in `recorded` how many partitions its keys are shared out by: modulo which its tasks repeat.
+
+    `recorded`: the counts that it had on record, oldest first. A stream that grew from 4 to 8 under state still has the
+    base 4; without state, where partitions 4 to 7 have tasks of their own, it has 8.
+    """
+    readers: dict[str, dict[int, set[TaskName]]] = {}
+    for ssp, names in previous.items():
+        readers.setdefault(ssp.stream, {}).setdefault(ssp.partition, set()).update(name.whole for name in names)
+    bases: dict[str, int] = {}
+    for stream in sorted(recorded):
+        tasks = readers.get(stream, {})
+        repeats = (c for c in recorded[stream] if all(names == tasks.get(p % c) for p, names in tasks.items()))
+        bases[stream] = next(repeats, recorded[stream][-1])
+    return bases
+
+
+def as_first_shared_out(previous: Assignment, first: Mapping[str, int]) -> dict[SSP, tuple[TaskName, ...]]:
+    """`previous` without the partitions that streams have grown by since they had the numbers in `first`.
+
+    For what keeps state: its tasks are of the first number on record. Of a stream that grew while nobody kept state, the new
+    partitions had tasks of their own; but records of their keys may still lie in the old ones, unread or read again.
+    """
+    return {ssp: names for ssp, names in previous.items() if ssp.partition < first.get(ssp.stream, ssp.partition + 1)}
+
+
+def _owners(previous: Assignment, sub_topology: str | None) -> dict[SSP, TaskName]:
+    """The one whole task of a sub-topology that read each whole partition; without prefix, as groupers know them.
+
+    What several tasks read (a broadcast stream, then) has no owner.
+    """
+    readers: dict[SSP, set[TaskName]] = {}
+    for ssp, names in previous.items():
+        own = {TaskName(name.group) for name in names if name.sub_topology == sub_topology}
+        readers.setdefault(ssp.whole, set()).update(own)
+    return {ssp: min(readers[ssp]) for ssp in sorted(readers) if len(readers[ssp]) == 1}
+
+
+def _check_keys_stay(
+    groups: Groups,
+    before: Mapping[SSP, TaskName],
+    grouper: SystemStreamPartitionGrouper,
+    sub: SubTopology,
+    stateful: Collection[TaskName] | None,
+) -> None:
+    """`IncompatibleChangeError` where a key of a stream would come to another task than its state and older records."""
+    now = {ssp: name for name, members in groups.items() for ssp in members}
+    counts = Counter(ssp.system_stream for ssp in before)
+    for ssp in sorted(now):
+        count = counts[ssp.system_stream]
+        if not count:
+            continue
+        parent = replace(ssp, partition=ssp.partition % count)
+        partition, owner, reader = (f"partition {ssp.partition} of stream {ssp.stream!r}", before[parent], now[ssp])
+        if ssp == parent and reader != owner and (stateful is None or replace(owner, sub_topology=sub.name) in stateful):
+            why = f"task {owner} has state, and {partition} was read by it and would be read by task {reader}"
+        elif reader != now[parent]:
+            why = (
+                f"{partition} is new, and its keys were in partition {parent.partition}, which task {now[parent]} reads: "
+                f"it would be read by task {reader}, without their state"
+            )
+        else:
+            continue
+        raise IncompatibleChangeError(
+            f"sub-topology {sub.title!r} cannot go on from its stored state under ssp_grouper {grouper}: {why}",
+            "leave ssp_grouper as it was, or unset; a grouper of your own has to keep partitions with the tasks that its "
+            "argument previous_assignment names, and to put a new partition p of a stream that had n to partition p % n",
+        )
+

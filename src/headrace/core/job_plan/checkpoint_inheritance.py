@@ -1,0 +1,169 @@
+"""Owns what of the former tasks' positions and state goes on when an edit gives a job other tasks or other inputs.
+
+Positions belong to the partitions that they are in: they go wherever a partition goes, also to a task of another name,
+and those of a stream that is taken out wait in the job model until it is put back. State belongs to its task: where a
+task that has some would read other partitions than before, the edit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.core.rounds.purging import lowest_positions
+from headrace.core.rounds.watermarks import joined_reports
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.errors import IncompatibleChangeError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import JobModel, LeftPosition, SubTopologyModel, TaskModel
+from headrace.model.streams import SSP, SystemStreamPartition
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Positions that go on, and watermarks with them. `by_task`: as each task has them, `lowest`: over all tasks."""
+
+    by_task: Mapping[tuple[TaskName, SystemStreamPartition], int]
+    lowest: Mapping[SSP, int]
+    watermarks: Mapping[SSP, int]
+
+    def position(self, task: TaskName, ssp: SystemStreamPartition) -> int | None:
+        """Where `task` goes on: where it was; where it did not read `ssp`, at the lowest position of those that did.
+
+        Tasks 0 and 1 read a partition up to 5 and 8: a task of another name that gets it begins at 5, so that no
+        record is passed over. None where nobody read it.
+        """
+        return self.by_task.get((task, ssp), self.lowest.get(ssp.whole))
+
+    def watermarks_of(self, task: TaskModel, found: Checkpoint | None) -> dict[SystemStreamPartition, int]:
+        """Per SSP of a task what it has reported, as `found` says; of one that others read, what they have."""
+        own = {} if found is None else {ssp: found.watermarks.get(ssp) for ssp in found.positions}
+        known = {ssp: own[ssp] if ssp in own else self.watermarks.get(ssp.whole) for ssp in task.ssps}
+        return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
+
+    def positions(self) -> list[tuple[SSP, int]]:
+        """Every position, sorted."""
+        return sorted((ssp.whole, position) for (_, ssp), position in self.by_task.items())
+
+
+def carried_of(
+    previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
+) -> Carried:
+    """What goes on. `ids`: the streams that the job reads now to their ids, None for one that does not exist."""
+    left = () if previous is None else previous.left
+    by_task = {(one.task, one.ssp): one.position for one in left if ids.get(one.ssp.stream) == one.stream_id}
+    lowest: dict[SSP, int] = {}
+    for (_, ssp), position in by_task.items():
+        lowest[ssp.whole] = min(position, lowest.get(ssp.whole, position))
+    for checkpoint in stored.values():
+        by_task |= {(checkpoint.task, ssp): position for ssp, position in checkpoint.positions.items()}
+    return Carried(by_task, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))
+
+
+def left_of(
+    previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], streams: Collection[str]
+) -> tuple[LeftPosition, ...]:
+    """The positions of streams that are not read any more, sorted; `streams` are those that are."""
+    if previous is None:
+        return ()
+    found = {(one.task, one.ssp): one for one in previous.left if one.ssp.stream not in streams}
+    for checkpoint in stored.values():
+        for ssp, position in checkpoint.positions.items():
+            id_ = previous.stream_ids.get(ssp.stream)
+            if ssp.stream not in streams and id_ is not None:
+                found[checkpoint.task, ssp] = LeftPosition(checkpoint.task, ssp, position, id_)
+    return tuple(found[key] for key in sorted(found))
+
+
+def begun_otherwise(model: JobModel) -> frozenset[str | None]:
+    """The sub-topologies that have read streams which they do not read now."""
+    return frozenset(one.task.sub_topology for one in model.left if one.position)
+
+
+def carrying_notes(
+    previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
+) -> list[str]:
+    """What goes on, but should be said of inputs that went or came back. `ids` as for `carried_of`."""
+    if previous is None:
+        return []
+    gone = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
+    notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(gone)]
+    for name, id_ in sorted({(one.ssp.stream, one.stream_id) for one in previous.left}):
+        if name in ids and ids[name] == id_:
+            notes.append(f"stream {name!r} is read again, from where the job was in it")
+        elif name in ids:
+            notes.append(f"stream {name!r} was made anew since the job ceased to read it, and begins as a new one")
+    return notes
+
+
+def check_tasks(
+    previous: JobModel | None,
+    stored: Mapping[TaskName, Checkpoint],
+    stores: Mapping[str, str],
+    subs: Sequence[SubTopology],
+    models: Sequence[SubTopologyModel],
+) -> None:
+    """Refuse, with `IncompatibleChangeError`, what takes the state of a task away from the partitions that it is of.
+
+    `stores`: what `store_forms` gives for the edited application; `models`: its tasks, in the order of `subs`.
+    """
+    if previous is None:
+        return
+    going_on = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
+    streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
+    timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
+    before = _owners((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
+    now = _owners((task.name, task.ssps) for task in _tasks(models))
+    names = {task.name for task in _tasks(models)}
+    for name in sorted(stored):
+        checkpoint = stored[name]
+        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in going_on
+        if not in_stores and not (_timer_is_set(checkpoint) and any(ssp.stream in timed for ssp in checkpoint.positions)):
+            continue
+        for ssp in sorted(checkpoint.positions):
+            if ssp.stream in streams and before[ssp] != now.get(ssp):
+                raise _refusal(
+                    previous,
+                    f"task {name} has state, and partition {ssp.partition} of stream {ssp.stream!r} was read by "
+                    f"{_listed(before[ssp])} and would be read by {_listed(now.get(ssp, set()))}",
+                )
+        if name not in names:
+            read = ", ".join(sorted({repr(ssp.stream) for ssp in checkpoint.positions}))
+            raise _refusal(previous, f"task {name} has state, of records of {read}, and there would be no such task any more")
+
+
+def _tasks(models: Iterable[SubTopologyModel]) -> Iterable[TaskModel]:
+    return (task for model in models for task in model.tasks)
+
+
+def _owners(
+    tasks: Iterable[tuple[TaskName, Iterable[SystemStreamPartition]]],
+) -> dict[SystemStreamPartition, set[TaskName]]:
+    owners: dict[SystemStreamPartition, set[TaskName]] = {}
+    for name, ssps in tasks:
+        for ssp in ssps:
+            owners.setdefault(ssp, set()).add(name)
+    return owners
+
+
+def _has_timers(sub: SubTopology) -> bool:
+    return any(isinstance(node, Process) and node.timers for node in sub.nodes)
+
+
+def _timer_is_set(checkpoint: Checkpoint) -> bool:
+    return checkpoint.event_timer_us is not None or checkpoint.wall_timer_us is not None
+
+
+def _listed(names: Collection[TaskName]) -> str:
+    return ("task " if len(names) == 1 else "tasks ") + (", ".join(map(str, sorted(names))) or "none")
+
+
+def _refusal(previous: JobModel, what: str) -> IncompatibleChangeError:
+    return IncompatibleChangeError(
+        f"application {previous.application!r} cannot go on from its stored state: {what}",
+        "undo that edit (which task reads what follows from ssp_grouper, the inputs, and which of them are broadcast); or "
+        "give its stores other names, and the old ones up (headrace run --drop-store NAME): then they begin empty; or run the "
+        "edited application under another application name, from the beginning",
+    )

@@ -1,0 +1,52 @@
+"""Owns what becomes of records that were gone from a stream before they were read: retention, or a purge, took them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from headrace.core.rounds.offset_ranges import OffsetRange, check_positions
+from headrace.model.streams import SSP
+
+OnLostOffsets = Literal["fail", "earliest", "latest"]
+
+
+def lost_offsets(
+    positions: Mapping[SSP, int],
+    beginnings: Mapping[SSP, int],
+    ends: Mapping[SSP, int],
+    policy: OnLostOffsets,
+    internal: Collection[SSP] = frozenset(),
+) -> tuple[OffsetRange, ...]:
+    """What is passed over, by SSP: from each position that lies before its stream's beginning to where reading goes on.
+
+    By `policy` that is the beginning ("earliest") or the end ("latest"); with "fail" such a position raises
+    `OffsetOutOfRangeError`. So does one of an `internal` SSP, whatever the policy: what the job wrote to itself is not
+    lost by retention. An SSP that `beginnings` does not have is as good as whole.
+
+    >>> a, b = SSP("kafka", "in", 0), SSP("kafka", "in", 1)
+    >>> [(piece.start, piece.end) for piece in lost_offsets({a: 3, b: 8}, {a: 5, b: 2}, {a: 9, b: 9}, "earliest")]
+    [(3, 5)]
+    """
+    lost = []
+    for ssp in sorted(positions):
+        position, beginning = positions[ssp], beginnings.get(ssp, positions[ssp])
+        if position >= beginning:
+            continue
+        if policy == "fail" or ssp in internal:
+            check_positions({ssp: position}, beginnings, {ssp: max(beginning, ends.get(ssp, beginning))})
+        goes_on = beginning if policy == "earliest" else max(beginning, ends.get(ssp, beginning))
+        lost.append(OffsetRange(ssp, position, goes_on))
+    return tuple(lost)
+
+
+def described(lost: OffsetRange, policy: str) -> str:
+    """One line for people, of what was passed over.
+
+    >>> described(OffsetRange(SSP("kafka", "in", 0), 3, 5), "earliest")
+    "stream 'in' partition 0: offsets 3 to 4 were not read, they were gone (on_lost_offsets = earliest)"
+    """
+    return (
+        f"stream {lost.ssp.stream!r} partition {lost.ssp.partition}: offsets {lost.start} to {lost.end - 1} were not read, "
+        f"they were gone (on_lost_offsets = {policy})"
+    )

@@ -1,0 +1,90 @@
+"""Owns which streams belong together: those whose records meet in a merge, in a join, or in an operator with state.
+
+Seed: KIP-221, where a stream that is made inherits the number of partitions of its upstream. As Kafka Streams does, what
+meets counts as one upstream; an input that only happens to be in the same application is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.core.topology.sub_topologies import SubTopology, meets_by_key
+from headrace.model.topology import Join, Repartition
+
+Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Meetings:
+    """Operators that take records of several streams, and those streams, sorted.
+
+    `joined`: joins by key, whose sides must have one number of partitions. `keyed`: operators with state, which need the
+    same unless the streams are in the same tasks anyway. `merged`: the others, which need nothing.
+    """
+
+    joined: Families
+    keyed: Families
+    merged: Families
+
+    def all(self) -> list[tuple[str, ...]]:
+        return [*self.joined.values(), *self.keyed.values(), *self.merged.values()]
+
+
+def families_of(streams: Iterable[str], meetings: Iterable[Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """For every stream all that it meets, directly or around, with itself.
+
+    >>> families_of(["a", "b", "c", "d"], [["a", "b"], ["b", "d"]])
+    {'a': ('a', 'b', 'd'), 'b': ('a', 'b', 'd'), 'c': ('c',), 'd': ('a', 'b', 'd')}
+    """
+    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
+    for met in sorted(map(sorted, meetings)):
+        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in met))
+        for stream in together:
+            family[stream] = together
+    return {stream: tuple(sorted(members)) for stream, members in family.items()}
+
+
+def meetings_of(subs: Iterable[SubTopology]) -> Meetings:
+    """What meets where. Of a broadcast stream every task has all: it meets everything, and counts nowhere."""
+    joined: dict[str, tuple[str, ...]] = {}
+    keyed: dict[str, tuple[str, ...]] = {}
+    merged: dict[str, tuple[str, ...]] = {}
+    for sub in subs:
+        feeding = _feeding(sub)
+        for node in sub.nodes:
+            if len(feeding[node.name]) > 1:
+                kind = merged if not meets_by_key(node) else joined if isinstance(node, Join) else keyed
+                kind[node.name] = tuple(sorted(feeding[node.name]))
+    return Meetings(joined, keyed, merged)
+
+
+def feeds_of(subs: Iterable[SubTopology]) -> dict[str, tuple[str, ...]]:
+    """For every repartition stream the streams whose number of partitions it may inherit (`upstream_of` what writes it)."""
+    feeds: dict[str, set[str]] = {}
+    for sub in subs:
+        upstream = upstream_of(sub)
+        for node in sub.nodes:
+            if isinstance(node, Repartition):
+                feeds.setdefault(node.stream, set()).update(upstream[node.name])
+    return {stream: tuple(sorted(found)) for stream, found in feeds.items()}
+
+
+def upstream_of(sub: SubTopology) -> dict[str, tuple[str, ...]]:
+    """For every operator the streams whose records come to it, and all that these meet in the sub-topology, sorted.
+
+    An operator that only broadcast streams come to has all that the sub-topology reads.
+    """
+    families = families_of(sub.reads, meetings_of([sub]).all())
+    together = {name: {one for stream in found for one in families[stream]} for name, found in _feeding(sub).items()}
+    return {name: tuple(sorted(found)) or sub.reads for name, found in together.items()}
+
+
+def _feeding(sub: SubTopology) -> dict[str, set[str]]:
+    """For every operator the streams whose records come to it, without broadcast ones."""
+    feeding: dict[str, set[str]] = {source.name: set() for source in sub.sources}
+    feeding |= {source.name: {source.stream} for source in sub.sources if not source.broadcast}
+    for node in sub.nodes:
+        if node.name not in feeding:
+            feeding[node.name] = set().union(*(feeding.get(parent, set()) for parent in node.parents))
+    return feeding

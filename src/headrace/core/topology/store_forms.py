@@ -1,0 +1,170 @@
+"""Owns the form of a store as text (`StoreSpec.form`): its parts, and in words what an edit has changed of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.core.topology.described import duration_text
+
+_FORM = re.compile(
+    r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
+    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?", re.DOTALL
+)
+UNKNOWN = "spark"  # in place of a serde: what Spark's type will say
+_KINDS = {
+    "count": "counts",
+    "named": "named aggregates",
+    "reduce": "values folded by reduce()",
+    "aggregate": "states of aggregate(initial=, function=)",
+    "table": "the values of a table",
+    "global": "the values of a global table",
+    "joined": "records that wait for a join",
+    "suppress": "results of windows that are not closed",
+    "window": "a WindowStore's values",
+    "key-value": "a KeyValueStore's values",
+    "duplicates": "the times of records that were let through",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FormParts:
+    """`what`: the kind of store with its details. Lengths in µs, None where there are no such windows."""
+
+    what: str
+    key: str
+    value: str
+    size_us: int | None = None
+    advance_us: int | None = None
+    gap_us: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.what.partition(" ")[0]
+
+    @property
+    def details(self) -> str:
+        return self.what.partition(" ")[2]
+
+
+def parts_of(form: str) -> FormParts | None:
+    """The parts of a form; None for one of a version that knows more kinds.
+
+    >>> parts_of("count key=string value=long windows=session/300000000us")
+    FormParts(what='count', key='string', value='long', size_us=None, advance_us=None, gap_us=300000000)
+    """
+    match = _FORM.fullmatch(form)
+    if match is None:
+        return None
+    lengths = (None if match[name] is None else int(match[name]) for name in ("size", "advance", "gap"))
+    return FormParts(match["what"], match["key"], match["value"], *lengths)
+
+
+def changes_of(before: str, now: str) -> list[str]:
+    """What differs between two forms, in words; a serde that is not known yet differs from none. Empty: nothing does.
+
+    >>> changes_of("count key=string value=long windows=session/300000000us",
+    ...            "count key=string value=long windows=session/600000000us")
+    ['its gap was 5 minutes, is 10 minutes']
+    >>> changes_of("count key=string value=long", "named n=count key=string value=json<n bigint>")
+    ['it held counts, would hold named aggregates (n=count)']
+    """
+    if before == now:
+        return []
+    old, new = parts_of(before), parts_of(now)
+    if old is None or new is None:
+        return [f"it held `{before}`, would hold `{now}`"]
+    found = list(_changes(old, new))
+    if found or UNKNOWN in (old.key, old.value, new.key, new.value):
+        return found
+    return [f"it held `{before}`, would hold `{now}`"]
+
+
+def _changes(old: FormParts, new: FormParts) -> Iterator[str]:
+    if old.kind != new.kind:
+        yield f"it held {_kind(old)}, would hold {_kind(new)}"
+    elif old.what != new.what:
+        yield from _details(old, new)
+    for part, before, now in (("keys", old.key, new.key), ("values", old.value, new.value)):
+        # what the values of other kinds of aggregates are follows from their kind
+        follows = part == "values" and old.what != new.what
+        if before != now and UNKNOWN not in (before, now) and not follows:
+            yield f"its {part} were `{before}`, are `{now}`"
+    yield from _windows(old, new)
+
+
+def _details(old: FormParts, new: FormParts) -> Iterator[str]:
+    if old.kind != "named":
+        yield f"its values {_expiry(old)}, now {_expiry(new)}"
+        return
+    before, now = aggregates_in(old.details), aggregates_in(new.details)
+    for name in sorted(before.keys() - now.keys()):
+        yield f"its aggregate {name}={_shown(before[name])} is missing"
+    for name in sorted(now.keys() - before.keys()):
+        yield f"its aggregate {name}={_shown(now[name])} is new"
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] != now[name]:
+            yield f"its aggregate {name} was {_shown(before[name])}, is {_shown(now[name])}"
+    if before == now:
+        yield f"its aggregates were in the order {', '.join(before)}, are in the order {', '.join(now)}"
+
+
+def _windows(old: FormParts, new: FormParts) -> Iterator[str]:
+    if old.gap_us is not None and new.gap_us is not None:
+        if old.gap_us != new.gap_us:
+            yield f"its gap was {duration_text(old.gap_us)}, is {duration_text(new.gap_us)}"
+    elif old.size_us is not None and new.size_us is not None:
+        if old.size_us != new.size_us:
+            yield f"the size of its windows was {duration_text(old.size_us)}, is {duration_text(new.size_us)}"
+        are_tumbling = (old.advance_us, new.advance_us) == (old.size_us, new.size_us)
+        if old.advance_us != new.advance_us and not are_tumbling:
+            yield f"their advance was {duration_text(old.advance_us or 0)}, is {duration_text(new.advance_us or 0)}"
+    elif _window_words(old) != _window_words(new):
+        yield f"it had {_window_words(old)}, has {_window_words(new)}"
+
+
+def _window_words(parts: FormParts) -> str:
+    if parts.gap_us is not None:
+        return f"sessions with a gap of {duration_text(parts.gap_us)}"
+    if parts.size_us is None:
+        return "no windows"
+    every = "" if parts.advance_us == parts.size_us else f" every {duration_text(parts.advance_us or 0)}"
+    return f"windows of {duration_text(parts.size_us)}{every}"
+
+
+def _expiry(parts: FormParts) -> str:
+    return "expire" if parts.details == "expiring" else "never expire"
+
+
+def _kind(parts: FormParts) -> str:
+    aggregates = ", ".join(f"{name}={_shown(one)}" for name, one in aggregates_in(parts.details).items())
+    return f"named aggregates ({aggregates})" if parts.kind == "named" else _KINDS.get(parts.kind, parts.what)
+
+
+def _shown(aggregate: str) -> str:
+    """`sum(value.x:bigint)` as people write it: its type behind it."""
+    call, colon, kind = aggregate.removesuffix(")").partition(":")
+    return f"{call}) of {kind}" if colon else aggregate
+
+
+def aggregates_in(details: str) -> dict[str, str]:
+    """The named aggregates of a form, in their order.
+
+    >>> aggregates_in("n=count,m=max(value.a:decimal(4,2))")
+    {'n': 'count', 'm': 'max(value.a:decimal(4,2))'}
+    """
+    pairs = (part.partition("=") for part in _split(details))
+    return {name: aggregate for name, _, aggregate in pairs}
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

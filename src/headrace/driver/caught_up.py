@@ -1,0 +1,69 @@
+"""Owns when a job that runs until it is caught up has come there (protocol.md 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.errors import WaitTimeoutError
+from headrace.model.streams import SSP
+
+HELD_BACK_S = 120.0  # how long records that are written may stay unreadable
+
+
+class CaughtUp:
+    """Where each sub-topology is done: the sources at what was written when the job started, any other at what its
+    writers had written when they were done."""
+
+    def __init__(self, sources: Iterable[Rounds]) -> None:
+        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.targets() for r in sources}
+        self._held_since_s: dict[str | None, float] = {}
+        self._open_since_s: dict[str | None, float] = {}
+
+    def begin_anew(self, sources: Iterable[Rounds]) -> None:
+        """Positions were set anew: the sources end where they ended before, and what comes of it is waited for again."""
+        names = {rounds.sub.name for rounds in sources}
+        self._targets = {name: targets for name, targets in self._targets.items() if name in names}
+        self._held_since_s.clear()
+        self._open_since_s.clear()
+
+    def limit_of(self, rounds: Rounds) -> Mapping[SSP, int] | None:
+        """Where the rounds of a sub-topology end, None where that is not known yet."""
+        return self._targets.get(rounds.sub.name)
+
+    def writers_done(self, rounds: Rounds, now_s: float) -> None:
+        """All that write what `rounds` reads are done. What they wrote last may not be readable yet, and the marker that
+        ends its transaction not be there: it is waited for, so that nothing is left that would look like a lag."""
+        name = rounds.sub.name
+        if name in self._targets:
+            return
+        ends = rounds.standing.ends()  # before the targets: where both are alike nothing was open
+        targets = rounds.targets()
+        since_s = self._open_since_s.setdefault(name, now_s)
+        if all(ends.get(ssp) == target for ssp, target in targets.items()) or now_s - since_s > HELD_BACK_S:
+            self._targets[name] = targets
+
+    def went_on(self, rounds: Rounds) -> None:
+        """A round was planned, or could have been: nothing is held back any more."""
+        self._held_since_s.pop(rounds.sub.name, None)
+
+    def reached(self, rounds: Rounds, now_s: float) -> bool:
+        """Whether all that is to be read was read; to be asked when no round can be planned.
+
+        What is written and cannot be read yet (Kafka: a transaction is open) is waited for, up to `HELD_BACK_S`.
+        """
+        targets, name = self.limit_of(rounds), rounds.sub.name
+        if targets is None:
+            return False
+        positions = rounds.standing.positions()
+        behind = {ssp: target for ssp, target in targets.items() if positions.get(ssp, target) < target}
+        if not behind:
+            return True
+        if now_s - self._held_since_s.setdefault(name, now_s) > HELD_BACK_S:
+            ssp, target = min(behind.items())
+            raise WaitTimeoutError(
+                f"stream {ssp.stream!r} partition {ssp.partition}: offsets {positions[ssp]} to {target} were written, but "
+                f"could not be read for {HELD_BACK_S:g} s; held back by {rounds.standing.held_back_by() or 'unknown'}",
+                "end that transaction (commit or abort it), and start the job again",
+            )
+        return False

@@ -1,0 +1,392 @@
+"""Owns the rounds of a job under one job model: a thread per sub-topology, until it is done or the model changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.caught_up import CaughtUp
+from headrace.driver.partition_watch import PartitionWatch
+from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.rounds.poison_records import find_culprits
+from headrace.driver.rounds.round_planner import PlannedRound
+from headrace.driver.rounds.scheduling import NextRound
+from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.whole_rounds import WholeRounds
+from headrace.errors import (
+    EndlessTimersError,
+    FencedError,
+    HeadraceError,
+    RoundFailedError,
+    StoreDamagedError,
+    UnavailableError,
+)
+from headrace.exchange.errors import engine_loss, worker_death
+from headrace.exchange.fault_injection import reached
+from headrace.ports import ENGINE_LOST, WORKER_DIED, Engine, EngineFailure, JobStore
+
+DEAD_LETTERS = "dead_letters"  # the counter
+LOG = logging.getLogger("headrace.job")
+Answer = TypeVar("Answer")
+FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
+STATUS_S = 0.5
+SYSTEM_WAIT_S = 300.0  # how long the system may be gone before the job gives up
+ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is the same for all rounds of a job, whatever its model. Times in s; `clock_us` is the wall clock."""
+
+    trigger_s: float
+    idle_timeout_s: float
+    max_lag: int
+    clock_us: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan and its rounds. `begin` is told of every round before it runs, `collect` of every commit; `tidy` keeps versions
+    of the state that are due, as `keep` does, and gives room back.
+    """
+
+    plan: JobPlan
+    rounds: list[Rounds]
+    begin: Callable[[Rounds], None]
+    collect: Callable[[Rounds], None]
+    keep: Callable[[], None]
+    tidy: Callable[[], None]
+
+
+class Generation:
+    """The rounds of one job model. Its threads end when the work is done, at `stop`, at an error, or at `yield_soon`.
+
+    `fail` is told of what ends the job. `caught_up` is the job's, where it runs until it is. `watch` knows how the streams
+    have changed since the plan was made.
+    """
+
+    def __init__(
+        self,
+        made: Planned,
+        store: JobStore,
+        engine: Engine,
+        pace: Pace,
+        caught_up: CaughtUp | None,
+        watch: PartitionWatch,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.plan, self.keep, self.tidy = made.plan, made.keep, made.tidy
+        self._begin, self._collect = made.begin, made.collect
+        self.rounds = {rounds.sub.name: rounds for rounds in made.rounds}
+        self._store, self._engine, self._pace, self._caught_up = store, engine, pace, caught_up
+        self._watch, self._fail = watch, fail
+        self._upstream = upstream_names_of(made.plan.subs)
+        self._next_round = NextRound(self.rounds, self._upstream, pace.idle_timeout_s, pace.max_lag)
+        self._whole_rounds = WholeRounds(self._upstream)
+        self._stopping = threading.Event()  # what runs is thrown away
+        self._ending = threading.Event()  # nothing new is begun
+        self._wakes = {name: threading.Event() for name in self.rounds}  # one per thread: none takes another's away
+        self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self.rounds}
+        self._current: dict[str | None, PlannedRound] = {}
+        self._began_s: dict[str | None, float] = {}
+        self._waiting_for: dict[str | None, str] = {}
+        self._slowed_by: dict[str | None, str] = {}  # what a sub-topology waits for before it writes more
+        self._started_s = time.monotonic()
+        self._published: dict[str | None, float] = {}
+        self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others go on
+        self._threads: list[threading.Thread] = []
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def goes_on_from(self, before: Generation) -> None:
+        """Take over what was counted and learned under another job model."""
+        self._started_s = before._started_s
+        for name, rounds in self.rounds.items():
+            if name in before.rounds:
+                rounds.goes_on_from(before.rounds[name])
+
+    def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
+        """Count on from what earlier runs have published as their status."""
+        for rounds in self.rounds.values():
+            last = published.get(rounds.sub.title, {})
+            rounds.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
+
+    def catch_up(self, caught_up: CaughtUp) -> None:
+        """Run until all has gone through, as `caught_up` knows."""
+        self._caught_up = caught_up
+
+    def start(self) -> None:
+        """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they stand."""
+        for name, rounds in self.rounds.items():
+            refused = [self.plan.refused[stream] for stream in rounds.sub.reads if stream in self.plan.refused]
+            if refused:
+                self._stop_alone(name, refused[0])
+        self._threads = [
+            threading.Thread(target=self._loop, args=(rounds,), name=f"headrace-{rounds.sub.title}", daemon=True)
+            for name, rounds in self.rounds.items()
+            if name not in self.stopped_by
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _stop_alone(self, name: str | None, error: HeadraceError) -> None:
+        self.stopped_by[name] = error
+        self._waiting_for[name] = f"stopped: {error.message}"
+        LOG.error("sub-topology %s has stopped, others go on: %s", self.rounds[name].sub.title, error)
+        self._done[name].set()
+        self.publish(self.rounds[name], force=True)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """End at once: rounds that run are dropped whole, what is committed stays."""
+        self._stopping.set()
+        self._ending.set()
+        self.wake()
+        for name, planned in list(self._current.items()):
+            self.rounds[name].stop_flag(planned)
+            self._engine.cancel(str(planned.id))
+
+    def yield_soon(self) -> None:
+        """End behind the rounds that run; these commit what they have reached."""
+        self._ending.set()
+        self.wake()
+        for name, planned in list(self._current.items()):
+            self.rounds[name].cut_flag(planned)
+
+    def wake(self) -> None:
+        """Look for new records now, without waiting for the trigger interval."""
+        for event in self._wakes.values():
+            event.set()
+
+    @property
+    def sources(self) -> Iterable[Rounds]:
+        """Of the sub-topologies that read nothing that the job writes."""
+        return [rounds for rounds in self.rounds.values() if not self._upstream[rounds.sub.name]]
+
+    @property
+    def current_text(self) -> str:
+        return ", ".join(str(planned.id) for planned in self._current.values()) or "no round"
+
+    def give_up_what_hangs(self) -> None:
+        """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
+        now_s = time.monotonic()
+        for name, planned in list(self._current.items()):
+            bound_s = max(ROUND_WAIT_S, 30 * self.rounds[name].max_round_s)
+            if now_s - self._began_s.get(name, now_s) > bound_s:
+                LOG.warning("round %s has not ended after %.0f s: it is given up", planned.id, bound_s)
+                self._began_s[name] = now_s
+                self.rounds[name].stop_flag(planned)
+                self._engine.cancel(str(planned.id))
+
+    # --- one sub-topology -------------------------------------------------------------------------------------------
+
+    def _loop(self, rounds: Rounds) -> None:
+        name = rounds.sub.name
+        failures, held_back = 0, ""
+        try:
+            while not self._ending.is_set():
+                gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
+                if gathering_s:
+                    self._waiting_for[name] = "the end of the round that writes what it reads"
+                    self._wakes[name].wait(gathering_s)
+                    self._wakes[name].clear()
+                    continue
+                planned = self._answered(rounds, "to look for records", lambda: self._planned(rounds))
+                published = self.publish(rounds)
+                if planned is None and self._slowed_by.get(name):
+                    self._waiting_for[name] = self._slowed_by[name]
+                    self._wakes[name].wait(self._pace.trigger_s)
+                    self._wakes[name].clear()
+                    continue
+                if planned is None and self._ending.is_set():
+                    return
+                if planned is None:
+                    if self._caught_up and self._caught_up.reached(rounds, time.monotonic()):
+                        return
+                    if published:
+                        held_back = self._answered(rounds, "to look for records", rounds.standing.held_back_by) or ""
+                    self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
+                    self._wakes[name].wait(self._pace.trigger_s)
+                    self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
+                    continue
+                failures = 0 if self._try(rounds, planned, failures) else failures + 1
+        except BaseException as error:
+            if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
+                LOG.warning("while stopping: %s", error)  # what was asked for is dropped whole, as the round is
+            else:
+                self._end_with(rounds, self._explained(error))
+        finally:
+            self._done[name].set()
+            self.wake()
+
+    def _end_with(self, rounds: Rounds, error: BaseException) -> None:
+        """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
+        refused = {} if isinstance(error, FencedError) else self._watch.refused(rounds.sub.reads)
+        if refused:
+            self._stop_alone(rounds.sub.name, min(refused.items())[1])
+        else:
+            self._fail(error)
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """`error`, or that another driver took over: that one may have removed what this one looks for."""
+        try:
+            self._store.check_epoch(self.plan.epoch)
+            return error
+        except FencedError as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except Exception:  # the store cannot be asked; what ended the job is what there is to say
+            return error
+
+    def _planned(self, rounds: Rounds) -> PlannedRound | None:
+        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
+            self._caught_up.writers_done(rounds, time.monotonic())
+        limit = self._caught_up.limit_of(rounds) if self._caught_up else None
+        self._slowed_by[rounds.sub.name] = self._next_round.held_back(rounds)
+        if self._slowed_by[rounds.sub.name]:
+            return None
+        planned = self._next_round.of(rounds, time.monotonic(), self._pace.clock_us(), limit)
+        if planned is not None and self._caught_up:
+            self._caught_up.went_on(rounds)
+        return planned
+
+    def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
+        """Run and commit a round; False if it failed in a way that another try may mend."""
+        name = rounds.sub.name
+        self._current[name] = planned
+        self._waiting_for[name] = f"round {planned.id}"
+        try:
+            if not self._stopping.is_set():
+                self._run(rounds, planned)
+            return True
+        except EndlessTimersError:
+            raise
+        except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
+            rounds.stop_flag(planned)
+            if self._stopping.is_set() or self._finds_culprits(rounds, planned, failure):
+                return True
+            self._again_or_raise(rounds, planned, failures, failure)
+            return False
+        finally:
+            self._whole_rounds.ended(name)
+            self._current.pop(name, None)
+            self.wake()  # whoever reads what was just written may look
+
+    def _run(self, rounds: Rounds, planned: PlannedRound) -> None:
+        self._began_s[rounds.sub.name] = time.monotonic()
+        self._begin(rounds)
+        summaries = rounds.run(planned)
+        if self._stopping.is_set():
+            return
+        dead_letters = rounds.progress.counters.get(DEAD_LETTERS, 0)
+        rounds.commit(planned, summaries)
+        reached("log", 13)
+        if rounds.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
+            self.publish(rounds, force=True)  # at once: a run that is killed has counted them
+        try:
+            self._collect(rounds)
+        except OSError as error:
+            LOG.warning("could not remove files that are not needed any more, the next start does: %s", error)
+
+    def _finds_culprits(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
+        """Whether records on which an expression raises were found: the next round goes on without them."""
+        if not isinstance(failure, EngineFailure) or not failure.in_expression:
+            return False
+        try:
+            return find_culprits(
+                self._engine, rounds, planned, say=self._say_of(rounds), is_stopping=self._ending.is_set
+            )
+        except EngineFailure as error:
+            LOG.warning("the search for the record that fails in round %s ended: %s", planned.id, error.message)
+            return False
+
+    def _say_of(self, rounds: Rounds) -> Callable[[str], None]:
+        """What tells whoever looks at the log or the status what a sub-topology is doing."""
+
+        def say(line: str) -> None:
+            LOG.warning("%s", line)
+            self._waiting_for[rounds.sub.name] = line
+
+        return say
+
+    def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
+        reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
+        if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
+            raise engine_loss(planned.id, reason)
+        hint = "nothing of it was committed; what was committed before stays"
+        if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
+            reason, advice = worker_death(rounds.sub.title, planned.ranges, reason)
+            hint = f"{hint}; {advice}"
+        if failures + 1 >= FAILURES_MAX:
+            raise RoundFailedError(
+                f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
+            ) from (failure if isinstance(failure, HeadraceError) else None)
+        if isinstance(failure, RoundFailedError):
+            self._answered(rounds, "to look for what it writes to", rounds.check_outputs)
+        delay_s = min(3.0, 0.1 * 2**failures)
+        LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
+        self._waiting_for[rounds.sub.name] = f"another try after: {reason.splitlines()[-1]}"
+        self._ending.wait(delay_s)
+        self._read_again(rounds)
+
+    def _read_again(self, rounds: Rounds) -> None:
+        """Read what is committed; a system that does not answer is waited for."""
+        self._answered(rounds, "to read what is committed", rounds.read_again)
+
+    def _answered(self, rounds: Rounds, what: str, ask: Callable[[], Answer]) -> Answer | None:
+        """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
+        began_s = time.monotonic()
+        while not self._ending.is_set():
+            try:
+                return ask()
+            except UnavailableError as error:
+                if time.monotonic() - began_s > SYSTEM_WAIT_S:
+                    raise
+                LOG.warning("waiting for the system, %s: %s", what, error.message)
+                self._waiting_for[rounds.sub.name] = f"the system: {error.message}"
+                self._ending.wait(1.0)
+        return None
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    def status_of(self, rounds: Rounds) -> dict[str, Any]:
+        """Where a sub-topology stands, for people."""
+        progress = rounds.progress
+        seconds = max(time.monotonic() - self._started_s, 1e-3)
+        return {
+            "records": progress.records,
+            "records_per_s": round(progress.records / seconds),
+            "records_written": progress.records_written,
+            "lag": progress.lag,
+            "round": progress.rounds,
+            "tasks": len(rounds.tasks),
+            "containers": len(rounds.model.containers),
+            "counters": dict(sorted(progress.counters.items())),
+            "counters_of_all_runs": progress.counters_of_all_runs(),
+            "timings_ms": progress.timings_ms,
+            "waiting_for": self._waiting_for.get(rounds.sub.name, ""),
+            "stopped_by": str(self.stopped_by.get(rounds.sub.name, "")),
+            "notes": progress.notes[-3:],
+            "known_failures": len(rounds.known_failures),
+        }
+
+    def publish(self, rounds: Rounds, force: bool = False) -> bool:
+        """Publish the status, unless that was done lately; whether it was time to."""
+        now_s = time.monotonic()
+        if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:
+            return False
+        self._published[rounds.sub.name] = now_s
+        status = self.status_of(rounds) | {"updated_us": self._pace.clock_us()}
+        try:
+            self._store.publish_status(rounds.sub.name, status)
+        except HeadraceError as error:
+            LOG.warning("status could not be published: %s", error)
+        return True

@@ -1,0 +1,274 @@
+"""Owns a running job: its life, from one job model to the next; a heartbeat; stopping; and what `status` shows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.driver.caught_up import CaughtUp
+from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
+from headrace.driver.partition_watch import PartitionWatch
+from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.request_copies import RequestsElsewhere
+from headrace.driver.startpoint_watch import StartpointWatch
+from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
+from headrace.exchange.fault_injection import reached
+from headrace.ports import Engine, Holder, JobStore, System
+
+LOG = logging.getLogger("headrace.job")
+HEARTBEAT_S = 2.0
+TIDY_S = 30.0
+LOOK_S = 0.5  # from one look for requests of commands to the next
+STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
+
+
+class Job:
+    """A job that runs. `status()` says where it stands, `wait()` waits for its end, `stop()` ends it.
+
+    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, have gone through.
+    `plan_anew` makes the plan of a job that goes on with other partitions, under an epoch that was taken for `holder`.
+    """
+
+    def __init__(
+        self,
+        made: Planned,
+        store: JobStore,
+        engine: Engine,
+        system: System,
+        *,
+        pace: Pace,
+        partition_check_s: float,
+        settle_s: float,
+        until: str | None,
+        holder: Callable[[], Holder],
+        plan_anew: Callable[[int], Planned],
+        close: Callable[[], None],
+        elsewhere: RequestsElsewhere | None = None,
+    ) -> None:
+        self._store, self._engine, self._system, self._pace, self._until = store, engine, system, pace, until
+        self._holder, self._plan_anew, self._close = holder, plan_anew, close
+        self._watch = PartitionWatch(system, store, partition_check_s, settle_s)
+        self._watch.begin(made.plan, time.monotonic())
+        self._startpoints = StartpointWatch(system, store, elsewhere)
+        self._startpoints.begin(made.plan)
+        self._caught_up: CaughtUp | None = None
+        self._epoch = made.plan.epoch
+        self._generation = self._generation_of(made)
+        self._generation.remember(_published(store))
+        self._stopping = threading.Event()
+        self._changing = threading.Event()  # a new job model is asked for
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._holding = threading.Lock()  # while held, the epoch does not change
+        self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
+        self._helpers: list[threading.Thread] = []
+
+    def _generation_of(self, made: Planned) -> Generation:
+        return Generation(made, self._store, self._engine, self._pace, self._caught_up, self._watch, self._fail)
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan that the job goes by now."""
+        return self._generation.plan
+
+    # --- the life of a job ------------------------------------------------------------------------------------------
+
+    def start(self) -> Job:
+        try:
+            self._start()
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    def _start(self) -> None:
+        if self._until == "caught-up":
+            self._caught_up = CaughtUp(self._generation.sources)
+            self._generation.catch_up(self._caught_up)
+        self._helpers = [
+            threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True),
+            threading.Thread(target=self._keep_tidy, name="headrace-tidy", daemon=True),
+            threading.Thread(target=self._keep_watch, name="headrace-watch", daemon=True),
+        ]
+        reached("start", 11)
+        self._generation.start()
+        for thread in self._helpers:
+            thread.start()
+        threading.Thread(target=self._go_on, name="headrace-job", daemon=True).start()
+
+    def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
+        """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
+        self._stop()
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(
+                f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}"
+            )
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._store.hurry()
+        self._generation.stop()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
+        if not self._ended.wait(timeout_s):
+            raise WaitTimeoutError(
+                f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}"
+            )
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return not self._ended.is_set()
+
+    def wake(self) -> None:
+        """Look for new records now, without waiting for the trigger interval."""
+        self._generation.wake()
+
+    def _go_on(self) -> None:
+        """From one job model to the next; then give the application back and close everything."""
+        self._generation.join()
+        while self._changing.is_set() and not self._stopping.is_set():
+            try:
+                self._change()
+            except BaseException as error:
+                self._fail(error)
+                break
+            self._generation.join()
+        stopped_alone = list(self._generation.stopped_by.values())
+        if stopped_alone and self._error is None:
+            self._error = stopped_alone[0]
+        self._stopping.set()
+        for thread in self._helpers:
+            thread.join()
+        self._settle_startpoints()
+        for rounds in self._generation.rounds.values():
+            self._generation.publish(rounds, force=True)
+        self._give_back()
+
+    def _settle_startpoints(self) -> None:
+        """Say of the startpoints that the last rounds have spent that they are applied; the next start would as well."""
+        try:
+            self._startpoints.settle(self._pace.clock_us())
+        except Exception as error:
+            LOG.info("what became of startpoints is stored at the next start: %s", getattr(error, "message", error))
+
+    def _give_back(self) -> None:
+        """Let the next driver start at once, then close everything. Changes nothing where another has taken over."""
+        try:
+            self._store.release(self._epoch)
+        except HeadraceError as error:
+            LOG.warning("could not give the application back, the next start takes it over: %s", error.message)
+        except Exception:
+            LOG.exception("could not give the application back; the next start takes it over")
+        finally:
+            try:
+                self._close()
+            finally:
+                self._ended.set()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._error is None:
+                self._error = error
+        self._stop()
+
+    # --- a new job model --------------------------------------------------------------------------------------------
+
+    def _change(self) -> None:
+        """Take a new epoch, plan anew, and begin: no round runs. What is committed stands, whatever comes of it."""
+        began_s = time.monotonic()
+        with self._tidying:
+            self._generation.keep()  # the next plan may go back to what rounds have come to just now
+        while True:
+            self._changing.clear()  # what is seen from here on is in the plan, or asks for another one
+            try:
+                with self._tidying, self._holding:
+                    self._epoch = self._store.acquire(self._holder(), self._pace.clock_us())
+                    made = self._plan_anew(self._epoch)
+                    self._watch.begin(made.plan, time.monotonic())
+                    self._startpoints.begin(made.plan)
+                    if self._caught_up is not None:
+                        self._caught_up.begin_anew(self._generation.sources)
+                    after = self._generation_of(made)
+                    after.goes_on_from(self._generation)
+                    self._generation = after
+                break
+            except UnavailableError as error:
+                if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
+                    raise
+                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
+                self._stopping.wait(1.0)
+        LOG.info("job model %d is in force after %.2f s", made.plan.model.version, time.monotonic() - began_s)
+        reached("start", 11)
+        self._generation.start()
+        if self._stopping.is_set():  # asked for in between, of the generation before
+            self._generation.stop()
+
+    def _keep_watch(self) -> None:
+        """Look for changes of the streams' partitions, and at requests of commands; and let expansions settle."""
+        while not self._stopping.wait(LOOK_S):
+            try:
+                with self._holding:
+                    self._watch.settle(self._pace.clock_us())
+                    self._startpoints.settle(self._pace.clock_us())
+                    changed = self._until is None and self._watch.is_changed(time.monotonic())
+                    if self._startpoints.is_asked() or changed:
+                        self._changing.set()
+                        self._generation.yield_soon()
+            except FencedError as error:
+                self._fail(error)
+                return
+            except Exception as error:  # a thread that ends in silence would never look again
+                LOG.warning("could not look for what is asked for, it is tried again: %s", getattr(error, "message", error))
+
+    # --- beside the rounds ------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_S):
+            try:
+                with self._holding:
+                    self._store.heartbeat(self._epoch, self._pace.clock_us())
+            except FencedError as error:
+                self._fail(error)
+            except Exception as error:
+                LOG.warning("heartbeat: %s", error)
+            self._generation.give_up_what_hangs()
+
+    def _keep_tidy(self) -> None:
+        """At once too: versions of the state that the plan began with are to be kept."""
+        while True:
+            with self._tidying:
+                self._generation.tidy()
+            if self._stopping.wait(TIDY_S):
+                return
+
+    # --- what people see --------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Where the job stands: for the whole, and per sub-topology (`source` is the one that reads the inputs)."""
+        generation = self._generation
+        return {
+            "application": generation.plan.topology.application,
+            "running": self.is_running,
+            "epoch": generation.plan.epoch,
+            "job_model": generation.plan.model.version,
+            "sub_topologies": {
+                rounds.sub.title: generation.status_of(rounds) for rounds in generation.rounds.values()
+            },
+        }
+
+
+def _published(store: JobStore) -> dict[str, dict[str, Any]]:
+    """The status that earlier runs have published; it is for eyes, and no reason not to start."""
+    try:
+        return store.status()
+    except HeadraceError as error:
+        LOG.warning("the counters of earlier runs could not be read: %s", error.message)
+        return {}

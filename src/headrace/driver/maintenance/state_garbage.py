@@ -1,0 +1,107 @@
+"""Owns deleting state files that nothing reaches any more. Only the driver that holds the application does (protocol.md 20)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from headrace.model.checkpoint import Checkpoint
+from headrace.ports import JobStore, MetadataStore
+from headrace.state.files import StateFiles
+
+_SPARED = "state-files-before-repairs"  # namespace: a repair to the state files that were there
+
+
+def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The state files that the heads of `checkpoints` build on."""
+    return frozenset(
+        file.name for checkpoint in checkpoints if checkpoint.head is not None for file in checkpoint.head.files
+    )
+
+
+def files_before_repairs(
+    store: JobStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
+) -> frozenset[str]:
+    """The state files that were there at the first start after a repair of the system, for as long as the repair counts.
+
+    The repair may have taken an older catalog that does not know them, and the newest one may be put back.
+    """
+    repairs, known = store.repairs(), metadata.all(_SPARED)
+    new = [repair for repair in repairs if repair not in known]
+    found = msgspec.json.encode(files.list(application)) if new else b""
+    changed = dict.fromkeys(new, found) | {repair: None for repair in known if repair not in repairs}
+    if changed:
+        store.write_metadata(epoch, _SPARED, changed)
+    lists = [value for value in (known | changed).values() if value is not None]
+    return frozenset(name for value in lists for name in msgspec.json.decode(value, type=list[str]))
+
+
+class StateGarbage:
+    """Deletes what the current checkpoints and the held ones do not name any more. Threads may share it.
+
+    A checkpoint is held before it is stored as a kept version, and until it is known not to be stored any more: so whatever
+    is stored names files that are there, whenever this process ends. `spared` are files that are never deleted here.
+    """
+
+    def __init__(self, files: StateFiles, application: str, spared: frozenset[str] = frozenset()) -> None:
+        self._files, self._application, self._spared = files, application, spared
+        self._current: dict[str | None, tuple[Checkpoint, ...]] = {}  # by sub-topology
+        self._live: dict[str | None, frozenset[str]] = {}  # the files of these
+        self._held: frozenset[str] = frozenset()  # files of held checkpoints
+        self._lock = threading.Lock()
+
+    def collect_orphans(self, still_ours: Callable[[], None]) -> int:
+        """At the start, when no round runs: delete what no current checkpoint names, and no held one. How many files.
+
+        `still_ours` raises if another driver has taken the application. Asked after the files were listed: so nothing
+        in the list is a successor's, whatever happens to us after that, and names are never used again. Else a driver
+        that was stopped and wakes would delete what its successor wrote.
+        """
+        with self._lock:
+            live = self._held.union(*self._live.values())
+        orphans = [name for name in self._files.list(self._application) if name not in live | self._spared]
+        if orphans:
+            still_ours()
+        self.delete(orphans)
+        return len(orphans)
+
+    def committed(self, sub_topology: str | None, checkpoints: Iterable[Checkpoint]) -> None:
+        """After a commit of a sub-topology: `checkpoints` are all of its current ones."""
+        current = tuple(checkpoints)
+        live = files_of(current)
+        with self._lock:
+            before = self._live.get(sub_topology, frozenset())
+            self._current[sub_topology], self._live[sub_topology] = current, live
+            gone = before - live - self._held
+        self.delete(gone)
+
+    def current(self) -> dict[str | None, tuple[Checkpoint, ...]]:
+        """The current checkpoints of each sub-topology, the same objects from one commit of it to the next."""
+        with self._lock:
+            return dict(self._current)
+
+    def hold(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Hold these, beside what is held already."""
+        with self._lock:
+            self._held |= files_of(checkpoints)
+
+    def hold_current(self, sub_topology: str | None) -> tuple[Checkpoint, ...]:
+        """Hold the current checkpoints of a sub-topology, and give them; no file of theirs goes in between."""
+        with self._lock:
+            self._held |= self._live[sub_topology]
+            return self._current[sub_topology]
+
+    def hold_only(self, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+        """Hold no others than these from now on, which are held already; the files that nothing names then, to be deleted."""
+        held = files_of(checkpoints)
+        with self._lock:
+            gone = self._held.difference(held, *self._live.values())
+            self._held = held
+        return gone
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files that nothing names: nothing will again. The spared ones stay."""
+        for name in sorted(set(names) - self._spared):
+            self._files.delete(name)

@@ -1,0 +1,247 @@
+"""Owns the kept versions of the tasks' states while a job runs, and the cuts through them: taking them, storing them, and
+letting them go.
+
+A thread of its own calls `keep` now and then: it takes versions, stores all that was taken, and lets others go. Only cuts are
+also taken on the way of rounds, in between two of them. In this order, so that what is stored never names what is not there,
+whenever the process ends: hold the files, store the versions, then the cuts that name them; later store that cuts are gone,
+then that versions are, then delete the files. What falls in between is an orphan, which the next start, or `keep`, collects.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.codec.rewind import encode_cut
+from headrace.codec.rewind_records import STATE_CUTS
+from headrace.codec.state_history import decode_version, encode_version
+from headrace.core.rewind.replays import Replay, unfinished
+from headrace.core.rewind.rewinds import Cut, Rewind, cut_of, may_be_undone, thinned_cuts
+from headrace.core.rewind.startpoints import Place
+from headrace.core.rewind.state_history import Keeping, KeptVersion, by_task, is_due, new_versions, thinned
+from headrace.driver.maintenance.durable_map import OnRecord
+from headrace.driver.maintenance.idle_periods import Pauses
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.ports import JobStore, MetadataStore
+
+if TYPE_CHECKING:  # whoever only reads what is on record needs no Arrow
+    from headrace.driver.maintenance.state_garbage import StateGarbage
+
+LOG = logging.getLogger("headrace.job")
+STATE_VERSIONS = "state-versions"  # namespace: a version's key to the version
+
+Versions = Mapping[TaskName, tuple[KeptVersion, ...]]
+
+
+def versions_of(metadata: MetadataStore) -> Versions:
+    """The kept versions on record, by task, oldest first; also of tasks that are gone, until the driver has dropped them."""
+    return by_task(decode_version(data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
+
+
+def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
+    return sorted(metadata.all(STATE_VERSIONS).items())
+
+
+def to_store(versions: Iterable[KeptVersion]) -> dict[str, bytes]:
+    """As values of the namespace `STATE_VERSIONS`, to be stored with something else."""
+    return {version.key: encode_version(version) for version in versions}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTasks:
+    """Of a sub-topology versions are kept, of all its `tasks`.
+
+    `ends`: of one that goes by cuts, asks where each partition of the repartition streams that it writes ends: the high
+    watermarks. None where nothing with state is behind it: then each task is for itself.
+    """
+
+    tasks: Collection[TaskName]
+    ends: Callable[[], Mapping[SSP, int]] | None = None
+
+
+class StateVersions:
+    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds tell of themselves from others.
+
+    `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `versions`
+    and `cuts`: what is on record. `rewinds`: those in force. `counting_again`: no version is taken then
+    (`core.rewind.replays`).
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        epoch: int,
+        garbage: StateGarbage,
+        subs: Mapping[str | None, KeptTasks],
+        versions: Versions,
+        cuts: Iterable[Cut],
+        rewinds: Sequence[Rewind],
+        keeping: Keeping,
+        clock_us: Callable[[], int],
+        counting_again: Mapping[Place, Replay] | None = None,
+    ) -> None:
+        self._garbage, self._subs, self._rewinds = garbage, subs, rewinds
+        self._counting_again = counting_again or {}
+        self._keeping, self._clock_us = keeping, clock_us
+        all_versions = {version.key: version for kept in versions.values() for version in kept}
+        all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
+        self._stored_versions = OnRecord(store, epoch, STATE_VERSIONS, encode_version, all_versions)
+        self._stored_cuts = OnRecord(store, epoch, STATE_CUTS, encode_cut, all_cuts)
+        garbage.hold(version.checkpoint for version in all_versions.values())
+        self._versions = {task: versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
+        self._cuts = {
+            name: tuple(cut for cut in all_cuts.values() if cut.sub_topology == name)
+            for name, kept in subs.items()
+            if kept.ends is not None
+        }
+        self._kept_us = {name: self._last_us(name) for name in subs}
+        self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
+        self._pauses = Pauses()
+        self._lock = threading.Lock()  # of what is wanted; nobody asks or stores anything while it is held
+
+    def _last_us(self, name: str | None) -> int | None:
+        if name in self._cuts:
+            return max((cut.kept_us for cut in self._cuts[name]), default=None)
+        return max((version.kept_us for task in self._subs[name].tasks for version in self._versions[task]), default=None)
+
+    # --- rounds tell of themselves ----------------------------------------------------------------------------------
+
+    def began(self, sub_topology: str | None) -> None:
+        """A round of it is about to run."""
+        self._pauses.end(sub_topology)
+
+    def committed(self, sub_topology: str | None) -> None:
+        """A round of it was committed, and the garbage knows of it: the next one has not begun. Raises nothing."""
+        self._pauses.begin(sub_topology)
+        if sub_topology in self._cuts:
+            self._take(sub_topology, self._clock_us())
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take what is current when the plan is made; a job that runs for a minute a day has no other version of that day."""
+        now_us = self._clock_us()
+        for name in self._subs:
+            self._take(name, now_us)
+
+    def keep(self) -> None:
+        """Take versions that are due, store them, and let others go. A failure is logged and no more: it is tried again."""
+        try:
+            now_us = self._clock_us()
+            for name in self._subs:
+                self._take(name, now_us)
+            with self._lock:
+                for name in self._subs:
+                    self._thin(name, now_us)
+                versions = {version.key: version for kept in self._versions.values() for version in kept}
+                cuts = {cut.key: cut for kept in self._cuts.values() for cut in kept}
+            self._store(versions, cuts)
+        except Exception as error:
+            LOG.warning("could not keep versions of the state: %s", error)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those of all versions that are, or may be, on record: what they read on from is not to be purged."""
+        with self._lock:
+            return self._all_checkpoints()
+
+    def _all_checkpoints(self) -> list[Checkpoint]:
+        found = {version.key: version for version in self._stored_versions.values}
+        found |= {version.key: version for kept in self._versions.values() for version in kept}
+        return [version.checkpoint for version in found.values()]
+
+    def _store(self, versions: Mapping[str, KeptVersion], cuts: Mapping[str, Cut]) -> None:
+        is_changed = [
+            self._stored_versions.put(versions),
+            self._stored_cuts.put(cuts),
+            self._stored_cuts.drop_others(cuts),
+            self._stored_versions.drop_others(versions),
+        ]
+        if any(is_changed):
+            with self._lock:  # what was taken in between is held, and stays so
+                unnamed = self._garbage.hold_only(self._all_checkpoints())
+            self._garbage.delete(unnamed)
+
+    def _thin(self, name: str | None, now_us: int) -> None:
+        if not self._keeping.most and self._may_be_undone(name):
+            return  # where no version stays, the way back does, for as long as it may be gone
+        mine = {task: self._versions[task] for task in self._subs[name].tasks}
+        if name in self._cuts:
+            kept, self._cuts[name] = thinned_cuts(mine, self._cuts[name], now_us, self._keeping)
+        else:
+            kept = {task: thinned(versions, now_us, self._keeping) for task, versions in mine.items()}
+        self._versions |= kept
+
+    # --- taking -----------------------------------------------------------------------------------------------------
+
+    def _take(self, name: str | None, now_us: int) -> None:
+        ends = self._subs[name].ends
+        if not is_due(self._kept_us[name], now_us, self._keeping):
+            return
+        if ends is None:
+            with self._lock:
+                current = self._garbage.hold_current(name)
+                again = {task for task, _ in unfinished(self._counting_again, {one.task: one for one in current})}
+                new = new_versions(self._versions, [one for one in current if one.task not in again], now_us)
+                if new:
+                    self._versions, self._kept_us[name] = _with_new(self._versions, new), now_us
+            return
+        try:
+            self._take_cut(name, ends, now_us)
+        except Exception as error:
+            LOG.warning("could not keep a version of sub-topology %s, it is tried again: %s", name or "source", error)
+
+    def _take_cut(self, name: str | None, ends: Callable[[], Mapping[SSP, int]], now_us: int) -> None:
+        """In one pause of the sub-topology: ask where what it writes ends, and take the versions of all its tasks."""
+        pause = self._pauses.number_of(name)
+        if pause is None or not self._may_cut(name, now_us):
+            return
+        written = ends()
+        with self._lock:
+            current = self._garbage.hold_current(name)
+            if self._pauses.number_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
+                return  # a round has begun, or another thread took this one
+            self._cut_at[name] = current
+            before = {task: self._versions[task] for task in self._subs[name].tasks}
+            new = new_versions(before, current, now_us)
+            versions = _with_new(before, new)
+            last = self._cuts[name][-1] if self._cuts[name] else None
+            cut_us = now_us if last is None else max(now_us, last.kept_us + 1)  # no two have one key, whatever the clock does
+            cut = cut_of(name, current, versions, written, cut_us)
+            if cut is None:
+                return
+            if last is None or new or cut.rounds != last.rounds or self._is_too_old(last, now_us):
+                self._versions |= versions
+                self._cuts[name] = (*self._cuts[name], cut)
+                self._kept_us[name] = now_us
+
+    def _may_cut(self, name: str | None, now_us: int) -> bool:
+        """Whether a cut would be another than the last, as far as that is known without asking, of states that are those of
+        their positions, and none that may turn out to go by gaps that were never there."""
+        current = self._garbage.current()[name]
+        is_known = current is self._cut_at.get(name)
+        if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):
+            return False
+        if unfinished(self._counting_again, {one.task: one for one in current}):
+            return False
+        return not self._may_be_undone(name)
+
+    def _may_be_undone(self, name: str | None) -> bool:
+        """Whether something that tasks of it went back for may be."""
+        checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept} if self._rewinds else {}
+        return may_be_undone(self._subs[name].tasks, self._rewinds, checkpoints)
+
+    def _is_too_old(self, cut: Cut, now_us: int) -> bool:
+        return self._keeping.span_us is not None and now_us - cut.kept_us > self._keeping.span_us
+
+
+def _with_new(versions: Versions, new: Iterable[KeptVersion]) -> dict[TaskName, tuple[KeptVersion, ...]]:
+    found = dict(versions)
+    for version in new:
+        task = version.checkpoint.task
+        found[task] = (*found[task], version)
+    return found

@@ -1,0 +1,192 @@
+"""Owns where tasks begin: at what is stored, checked against the streams as they are, else at what the source says.
+
+A start is resolved once and stored with the plan; from then on only the stored offset counts (protocol.md 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headrace.core.job_plan.checkpoint_inheritance import Carried
+from headrace.core.rewind.rewinds import Gaps, beyond_gaps
+from headrace.core.rewind.startpoints import start_of, start_offset_of
+from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
+from headrace.core.rounds.offset_ranges import check_positions
+from headrace.core.rounds.partition_barrier import inherited_watermarks
+from headrace.core.rounds.purging import lowest_positions
+from headrace.core.topology.sub_topologies import SubTopology, short_name_of
+from headrace.errors import IncompatibleChangeError
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import JobModel
+from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Source, SourceKind
+from headrace.ports import StreamDescription, System
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A checkpoint for every task, and what is to be done and said of partitions without a position.
+
+    `bootstraps`: those that hold something and whose source begins with BOOTSTRAP: they are read up to their present end before
+    any other stream.
+    """
+
+    checkpoints: Mapping[TaskName, Checkpoint]
+    bootstraps: frozenset[SSP]
+    notes: tuple[str, ...]
+
+
+def resolved_starts(
+    subs: tuple[SubTopology, ...],
+    model: JobModel,
+    stored: Mapping[TaskName, Checkpoint],
+    carried: Carried,
+    system: System,
+    epoch: int,
+    before: Mapping[str, int],
+    is_start: bool = True,
+) -> Begun:
+    """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none.
+
+    `before`: how many partitions the streams had that the job model before read. One that is born since then begins at its
+    first record, whatever the stream's default (protocol.md 1), and with the watermark of those whose keys it takes.
+    Without `is_start`, a job goes on that runs: then nobody begins anew.
+    """
+    starts = _Starts(system, before)
+    checkpoints: dict[TaskName, Checkpoint] = {}
+    for sub in subs:
+        sources = {source.stream: source for source in sub.sources}
+        for task in model.sub_topology(sub.name).tasks:
+            found = stored.get(task.name)
+            positions: dict[SSP, int] = {}
+            for ssp in task.ssps:
+                source, position = sources[ssp.stream], carried.position(task.name, ssp)
+                if source.broadcast:  # a task that is new has to read what the others have read
+                    position = carried.by_task.get((task.name, ssp))
+                is_reset = source.reset_offset and is_start
+                if position is None or is_reset:
+                    position = starts.of(source, ssp, as_a_new_job=is_reset)
+                positions[ssp] = position
+            watermarks = carried.watermarks_of(task, found)
+            watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
+            if found is None:
+                found = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, positions)
+            checkpoints[task.name] = replace(
+                found, positions=positions, watermarks=watermarks, job_model_version=model.version
+            )
+    return Begun(checkpoints, frozenset(starts.bootstraps), tuple(starts.notes))
+
+
+def check_stored(
+    subs: tuple[SubTopology, ...],
+    carried: Carried,
+    counts: Mapping[str, int],
+    system: System,
+    on_lost: OnLostOffsets,
+    set_anew: Collection[SSP] = (),
+    gaps: Gaps | None = None,
+) -> None:
+    """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
+
+    The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
+    that exist. Streams that are to be read from another place anyway are left out, and so are partitions that startpoints are
+    about to set anew, and positions in a gap: the first round goes on behind that.
+    """
+    sources = {source.stream: source for sub in subs for source in sub.sources}
+    positions = [
+        (ssp, position)
+        for ssp, position in carried.positions()
+        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in set_anew
+        if not beyond_gaps({ssp.whole: position}, gaps or {})
+    ]
+    streams = sorted({ssp.stream for ssp, _ in positions})
+    beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}
+    ends = {SSP(system.name, s, p): offset for s in streams for p, offset in system.high_watermarks(s).items()}
+    internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
+    for ssp, position in positions:  # of several tasks that read a partition, each
+        check_positions({ssp: position}, {}, ends)
+        lost_offsets({ssp: position}, beginnings, ends, on_lost, internal)
+
+
+def check_nothing_stranded(
+    application: str,
+    stored: Mapping[TaskName, Checkpoint],
+    streams: Mapping[str, int],
+    existing: Mapping[str, StreamDescription],
+    system: System,
+) -> None:
+    """Refuse to take out a repartition stream that holds records which were not read: nobody else ever would.
+
+    `IncompatibleChangeError`; `streams` are those that the job reads now.
+    """
+    unread: dict[str, int] = {}
+    ends: dict[str, Mapping[int, int]] = {}
+    for ssp, position in sorted(lowest_positions(stored.values()).items()):
+        found = existing.get(ssp.stream)
+        if ssp.stream in streams or found is None or found.internal_of != application:
+            continue
+        if ssp.stream not in ends:
+            ends[ssp.stream] = system.high_watermarks(ssp.stream)
+        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends[ssp.stream].get(ssp.partition, 0) - position)
+    for stream, count in unread.items():
+        if count:
+            raise IncompatibleChangeError(
+                f"repartition stream {short_name_of(application, stream)!r} is taken out of application {application!r}, and "
+                f"holds {count} offsets that were not read: their records would be lost",
+                "run the application as it was until it is caught up (headrace run --until caught-up; with a "
+                "dead_letter_stream if it fails at one of them), then edit it; or run the edited application under another "
+                "application name, from the beginning",
+            )
+
+
+class _Starts:
+    """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`.
+
+    `bootstraps` and `notes` are those of `Begun`.
+    """
+
+    def __init__(self, system: System, before: Mapping[str, int]) -> None:
+        self._system, self._before = system, before
+        self._known: dict[tuple[str, Startpoint], Mapping[int, int]] = {}
+        self._empty: set[SSP] = set()
+        self.bootstraps: set[SSP] = set()
+        self.notes: list[str] = []
+
+    def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
+        is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
+        is_at_first = is_born or source.kind is SourceKind.REPARTITION
+        start = start_of("earliest" if is_at_first else source.start)
+        if (ssp.stream, start) not in self._known:
+            self._known[ssp.stream, start] = self._resolved(ssp, start)
+        if start.position_type is PositionType.BOOTSTRAP and ssp.whole not in self._empty:
+            self.bootstraps.add(ssp.whole)
+        return self._known[ssp.stream, start][ssp.partition]
+
+    def _resolved(self, ssp: SSP, start: Startpoint) -> Mapping[int, int]:
+        """Per partition of the stream of `ssp`."""
+        stream, found = ssp.stream, {}
+        lows, highs = self._system.beginning_offsets(stream), self._system.end_offsets(stream)
+        times: Mapping[int, int] = {}
+        if start.position_type is PositionType.TIMESTAMP and start.position is not None:
+            times = self._system.offsets_for_time(stream, start.position)
+        for partition in sorted(lows):
+            low, high = lows[partition], highs[partition]
+            place = SSP(ssp.system, stream, partition)
+            if low == high:
+                self._empty.add(place)
+            found[partition] = start_offset_of(start, place, low, high, partial(_at, times, partition))
+            if start.position_type is PositionType.SPECIFIC_OFFSET and found[partition] != start.position:
+                held = f"offsets {low} to {high - 1}" if high > low else "no record"
+                self.notes.append(
+                    f"stream {stream!r} partition {partition} begins at offset {found[partition]}, the nearest to "
+                    f"start={start.position}: it holds {held}"
+                )
+        return found
+
+
+def _at(times: Mapping[int, int], partition: int, time_us: int) -> int:
+    return times[partition]

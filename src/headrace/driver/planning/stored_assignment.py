@@ -1,0 +1,59 @@
+"""Owns the stored assignment of SSPs to tasks, and the records of streams' partition counts, of one application. Seed: SEP-5
+(SystemStreamPartitionAssignmentManager, SetSSPTaskMapping).
+
+Both are read when a job model is made, and written in its transaction: `changes` gives what is to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.codec.checkpoint import (
+    decode_partition_record,
+    decode_ssp_task_mapping,
+    encode_partition_record,
+    encode_ssp_task_mapping,
+)
+from headrace.core.job_plan.assignment import Assignment
+from headrace.driver.planning.partition_history import PARTITION_COUNTS
+from headrace.model.expansion import PartitionRecord, SetSSPTaskMapping
+from headrace.model.streams import SystemStreamPartition
+from headrace.ports import Metadata, MetadataStore
+
+SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it
+
+
+class SystemStreamPartitionAssignmentManager:
+    """Reads the assignment and the partition counts that the job model before was made with."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._stored: Mapping[str, Mapping[str, bytes]] = {
+            namespace: metadata.all(namespace) for namespace in (SSP_ASSIGNMENT, PARTITION_COUNTS)
+        }
+
+    def read_assignment(self) -> dict[SystemStreamPartition, SetSSPTaskMapping]:
+        """Every SSP that a task reads, or read before its stream was taken out; empty where the job never ran."""
+        found = (decode_ssp_task_mapping(data, f"task of SSP {key!r}") for key, data in self._stored[SSP_ASSIGNMENT].items())
+        return {mapping.ssp: mapping for mapping in found}
+
+    def read_partition_records(self) -> dict[str, PartitionRecord]:
+        """By stream; empty where the job never ran."""
+        stored = self._stored[PARTITION_COUNTS].items()
+        return {stream: decode_partition_record(data, f"number of partitions of {stream!r}") for stream, data in stored}
+
+    def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
+        """What is to be written so that these are stored: entries that differ, and None for those that are gone."""
+        now: dict[str, dict[str, bytes]] = {
+            SSP_ASSIGNMENT: {
+                str(ssp): encode_ssp_task_mapping(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()
+            },
+            PARTITION_COUNTS: {stream: encode_partition_record(record) for stream, record in records.items()},
+        }
+        changes: dict[str, dict[str, bytes | None]] = {}
+        for namespace, values in now.items():
+            stored = self._stored[namespace]
+            found: dict[str, bytes | None] = {key: None for key in stored if key not in values}
+            found |= {key: value for key, value in values.items() if stored.get(key) != value}
+            if found:
+                changes[namespace] = dict(sorted(found.items()))
+        return changes

@@ -1,0 +1,183 @@
+"""Owns the driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before the containers
+of the round run, and keeps which id the rows have.
+
+Which id and which rows is decided in `core.rounds.handover`. They are stored first, then the functions are called: a function
+that is given an id again, after a failure or in another process, is given the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.core.rewind.rewinds import Gaps
+from headrace.core.rounds.handover import Handover, HandoverRound, next_handover, set_elsewhere
+from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
+from headrace.core.rounds.purging import lowest_positions
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.rounds.positions import Standing
+from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
+from headrace.exchange.messages import ContainerPlan, InputRange, Program, encoded
+from headrace.exchange.texts import message_of
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import ForEachRound, Source
+from headrace.ports import ENGINE_LOST, ContainerWork, Engine, InputSlice, JobStore, MetadataStore, System
+
+if TYPE_CHECKING:
+    from headrace.driver.rounds.round_planner import PlannedRound
+
+NAMESPACE = "for_each_round"
+_NOT_OF_USERS = (PACKAGE_FOLDER, str(PurePath(os.__file__).parent))  # ours, and Python's library
+
+
+class Handovers:
+    """The functions of a sub-topology's `for_each_round`s, and what they were given last. They share an id."""
+
+    def __init__(self, sub: SubTopology, program: Program, system: System, store: JobStore, epoch: int, engine: Engine) -> None:
+        self._sub, self._program = sub, program
+        self._system, self._store, self._epoch, self._engine = system, store, epoch, engine
+        self._stored: Handover | None = None
+        self._is_read = False
+
+    def next(
+        self,
+        round_id: RoundId,
+        standing: Standing,
+        ranges: Sequence[OffsetRange],
+        passed: Mapping[SSP, int],
+        ends: Mapping[SSP, int],
+    ) -> HandoverRound | None:
+        """What a round hands over that would read `ranges`; `passed`: positions that lie behind what is lost."""
+        if not self._is_read:
+            self._stored = _stored_of(self._system.metadata_store(self._program.application), self._sub)
+            self._is_read = True
+        committed = {checkpoint.round_id for checkpoint in standing.checkpoints.values()}
+        planned = [piece for piece in ranges if piece.records]
+        return next_handover(self._stored, round_id, planned, {**standing.positions(), **passed}, ends, committed)
+
+    def look_again(self) -> None:
+        """A round has failed, perhaps while it was noted: the next plan reads what is stored."""
+        self._is_read = False
+
+    def hand_over(self, planned: PlannedRound) -> None:
+        """Store what the round hands over, then call every function that has rows in it; raises what makes the round fail."""
+        step = planned.handover
+        if step is None:
+            return
+        if step.handover != self._stored:
+            self._write(step.handover)
+        if step.handover.is_done:
+            return
+        nodes = self._nodes_reading({piece.ssp.stream for piece in step.handover.ranges})
+        if not nodes:
+            return
+        title, endpoints = self._sub.title, [number for number, _ in nodes]
+        frames = self._engine.frames(title, str(planned.id), planned.handed, self._program, endpoints)
+        for (_, node), frame in zip(nodes, frames, strict=True):
+            self._call(node, frame, step.handover.id)
+
+    def _write(self, handover: Handover) -> None:
+        try:
+            self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode_handover(handover)})
+        except UnavailableError as error:  # it may be there or not: the round fails, and who tries again waits and reads
+            raise RoundFailedError(f"the id of for_each_round could not be stored: {error.message}", error.hint) from error
+        self._stored = handover
+
+    def _nodes_reading(self, streams: set[str]) -> list[tuple[int, ForEachRound]]:
+        """The operators whose rows come from one of `streams`, each with the number of the endpoint that gives them."""
+        found = []
+        for number, endpoint in enumerate(self._program.endpoints):
+            source = self._program.node(endpoint.source)
+            if isinstance(source, Source) and source.stream in streams:
+                children = map(self._program.node, endpoint.children)
+                found += [(number, child) for child in children if isinstance(child, ForEachRound)]
+        return found
+
+    def _call(self, node: ForEachRound, frame: object, number: int) -> None:
+        try:
+            node.function(frame, number)
+        except (Exception, SystemExit) as error:  # the user's function: anything may come
+            failure = self._engine.failure_in(error)
+            if failure is not None and (failure.cancelled or failure.error_class == ENGINE_LOST):
+                raise failure from None
+            said = f"{type(error).__name__}: {message_of(error)}" if failure is None else failure.message
+            raised = RoundFailedError(
+                f"for_each_round {node.name!r}, id {number}: {node.label} raised at {_user_line(error)}: {said}",
+                "nothing of the round is committed; it is tried again with the same id and the same records",
+            )
+            # Of an error of Spark its line is enough: what hangs on it are Java's stacks.
+            raise raised from error if failure is None else None
+
+
+def _stored_of(store: MetadataStore, sub: SubTopology) -> Handover | None:
+    data = store.get(NAMESPACE, sub.title)
+    return None if data is None else decode_handover(data, f"id of for_each_round, {sub.title}")
+
+
+def handovers_set_elsewhere(
+    subs: Sequence[SubTopology],
+    store: MetadataStore,
+    stored: Mapping[TaskName, Checkpoint],
+    checkpoints: Mapping[TaskName, Checkpoint],
+    gaps: Gaps,
+) -> dict[str, bytes]:
+    """What a new plan changes of the stored handovers: it begins with `checkpoints`, and `stored` are those that were
+    committed last. `gaps` are passed over: what was handed out of them is written again. To be written in the plan's own
+    transaction; see `core.rounds.handover.set_elsewhere`."""
+    before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
+    moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
+    committed = {checkpoint.round_id for checkpoint in stored.values()}
+    changed: dict[str, bytes] = {}
+    for sub in subs if moved or gaps else ():
+        found = _stored_of(store, sub) if any(isinstance(node, ForEachRound) for node in sub.nodes) else None
+        if found is None:
+            continue
+        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, gaps)}
+        if (after := set_elsewhere(found, moved | passed, committed)) != found:
+            changed[sub.title] = encode_handover(after)
+    return changed
+
+
+def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
+    return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))
+
+
+def handed_works(
+    plan: ContainerPlan, pieces: Sequence[OffsetRange], ranges: Sequence[InputRange], slots: int
+) -> tuple[tuple[ContainerWork, ...], ...]:
+    """Work that reads `pieces`, which stand as `ranges` in a plan: each once and whole, whichever tasks have it, and never
+    cut short. A DataFrame that lacks rows would pass for the whole round.
+
+    The folder of `plan` must be its own, where nobody stops the reading by a flag; and its known failures must be all of
+    them: a Spark task of the user's may read several groups.
+    """
+    works = [
+        ContainerWork(
+            plan.lane,
+            encoded(msgspec.structs.replace(plan, ranges=[given])),
+            None,
+            piece.records,
+            (InputSlice(given.ssp, piece.ssp.stream, piece.ssp.partition, piece.start, piece.end),),
+        )
+        for piece, given in zip(pieces, ranges, strict=True)
+    ]
+    groups = spark_tasks_of([(number, piece.records) for number, piece in enumerate(pieces)], slots)
+    return tuple(tuple(works[number] for number in group) for group in groups)
+
+
+def _user_line(error: BaseException) -> str:
+    """The last line of the user's own code that led to `error`, as `file:line`."""
+    found, trace = "a place unknown", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_NOT_OF_USERS) and "-packages" not in file:
+            found = f"{PurePath(file).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,155 @@
+"""Owns where a sub-topology stands: its tasks' checkpoints as committed, and what follows from them for the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.core.rewind.rewinds import Gaps, passed_over
+from headrace.core.rounds.offset_ranges import lags_of
+from headrace.core.rounds.purging import lowest_positions
+from headrace.core.rounds.watermarks import joined_reports, task_watermark
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import SubTopologyModel, TaskModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import SourceKind
+from headrace.ports import System
+
+CLAIMS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Of what lies at `ends` of repartition streams, or behind, nothing is older than `watermark_us`."""
+
+    watermark_us: int
+    ends: Mapping[SSP, int]
+
+
+class Standing:
+    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are passed over."""
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        model: SubTopologyModel,
+        checkpoints: Mapping[TaskName, Checkpoint],
+        system: System,
+        gaps: Gaps | None = None,
+    ) -> None:
+        self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
+        self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
+        self._reads = sub.reads
+        self._kinds = {source.stream: source.kind for source in sub.sources}
+        self._system, self._gaps = system, gaps or {}
+        self._idle_since: dict[SSP, float] = {}
+        self._claims: tuple[_Claim, ...] = ()
+
+    def goes_on_from(self, before: Standing) -> None:
+        """Know of the partitions that were idle under another plan that they are, where they stand as they stood."""
+        now, then = self.positions(), before.positions()
+        self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
+
+    def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
+        """Stand where these, which are committed, say; by how many offsets the sub-topology came forward, without gaps.
+
+        By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
+        """
+        before = self.positions()
+        self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
+        after = self.positions()
+        return sum(position - before[ssp] for ssp, position in after.items()) - passed_over(before, after, self._gaps)
+
+    def positions(self) -> dict[SSP, int]:
+        """Per whole partition the lowest position among the tasks that read it."""
+        return lowest_positions(self.checkpoints.values())
+
+    def ends(self) -> dict[SSP, int]:
+        """Per partition up to where it can be read now."""
+        return {
+            SSP(self._system.name, stream, partition): end
+            for stream in self._reads
+            for partition, end in self._system.end_offsets(stream).items()
+        }
+
+    def beginnings(self) -> dict[SSP, int]:
+        """Per partition the first offset that can be read now."""
+        return {
+            SSP(self._system.name, stream, partition): beginning
+            for stream in self._reads
+            for partition, beginning in self._system.beginning_offsets(stream).items()
+        }
+
+    def held_back_by(self) -> str:
+        """For messages: what keeps records from being readable, empty for nothing."""
+        found = [
+            f"{stream} partition {partition}: {reason}"
+            for stream in self._reads
+            for partition, reason in sorted(self._system.held_back_by(stream).items())
+        ]
+        return "; ".join(found)
+
+    def lag(self, ends: Mapping[SSP, int]) -> int:
+        """Offsets that can be read and were not, nor are passed over; `OffsetOutOfRangeError` for a position behind the end."""
+        positions = self.positions()
+        return sum(lags_of(positions, ends).values()) - passed_over(positions, ends, self._gaps)
+
+    def unread(self, stream: str) -> int:
+        """How many offsets of one stream can be read and were not, nor are passed over."""
+        positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
+        found = self._system.end_offsets(stream)
+        ends = {ssp: max(position, found.get(ssp.partition, 0)) for ssp, position in positions.items()}
+        return sum(ends[ssp] - position for ssp, position in positions.items()) - passed_over(positions, ends, self._gaps)
+
+    # --- event time -------------------------------------------------------------------------------------------------
+
+    def is_repartition(self, ssp: SSP) -> bool:
+        return self._kinds[ssp.stream] is SourceKind.REPARTITION
+
+    def note_idle(self, ends: Mapping[SSP, int], now_s: float) -> None:
+        """Remember since when each SSP has been at its end."""
+        for ssp, position in self.positions().items():
+            if position >= ends.get(ssp, 0):
+                self._idle_since.setdefault(ssp, now_s)
+            else:
+                self._idle_since.pop(ssp, None)
+
+    def idle(self, now_s: float, timeout_s: float) -> set[SSP]:
+        return {ssp for ssp, since in self._idle_since.items() if now_s - since >= timeout_s}
+
+    def note_upstream(self, watermark_us: int | None) -> None:
+        """Those that write what is read here have come to `watermark_us` with all that they have committed.
+
+        It counts for a partition once that is read to where it ended just now, what cannot be read yet included: on Kafka a
+        commit returns before its records can be read.
+        """
+        if watermark_us is None or (self._claims and self._claims[-1].watermark_us == watermark_us):
+            return
+        ends = {
+            SSP(self._system.name, stream, partition): end
+            for stream in self._reads
+            if self._kinds[stream] is SourceKind.REPARTITION
+            for partition, end in self._system.high_watermarks(stream).items()
+        }
+        self._claims = (*self._claims, _Claim(watermark_us, ends))[-CLAIMS_MAX:]
+
+    def upstream_within(self, ends: Mapping[SSP, int]) -> dict[SSP, tuple[int, int]]:
+        """Per partition of a repartition stream the highest upstream watermark that counts somewhere up to `ends`, behind the
+        offset from which on it does."""
+        found: dict[SSP, tuple[int, int]] = {}
+        for claim in self._claims:
+            for ssp, end in claim.ends.items():
+                is_higher = ssp not in found or claim.watermark_us > found[ssp][1]
+                if end <= ends.get(ssp, -1) and is_higher:
+                    found[ssp] = end, claim.watermark_us
+        return found
+
+    def watermarks(self, idle: set[SSP]) -> dict[TaskName, int | None]:
+        """The watermark of every task as it stands: what the next round judges by."""
+        known: dict[SSP, int | None] = dict(joined_reports(self.checkpoints.values()))
+        for ssp, (_, watermark_us) in self.upstream_within(self.positions()).items():
+            before = known.get(ssp)
+            known[ssp] = watermark_us if before is None else max(watermark_us, before)
+        return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}

@@ -1,0 +1,231 @@
+"""Owns the rounds of one sub-topology: have one planned, run the containers, have it committed, and begin again.
+
+A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
+planned from that (protocol.md, Words). `Rounds` decides nothing about time: the caller says when to look. How a round is
+committed is the job store's, see `ports.JobStore`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from headrace.codec.checkpoint import decode_checkpoint
+from headrace.core.rounds.lost_offsets import described
+from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.planning.partition_history import PartitionRecords
+from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.driver.rounds.barrier import Barrier
+from headrace.driver.rounds.event_time_warnings import EventTimeChecks
+from headrace.driver.rounds.handover import Handovers
+from headrace.driver.rounds.key_checks import KeyChecks
+from headrace.driver.rounds.output_checks import check_outputs, output_streams
+from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.round_planner import CUT_FLAG, HANDED, STOP_FLAG, Outlook, PlannedRound, RoundPlans, RoundTerms
+from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
+from headrace.exchange.errors import error_of, record_error
+from headrace.exchange.fault_injection import reached
+from headrace.exchange.messages import Program, Summary, decoded_summary
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import SubTopologyModel
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import ForEachRound
+from headrace.ports import ContainerCommit, ContainerWork, Engine, JobStore, RoundCommit, System
+
+LOG = logging.getLogger("headrace.job")
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a sub-topology has done since this driver started, and where it stands."""
+
+    rounds: int = 0
+    records: int = 0
+    records_written: int = 0
+    lag: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
+    notes: list[str] = field(default_factory=list)
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+    def add(self, summaries: list[Summary], commit_ms: float) -> None:
+        self.rounds += 1
+        timings: dict[str, float] = {"commit": round(commit_ms, 1)}
+        for summary in summaries:
+            self.records_written += summary.counters.get("records_written", 0)
+            for metric, count in summary.counters.items():
+                self.counters[metric] = self.counters.get(metric, 0) + count
+            for name, duration_ms in summary.timings_ms.items():
+                timings[name] = round(max(duration_ms, timings.get(name, 0.0)), 1)
+            self.notes.extend(summary.notes)
+        del self.notes[:-20]
+        self.timings_ms = timings
+
+    def counters_of_all_runs(self) -> dict[str, int]:
+        """The counters of this run and of earlier ones. A run that was killed may have published less than it committed."""
+        names = sorted({*self.earlier, *self.counters})
+        return {name: self.earlier.get(name, 0) + self.counters.get(name, 0) for name in names}
+
+    def lose(self, offsets: int, note: str) -> None:
+        """Count what was gone before it was read."""
+        self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
+        self.notes.append(note)
+        LOG.warning("%s", note)
+
+
+class Rounds:
+    """The rounds of one sub-topology. Not for several threads, but `checkpoints` may be read from any."""
+
+    def __init__(
+        self,
+        sub: SubTopology,
+        model: SubTopologyModel,
+        program: Program,
+        checkpoints: Mapping[TaskName, Checkpoint],
+        terms: RoundTerms,
+        system: System,
+        store: JobStore,
+        engine: Engine,
+        records: PartitionRecords | None = None,
+        startpoints: StartpointRecords | None = None,
+    ) -> None:
+        self.sub, self.model, self.program = sub, model, program
+        self.standing = Standing(sub, model, checkpoints, system, terms.gaps)
+        self.tasks = self.standing.tasks
+        self.progress = Progress()
+        self.known_failures: list[tuple[SSP, int, str, str]] = []
+        self._key_checks = KeyChecks(program.sampled)
+        self._event_time_checks = EventTimeChecks(program)
+        self._terms, self._system, self._store, self._engine = terms, system, store, engine
+        self._barrier = Barrier(system, records or PartitionRecords())
+        self._startpoints = startpoints or StartpointRecords()
+        self._handovers = None
+        if any(isinstance(node, ForEachRound) for node in sub.nodes):
+            self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
+        self._plans = RoundPlans(
+            sub,
+            model,
+            self.standing,
+            terms,
+            system,
+            store,
+            engine.reads,
+            program.is_plain,
+            self._handovers,
+            self._barrier,
+            self._startpoints,
+        )
+
+    def goes_on_from(self, before: Rounds) -> None:
+        """Take over what another plan's rounds of this sub-topology have counted and learned."""
+        self.progress, self.known_failures = before.progress, before.known_failures
+        self.standing.goes_on_from(before.standing)
+        self._key_checks.goes_on_from(before._key_checks)
+        self._event_time_checks.goes_on_from(before._event_time_checks)
+
+    @property
+    def max_round_s(self) -> float:
+        """How long a container may work before it cuts its round short."""
+        return self._terms.place.max_round_s
+
+    @property
+    def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
+        return self.standing.checkpoints
+
+    def targets(self) -> Mapping[SSP, int]:
+        """Per partition the end of all that was written so far, readable or not yet."""
+        return self._barrier.targets(self.sub.reads)
+
+    def plan(self, outlook: Outlook) -> PlannedRound | None:
+        """The next round, or None where there is nothing to do."""
+        reached("log", 1)
+        return self._plans.next(outlook, self.known_failures)
+
+    def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
+        """Work that reads nothing but `piece`, for the search for a record that fails in the engine."""
+        return self._plans.probe_work(planned, piece, self.known_failures)
+
+    def run(self, planned: PlannedRound) -> list[Summary]:
+        """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
+        round fail: then `read_again`."""
+        staging = self._plans.staging_of(planned.id)
+        staging.mkdir(parents=True, exist_ok=True)
+        if self._handovers is not None:
+            (staging / HANDED).mkdir(exist_ok=True)
+            self._handovers.hand_over(planned)
+        answers = self._engine.run(self.sub.title, str(planned.id), planned.works, self.program)
+        summaries = sorted(map(decoded_summary, answers), key=lambda summary: summary.lane)
+        for summary in summaries:
+            if summary.failure is not None:
+                raise record_error(summary.failure)
+            if summary.error is not None:
+                raise _again_if_gone(error_of(summary.error), planned)
+        lanes = {summary.lane for summary in summaries if not summary.stopped}
+        if lanes != planned.lanes or len(summaries) != len(lanes):
+            raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
+        shutil.rmtree(staging, ignore_errors=True)
+        return summaries
+
+    def stop_flag(self, planned: PlannedRound) -> None:
+        """Tell workers of a round that is given up, zombies included, to stop."""
+        self._flag(planned, STOP_FLAG)
+
+    def cut_flag(self, planned: PlannedRound) -> None:
+        """Tell workers of a round to end soon, and to commit what they have reached."""
+        self._flag(planned, CUT_FLAG)
+
+    def _flag(self, planned: PlannedRound, name: str) -> None:
+        staging = self._plans.staging_of(planned.id)
+        # The round may end meanwhile and delete its folder: before the flag is there, or while `mkdir` looks what exists there.
+        with suppress(FileNotFoundError, FileExistsError):
+            staging.mkdir(parents=True, exist_ok=True)
+            (staging / name).touch()
+
+    def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
+        """Have the round committed, and stand where it came to; see `JobStore.commit_round` for what is raised."""
+        began = time.monotonic()
+        commit = RoundCommit(planned.id, tuple(_container_commit(summary) for summary in summaries), planned.bases)
+        self._store.commit_round(commit)
+        self._move_to(commit.checkpoints)
+        self._startpoints.committed(commit.checkpoints)
+        self.progress.add(summaries, (time.monotonic() - began) * 1e3)
+        self._key_checks.look_at(summaries, self.progress)
+        self._event_time_checks.look_at(summaries, self.progress)
+        for piece in planned.lost:
+            self.progress.lose(piece.records, described(piece, self._terms.on_lost))
+
+    def check_outputs(self) -> None:
+        """Raises where a stream that is written to was deleted, or made anew with fewer partitions."""
+        check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
+
+    def read_again(self) -> None:
+        """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
+        self._plans.look_again()
+        if self._handovers is not None:
+            self._handovers.look_again()
+        recovered = tuple(self._store.recover(self._terms.epoch, self.sub.name).values())
+        self._move_to(recovered)
+        self._startpoints.committed(recovered)
+
+    def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
+        self.progress.records += self.standing.move_to(checkpoints)
+        positions = self.standing.positions()
+        self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
+
+
+def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:
+    """`error`; what a worker found gone fails its round only: the next plan asks what is there, and decides."""
+    if not isinstance(error, OffsetOutOfRangeError):
+        return error
+    return RoundFailedError(f"round {planned.id}: {error.message}", error.hint)
+
+
+def _container_commit(summary: Summary) -> ContainerCommit:
+    checkpoints = tuple(decode_checkpoint(bytes(data)) for data in summary.checkpoints)
+    return ContainerCommit(summary.lane, checkpoints, summary.receipt, tuple(summary.state_files))

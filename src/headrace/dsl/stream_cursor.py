@@ -1,0 +1,201 @@
+"""Owns `Flow`: where a stream stands in the topology while it is being written, and what is known there.
+
+Known are the serdes, or which operator left them open; whether the rows are still in Spark's engine, or which operator
+took them out; whether a key's rows are in one partition, or what set them apart: a changed key, or the stream's producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.dsl.functions import function_of
+from headrace.errors import TopologyError
+from headrace.model.serde import Serde
+from headrace.model.topology import Function, FunctionKind
+from headrace.serdes.ddl import SparkType, StructType, parse_type, to_ddl
+from headrace.serdes.serdes import serde_of_spark_type
+
+JVM = frozenset({FunctionKind.SQL, FunctionKind.COLUMN})
+WORKER = frozenset({FunctionKind.RECORD, FunctionKind.BATCH})
+ANY = JVM | WORKER
+RECORD_ONLY = frozenset({FunctionKind.RECORD})
+
+
+_OF_PYTHON = {str: "hr.String()", int: "hr.Long()", float: "hr.Double()", bytes: "hr.Bytes()", dict: "hr.Json()"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """The serde of a key or of a value. None with `open_at` None: by the Spark type, known when the job starts.
+
+    `open_at` names the operator that made the values without saying their serde: fine until bytes are needed.
+    """
+
+    serde: Serde | None
+    open_at: str | None = None
+
+    @property
+    def form(self) -> str:
+        """For the form of a store; `spark` stands for what the Spark type will say."""
+        return "spark" if self.serde is None else self.serde.form
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flow:
+    """`node`: the operator whose output this is; `anchor`: the nearest name on the path that the user gave.
+
+    `left_at` and `rekeyed_at` are None, or name the operator at which the rows left Spark's engine and the one that
+    changed the key since they were last written by key. `otherwise_at` is None, or names the source of a stream that its
+    producer partitions by something else than the key.
+    """
+
+    node: str
+    anchor: str
+    key: Side
+    value: Side
+    left_at: str | None = None
+    rekeyed_at: str | None = None
+    otherwise_at: str | None = None
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether all rows of a key are in one partition, so that an operator may meet them there."""
+        return self.rekeyed_at is None and self.otherwise_at is None
+
+    def after(self, node: str, operator: str, *, given: str | None, in_jvm: bool = False) -> Flow:
+        """The same rows behind one more operator; a name that was given becomes the anchor."""
+        return replace(
+            self,
+            node=node,
+            anchor=self.anchor if given is None else given,
+            left_at=self.left_at if in_jvm else self.left_at or operator,
+        )
+
+
+def with_sides(flow: Flow, key: Side | None, value: Side | None, rekeyed_at: str | None) -> Flow:
+    """`flow` with the serdes that an operator gave it, and the mark of that operator if it changed the key."""
+    return replace(flow, key=key or flow.key, value=value or flow.value, rekeyed_at=flow.rekeyed_at or rekeyed_at)
+
+
+def checked_function(
+    operator: str,
+    given: Any,
+    kinds: frozenset[FunctionKind],
+    flow: Flow | None,
+    arguments: Sequence[str] = ("record",),
+) -> Function:
+    """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works.
+
+    `arguments` names what a function that is no expression is given.
+    """
+    function = function_of(operator, given, arguments)
+    if function.in_jvm and flow is not None and flow.left_at is not None:
+        raise TopologyError(
+            f"{operator}('{function.label}') after {flow.left_at}: these rows have left Spark's engine; "
+            "use a function, @hr.batch, or .repartition() before it"
+        )
+    if function.kind in kinds:
+        return function
+    if function.in_jvm:
+        raise TopologyError(
+            f"{operator}('{function.label}'): a Spark expression cannot be given here",
+            f"give a function; {_elsewhere(operator)}",
+        )
+    raise TopologyError(
+        f"{operator}({function.label}): @hr.batch functions cannot be given here",
+        "give a function over one record",
+    )
+
+
+def _elsewhere(operator: str) -> str:
+    if operator in ("map", "flat_map", "flat_map_values"):
+        return "expressions work in filter, map_values and select_key, and `transform` takes a whole DataFrame"
+    return "expressions work in filter, map_values, select_key and split"
+
+
+def result_side(function: Function, given: Serde | None, annotated: Serde | None, operator: str, flow: Flow) -> Side:
+    """The serde of what `function` gives: said, else by Spark's type, else by the annotation, else open."""
+    if given is not None:
+        return Side(checked_serde(operator, given))
+    if function.in_jvm:
+        return Side(_serde_of_path(function, flow))
+    return Side(annotated) if annotated is not None else Side(None, f"{operator} ({function.label})")
+
+
+def _serde_of_path(function: Function, flow: Flow) -> Serde | None:
+    """The serde of an expression that only names a field of a known type; None leaves it to Spark.
+
+    It is what Spark's type would say, known without starting Spark: `value.carrier` of `carrier string` is String.
+    """
+    head, *fields = function.body.split(".") if function.kind is FunctionKind.SQL else ("",)
+    side = {"key": flow.key, "value": flow.value}.get(head)
+    if side is None or side.serde is None or side.serde.spark_type is None:
+        return None
+    if not fields:
+        return side.serde
+    found = field_type(parse_type(side.serde.spark_type), fields)
+    return None if found is None else serde_of_spark_type(to_ddl(found))
+
+
+def checked_serde(operator: str, given: Any) -> Serde:
+    """`given` if it is a serde."""
+    if isinstance(given, type):
+        named = _OF_PYTHON.get(given) or (
+            f"hr.{given.__name__}()" if given.__module__.startswith("headrace.") else "hr.String(), or another"
+        )
+        raise TopologyError(f"{operator}: {given.__name__} is a class where a serde is expected", f"write {named}")
+    if not isinstance(given, Serde):
+        raise TopologyError(
+            f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()"
+        )
+    return given
+
+
+def field_type(spark_type: SparkType, path: Sequence[str]) -> SparkType | None:
+    """The type of the field at `path` inside a struct, None where there is no such field."""
+    here: SparkType | None = spark_type
+    for part in path:
+        fields = here.fields if isinstance(here, StructType) else ()
+        here = next((field.type for field in fields if field.name == part), None)
+    return here
+
+
+def needed(side: Side, part: str, operator: str, given: Any, argument: str | None = None) -> Side:
+    """The serde for bytes that `operator` writes: `given`, else that of the stream, else an error that says where.
+
+    `part` is 'key' or 'value'; `argument` is how it is said at `operator`, None if it cannot be said there.
+    """
+    if given is not None:
+        return Side(checked_serde(operator, given))
+    if side.open_at is None:
+        return side
+    here = f", or to {operator} ({argument})" if argument else ""
+    raise TopologyError(
+        f"{operator} writes {part}s, and {side.open_at} does not say the serde of the {part}s that it gives",
+        f"annotate what its function returns, or give {part}=hr.Json() (or another serde) to it{here}",
+    )
+
+
+def merged(flows: Sequence[Flow], node: str, operator: str, given: str | None) -> Flow:
+    """Several streams as one. Where their serdes differ it is open which one the result has."""
+    first = flows[0]
+    return Flow(
+        node=node,
+        anchor=first.anchor if given is None else given,
+        key=_common([flow.key for flow in flows], operator),
+        value=_common([flow.value for flow in flows], operator),
+        left_at=operator,
+        rekeyed_at=next((flow.rekeyed_at for flow in flows if flow.rekeyed_at), None),
+        otherwise_at=next((flow.otherwise_at for flow in flows if flow.otherwise_at), None),
+    )
+
+
+def _common(sides: Sequence[Side], operator: str) -> Side:
+    if any(side.open_at for side in sides):
+        return next(side for side in sides if side.open_at)
+    forms = {side.serde.form for side in sides if side.serde is not None}
+    if len(forms) == 1 and all(side.serde is not None for side in sides):
+        return sides[0]
+    return Side(None, f"{operator} (its streams have different serdes)")

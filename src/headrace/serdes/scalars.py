@@ -1,0 +1,312 @@
+"""Owns the serdes of values without parts, in Kafka's wire formats: `Bytes`, `String`, `Long`, `Int`, `Double`.
+
+Instances are values: equal, hashable, and written `String()`. Arrays go through numpy, never element by element, except
+to find out which elements were at fault. pyarrow and numpy are imported when first used.
+"""
+
+from __future__ import annotations
+
+import numbers
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from headrace.errors import SerdeError
+from headrace.model.serde import Failures
+
+V = TypeVar("V")
+_SHOWN = 40  # bytes or characters of a value in an error
+
+
+def shown(value: object) -> str:
+    """`value` as an error shows it: its repr, cut short."""
+    text = repr(value[: 2 * _SHOWN] if isinstance(value, (bytes, str)) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def each(function: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], Failures]:
+    """`function` of every value that is not None; the slow way, which knows who failed."""
+    results: list[Any] = []
+    failures: Failures = []
+    for index, value in enumerate(values):
+        try:
+            results.append(None if value is None else function(value))
+        except Exception as error:
+            results.append(None)
+            failures.append((index, error))
+    return results, failures
+
+
+def only(values: Sequence[Any], *kinds: type) -> bool:
+    """Whether every value is None or exactly of one of `kinds` (17 ns per value)."""
+    return set(map(type, values)) <= {type(None), *kinds}
+
+
+class Scalar(ABC, Generic[V]):
+    """What the serdes here share."""
+
+    __slots__ = ()
+    FORM: ClassVar[str]
+    SPARK_TYPE: ClassVar[str]
+
+    @property
+    def form(self) -> str:
+        return self.FORM
+
+    @property
+    def spark_type(self) -> str:
+        return self.SPARK_TYPE
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @abstractmethod
+    def encode(self, value: V) -> bytes:
+        """The bytes of one value; `SerdeError` names the value."""
+
+    def _encode_each(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        results, failures = each(self.encode, values)
+        return pa.array(results, pa.binary()), failures
+
+
+class Bytes(Scalar[bytes]):
+    """Bytes as they are."""
+
+    __slots__ = ()
+    FORM = "bytes"
+    SPARK_TYPE = "binary"
+
+    def encode(self, value: bytes) -> bytes:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        hint = "use String() for text" if isinstance(value, str) else None
+        raise SerdeError(f"bytes: expected bytes, found {type(value).__name__} {shown(value)}", hint)
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        return (pa.array(values, pa.binary()), []) if only(values, bytes) else self._encode_each(values)
+
+    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+        return data.to_pylist(), []
+
+    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+        from headrace.serdes.binary_arrays import as_binary
+
+        return as_binary(values), []
+
+    decode_arrow = encode_arrow
+
+
+class String(Scalar[str]):
+    """Text in UTF-8, checked in both directions: bytes that are no UTF-8 are a failure, not a replacement character."""
+
+    __slots__ = ()
+    FORM = "string"
+    SPARK_TYPE = "string"
+
+    def encode(self, value: str) -> bytes:
+        if not isinstance(value, str):
+            hint = {bytes: "use Bytes() for bytes", int: "use Long() for whole numbers"}.get(type(value))
+            raise SerdeError(f"string: expected str, found {type(value).__name__} {shown(value)}", hint)
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SerdeError(f"string: {shown(value)} has no UTF-8: {error.reason} at {error.start}") from None
+
+    def decode(self, data: bytes) -> str:
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise SerdeError(
+                f"string: expected UTF-8, found {shown(data)}: {error.reason} at byte {error.start}",
+                "declare the stream with Bytes() if it holds no text",
+            ) from None
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        if only(values, str):
+            try:
+                return pa.array(values, pa.string()).cast(pa.binary()), []
+            except (UnicodeEncodeError, pa.ArrowException):
+                pass  # a lone surrogate somewhere
+        return self._encode_each(values)
+
+    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+        texts, failures = self.decode_arrow(data)
+        return texts.to_pylist(), failures
+
+    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        from headrace.serdes.binary_arrays import as_binary
+
+        return as_binary(_cast(self, values, pa.string())), []
+
+    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        from headrace.serdes.binary_arrays import as_binary, nulled
+
+        data = as_binary(data)
+        try:
+            return data.cast(pa.string()), []
+        except pa.ArrowInvalid:
+            failures = each(self.decode, data.to_pylist())[1]
+            return nulled(data, [index for index, _ in failures]).cast(pa.string()), failures
+
+
+class _Number(Scalar[V]):
+    """A number of fixed width, most significant byte first."""
+
+    __slots__ = ()
+    DTYPE: ClassVar[str]
+    PACKER: ClassVar[struct.Struct]
+    KINDS: ClassVar[tuple[type, ...]]
+
+    def decode(self, data: bytes) -> V:
+        if len(data) != self.PACKER.size:
+            raise self._wrong_length(data)
+        value: V = self.PACKER.unpack(data)[0]
+        return value
+
+    def _wrong_length(self, data: bytes) -> SerdeError:
+        printable = data.isascii() and data[:_SHOWN].decode("ascii").isprintable() and bool(data)
+        return SerdeError(
+            f"{self.FORM}: expected {self.PACKER.size} bytes, found {len(data)}: {shown(data)}",
+            "these look like text: use String()" if printable else None,
+        )
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        if only(values, *self.KINDS):
+            try:
+                return self.encode_arrow(pa.array(values, _arrow_type(self)))
+            except (pa.ArrowException, OverflowError):
+                pass  # a number is out of range
+        return self._encode_each(values)
+
+    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+        values, failures = self.decode_arrow(data)
+        return values.to_pylist(), failures
+
+    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+        from headrace.serdes.binary_arrays import packed, valid_of
+
+        try:
+            typed = _cast(self, values, _arrow_type(self))
+        except _OutOfRangeError:  # which of them is it?
+            return self._encode_each(values.to_pylist())
+        present = valid_of(typed)
+        filled = typed.fill_null(0) if typed.null_count else typed
+        return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
+
+    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        from headrace.serdes.binary_arrays import as_binary, unpacked
+
+        data = as_binary(data)
+        values, present, wrong = unpacked(data, self.DTYPE)
+        failures: Failures = [(int(i), self._wrong_length(data[int(i)].as_py())) for i in wrong.nonzero()[0]]
+        return pa.array(values, mask=None if bool(present.all()) else ~present), failures
+
+
+class _OutOfRangeError(SerdeError):
+    """Some value of an array of the right kind does not fit."""
+
+
+def _arrow_type(serde: Scalar[Any]) -> Any:
+    from headrace.serdes.ddl import ScalarType, to_arrow_type
+
+    return to_arrow_type(ScalarType(serde.spark_type))
+
+
+def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
+    """`values` as one array of `arrow_type`; an array of another kind is no matter of values, and so it raises."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if values.type == arrow_type:
+        return values
+    kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(arrow_type, pa.types.is_integer)
+    try:
+        if kind(values.type) or pa.types.is_null(values.type) or pa.types.is_large_string(values.type):
+            return values.cast(arrow_type)
+    except pa.ArrowInvalid as error:
+        raise _OutOfRangeError(f"{serde.form}: expected an array of {arrow_type}: {error}") from None
+    raise SerdeError(
+        f"{serde.form}: expected an array of {arrow_type}, found {values.type}",
+        f"cast the expression to {serde.spark_type}, or name the serde of its own type",
+    )
+
+
+class _Whole(_Number[int]):
+    __slots__ = ()
+    KINDS = (int,)
+
+    def encode(self, value: int) -> bytes:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            hint = "use Double() for fractions" if isinstance(value, float) else None
+            hint = "use Json() for true and false" if isinstance(value, bool) else hint
+            raise SerdeError(f"{self.FORM}: expected int, found {type(value).__name__} {shown(value)}", hint)
+        try:
+            return self.PACKER.pack(value)
+        except struct.error:
+            bits = 8 * self.PACKER.size
+            hint = "use Long()" if bits == 32 else "use String() or Json() for numbers of any size"
+            raise SerdeError(f"{self.FORM}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
+
+
+class Long(_Whole):
+    """A whole number in 8 bytes with a sign, most significant first. Python's int is a Long; a bool is none."""
+
+    __slots__ = ()
+    FORM = "long"
+    SPARK_TYPE = "bigint"
+    DTYPE = ">i8"
+    PACKER = struct.Struct(">q")
+
+
+class Int(_Whole):
+    """A whole number in 4 bytes with a sign, most significant first, as Spark's `int` and Java's."""
+
+    __slots__ = ()
+    FORM = "int"
+    SPARK_TYPE = "int"
+    DTYPE = ">i4"
+    PACKER = struct.Struct(">i")
+
+
+class Double(_Number[float]):
+    """An IEEE-754 number in 8 bytes, most significant first; takes whole numbers too."""
+
+    __slots__ = ()
+    FORM = "double"
+    SPARK_TYPE = "double"
+    DTYPE = ">f8"
+    PACKER = struct.Struct(">d")
+    KINDS = (float, int)
+
+    def encode(self, value: float) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise SerdeError(f"double: expected float, found {type(value).__name__} {shown(value)}")
+        try:
+            return self.PACKER.pack(value)
+        except (OverflowError, struct.error):
+            raise SerdeError(f"double: {shown(value)} is beyond the range of a double") from None

@@ -1,0 +1,211 @@
+"""Owns `Avro`: values of an Avro schema, as bare Avro or in a registry's wire format. fastavro reads and writes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import SchemaError, SerdeError
+from headrace.serdes.ddl import SparkType
+from headrace.serdes.schemas.avro_checks import Check, check_of
+from headrace.serdes.schemas.avro_types import NoOneTypeError, decimals_of, readable, type_of
+from headrace.serdes.schemas.base import SchemaSerde, latest, reason, referred
+from headrace.serdes.schemas.extras import of_extra
+from headrace.serdes.schemas.registry import SchemaRegistry, SchemaText
+
+_NO_PART_OF_BYTES = frozenset({"doc"})  # of a schema: two that differ in these alone mean the same
+
+
+class Avro(SchemaSerde):
+    """Avro by `schema`: a file, a dict or JSON text; or by the newest schema of `subject` in a `registry`.
+
+    Values of a record are dicts. Without a registry the bytes are the value alone. With one (a URL or an
+    `hr.SchemaRegistry`) they begin with the id of the schema that wrote them: each value is read by its writer's schema
+    and given as `schema` has it, with defaults for fields that the writer lacked. Writing registers the schema, or only
+    looks it up (`auto_register=False`), under `subject`: `<stream>-key` or `<stream>-value` where none is named, and the
+    record's full name in state and repartition streams.
+
+    date, timestamp-millis, timestamp-micros and decimal are Python's and Spark's own; uuid is text; other logical types
+    are what they are stored as. A field that may be null is None. Nothing is rounded or cut: what does not fit its type
+    is refused. Maps are written in the order of their keys, so equal values are equal bytes. Where a union has several
+    types besides null, or a type holds itself, there is no Spark type, and values are for Python functions only.
+
+    A record of four fields, a time and a decimal among them, takes about 5 µs to read and 10 µs to write, an Arrow column 6 µs
+    more.
+    """
+
+    KIND = "avro"
+
+    def __init__(
+        self,
+        schema: Any = None,
+        *,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        auto_register: bool = True,
+    ) -> None:
+        super().__init__(registry, subject, auto_register)
+        if schema is None:
+            found = latest(self.KIND, self._registry, subject)
+            assert self._registry is not None
+            references = tuple(text.text for _, text in referred(self._registry, found))
+            self._text, self._references, self._origin = found.text, references, found
+        else:
+            self._text, self._references = _text_of(schema), ()
+            self._origin = SchemaText("AVRO", self._text)
+        self._codec  # noqa: B018 - a schema that cannot be understood is an error here
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuilt, (self._origin, self._references, self._registry, self._subject, self._auto_register, self._bound))
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (*super()._identity(), self._text)
+
+    @property
+    def _codec(self) -> _Codec:
+        return _codec_of(self._text, self._references)
+
+    @property
+    def name(self) -> str:
+        return self._codec.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._codec.fingerprint
+
+    @property
+    def schema(self) -> SparkType | None:
+        return self._codec.spark_type
+
+    def _registered(self) -> SchemaText:
+        return self._origin
+
+    def _body(self, value: Any) -> bytes:
+        codec = self._codec
+        stream = io.BytesIO()
+        codec.write(stream, codec.parsed, codec.check(value))
+        return stream.getvalue()
+
+    def _value(self, body: bytes, schema_id: int | None) -> Any:
+        codec = self._codec
+        writer, reader = codec, None
+        if schema_id is not None:
+            written_by = self._writer(schema_id)
+            if written_by.text != self._text:
+                writer, reader = self._codec_of_writer(written_by), codec.parsed
+        stream = io.BytesIO(body)
+        value = codec.read(stream, writer.parsed, reader)
+        if stream.tell() != len(body):
+            raise SerdeError(f"{len(body) - stream.tell()} bytes are left after the value", "was it written by another schema?")
+        if reader is not None:  # fastavro gives the writer's logical types
+            return codec.check(value)
+        if codec.has_decimals:  # which may hold more digits than they declare
+            codec.check(value)
+        return value
+
+    def _codec_of_writer(self, schema: SchemaText) -> _Codec:
+        assert self._registry is not None
+        references = _references_of(self._registry, schema) if schema.references else ()
+        try:
+            return _codec_of(schema.text, references)
+        except SchemaError as error:
+            raise SerdeError(f"its writer's schema: {error.message}") from None
+
+
+@lru_cache(maxsize=1024)
+def _references_of(registry: SchemaRegistry, schema: SchemaText) -> tuple[str, ...]:
+    return tuple(text.text for _, text in referred(registry, schema))
+
+
+def _rebuilt(
+    origin: SchemaText,
+    references: tuple[str, ...],
+    registry: SchemaRegistry | None,
+    subject: str | None,
+    auto_register: bool,
+    bound: str | None,
+) -> Avro:
+    """As it was, on a worker too: nothing is asked for again."""
+    made = Avro.__new__(Avro)
+    SchemaSerde.__init__(made, registry, subject, auto_register, bound)
+    made._text, made._references, made._origin = origin.text, references, origin
+    return made
+
+
+def _text_of(schema: Any) -> str:
+    """The JSON of a schema given as a dict, a list, JSON text or a file's path."""
+    if isinstance(schema, (Mapping, list)):
+        return json.dumps(schema)
+    if isinstance(schema, PathLike):
+        return _file_text(Path(schema))
+    if not isinstance(schema, str):
+        raise SchemaError(
+            f"avro: expected a schema, found {type(schema).__name__}", "give a path, a dict or the JSON text"
+        )
+    if schema.lstrip()[:1] in ('{', '[', '"'):
+        return schema
+    return json.dumps(schema) if schema in _PRIMITIVES else _file_text(Path(schema))
+
+
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise SchemaError(f"avro: the schema file {str(path)!r} cannot be read: {cause}") from None
+
+
+class _Codec:
+    """A schema as fastavro has it, and what was worked out of it."""
+
+    def __init__(self, text: str, references: tuple[str, ...]) -> None:
+        with of_extra("avro", "Avro"):
+            import fastavro
+        self.read: Any = fastavro.schemaless_reader
+        self.write: Any = fastavro.schemaless_writer
+        named: dict[str, Any] = {}
+        try:
+            for each in references:
+                fastavro.parse_schema(readable(json.loads(each)), named_schemas=named)
+            self.tree = json.loads(text)
+            self.parsed: Any = fastavro.parse_schema(readable(self.tree), named_schemas=named)
+        except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
+            kind = type(error).__name__
+            raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
+        self.check: Check = check_of(self.parsed, named)
+        self.has_decimals = decimals_of(self.parsed, named)
+        self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)
+        bare = json.dumps([_without_texts(self.tree), *references], sort_keys=True, separators=(",", ":"))
+        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
+        try:
+            self.spark_type: SparkType | None = type_of(self.parsed, named)
+        except NoOneTypeError:
+            self.spark_type = None
+
+
+@lru_cache(maxsize=1024)
+def _codec_of(text: str, references: tuple[str, ...]) -> _Codec:
+    return _Codec(text, references)
+
+
+def _plain(parsed: Any) -> str:
+    if isinstance(parsed, list):
+        return "union"
+    return str(parsed["type"] if isinstance(parsed, dict) else parsed)
+
+
+def _without_texts(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_texts(each) for each in schema]
+    if isinstance(schema, dict):
+        return {key: _without_texts(value) for key, value in schema.items() if key not in _NO_PART_OF_BYTES}
+    return schema

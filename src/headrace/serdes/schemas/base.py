@@ -1,0 +1,269 @@
+"""Owns what the serdes with a schema language share: lists and Arrow columns out of single values, and the registry.
+
+A record that does not fit is a failure of its own. A registry that does not answer is not: it raises, so that a round
+waits or ends, and no record is put aside for what is not its fault.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from typing import Any
+
+from headrace.errors import ConfigError, RegistryError, SchemaError, SerdeError, SetupError
+from headrace.model.serde import Failures
+from headrace.serdes import ddl
+from headrace.serdes.ddl import SparkType
+from headrace.serdes.scalars import shown
+from headrace.serdes.schemas.registry import REFERENCES_MAX, Reference, SchemaRegistry, SchemaText, UnknownSchemaError
+from headrace.serdes.schemas.wire_format import framed, unframed
+
+_LANGUAGES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}  # as registries name them
+_NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
+
+
+class SchemaSerde(ABC):
+    """What the serdes here share. `registry` is None where bytes are plain.
+
+    The subject is what the user named, else that of the stream, else the schema's own name: `bound` has the stream's.
+    """
+
+    KIND: str  # for messages and forms, such as `avro`
+
+    def __init__(
+        self,
+        registry: SchemaRegistry | str | None,
+        subject: str | None,
+        auto_register: bool,
+        bound: str | None = None,
+    ) -> None:
+        self._registry = SchemaRegistry(registry) if isinstance(registry, str) else registry
+        if self._registry is None and subject is not None:
+            raise SchemaError(f"{self.KIND}: subject {subject!r} without a registry", "give registry=URL too")
+        if self._registry is not None and not isinstance(self._registry, SchemaRegistry):
+            raise SchemaError(f"{self.KIND}: registry: expected a URL or SchemaRegistry, found {type(registry).__name__}")
+        self._subject = subject
+        self._auto_register = bool(auto_register)
+        self._bound = bound
+
+    # --- what each of them says of itself ----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What its schema calls a value."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Of the schema, where other schemas cannot read its bytes; empty where they can."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> SparkType | None:
+        """The type that every value has, None if they have no one type."""
+
+    @abstractmethod
+    def _value(self, body: bytes, schema_id: int | None) -> Any:
+        """The value of the bytes that follow the schema's id, or of all bytes without a registry."""
+
+    @abstractmethod
+    def _body(self, value: Any) -> bytes: ...
+
+    @abstractmethod
+    def _registered(self) -> SchemaText:
+        """The schema as it is registered; the schemas that it refers to are registered by then."""
+
+    # --- as every serde ----------------------------------------------------------------------------------------------
+
+    @property
+    def form(self) -> str:
+        if self._registry is not None:  # each value says what wrote it, whatever the subject; so the schema may evolve
+            return f"registry-{self.KIND}<{self.name}>"
+        return f"{self.KIND}<{self.name}{self.fingerprint and '#' + self.fingerprint}>"
+
+    @property
+    def spark_type(self) -> str | None:
+        schema = self.schema
+        return None if schema is None else ddl.to_ddl(schema)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.form, self._registry, self._subject, self._auto_register, self._bound)
+
+    def __repr__(self) -> str:
+        registry = "" if self._registry is None else f", registry={self._registry.url!r}"
+        subject = "" if self._subject is None else f", subject={self._subject!r}"
+        return f"{type(self).__name__}({self._shown_schema()}{registry}{subject})"
+
+    def _shown_schema(self) -> str:
+        return repr(self.name)
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            schema_id, body = (None, data) if self._registry is None else unframed(data)
+            return self._value(body, schema_id)
+        except _NOT_OF_A_VALUE:
+            raise
+        except Exception as error:
+            hint = error.hint if isinstance(error, SerdeError) else None
+            raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(data)}", hint) from None
+
+    def encode(self, value: Any) -> bytes:
+        return self._written(value, self._body)
+
+    def _written(self, value: Any, body_of: Callable[[Any], bytes]) -> bytes:
+        """The bytes of a value, with the schema's id where there is a registry; errors name schema and value."""
+        try:
+            body = body_of(value)
+            return body if self._registry is None else framed(self._schema_id(self._registry), body)
+        except _NOT_OF_A_VALUE:
+            raise
+        except Exception as error:
+            hint = error.hint if isinstance(error, SerdeError) else None
+            raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(value)}", hint) from None
+
+    def _schema_id(self, registry: SchemaRegistry) -> int:
+        return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        results, failures = each_value(self.encode, values)
+        return pa.array(results, pa.binary()), failures
+
+    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+        return each_value(self.decode, data.to_pylist())
+
+    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        schema = self.schema
+        if schema is not None and not values.type.equals(wanted := ddl.to_arrow_type(schema)):
+            try:
+                values = values.cast(wanted)
+            except pa.ArrowException as error:
+                raise SerdeError(f"{self.form}: expected an array of {wanted}: {error}") from None
+        try:
+            return self.encode_many(values.to_pylist())
+        except (ValueError, OverflowError):  # a time that Python has not: which one is it?
+            results, failures = each_value(lambda i: self._encoded_at(values, i), range(len(values)))
+            return pa.array(results, pa.binary()), failures
+
+    def _encoded_at(self, values: Any, index: int) -> bytes | None:
+        try:
+            value = values[index].as_py()
+        except (ValueError, OverflowError) as error:
+            raise SerdeError(f"{self.KIND} {self.name}: {error}") from None
+        return None if value is None else self.encode(value)
+
+    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+        import pyarrow as pa
+
+        schema = self.schema
+        if schema is None:
+            raise SchemaError(f"{self!r}: its values have no one Spark type, and so no Arrow column")
+        arrow_type = ddl.to_arrow_type(schema)
+        rows, failures = self.decode_many(data)
+        try:
+            return pa.array(rows, arrow_type), failures
+        except (pa.ArrowException, OverflowError, ValueError):
+            pass
+        failed = dict(failures)
+        for index, row in enumerate(rows):
+            try:
+                pa.array([row], arrow_type)
+            except (pa.ArrowException, OverflowError, ValueError) as error:
+                failed[index] = SerdeError(f"{self.KIND} {self.name}: {error}; found {shown(row)}")
+                rows[index] = None
+        return pa.array(rows, arrow_type), sorted(failed.items())
+
+    # --- the registry ------------------------------------------------------------------------------------------------
+
+    def of_stream(self, stream: str, part: str) -> SchemaSerde:
+        """The serde of a stream's `part` (key or value): its subject is `<stream>-<part>` where none was named."""
+        if self._registry is None or self._subject is not None:
+            return self
+        bound = copy(self)
+        bound._bound = f"{stream}-{part}"
+        return bound
+
+    def _writer(self, schema_id: int) -> SchemaText:
+        """The schema of an id; `SerdeError` if there is none, or one of another language."""
+        assert self._registry is not None
+        try:
+            found = self._registry.schema_of(schema_id)
+        except UnknownSchemaError as error:
+            raise SerdeError(str(error)) from None
+        language = _LANGUAGES[self.KIND]
+        if found.kind != language:
+            raise SerdeError(f"schema {schema_id} of the registry is {found.kind}: expected {language}")
+        return found
+
+
+def latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> SchemaText:
+    """The newest schema of a subject, for a serde that was given none."""
+    if registry is None or subject is None:
+        raise SchemaError(
+            f"{kind}: neither a schema nor a registry's subject", "give a schema, or registry=URL and subject=NAME"
+        )
+    try:
+        return registry.latest(subject)
+    except UnknownSchemaError as error:
+        raise SchemaError(f"{kind}: {error}", "give a schema, or register one under that subject") from None
+
+
+def referred(registry: SchemaRegistry, schema: SchemaText) -> list[tuple[Reference, SchemaText]]:
+    """All schemas that a schema refers to, each before those that refer to it."""
+    found: dict[str, tuple[Reference, SchemaText]] = {}
+    waiting: list[tuple[Reference, SchemaText | None]] = [(each, None) for each in schema.references]
+    while waiting:
+        reference, text = waiting.pop()
+        if reference.name in found:
+            continue
+        if text is not None:
+            found[reference.name] = (reference, text)
+            continue
+        if len(found) + len(waiting) > REFERENCES_MAX:
+            raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
+        try:
+            text = registry.version(reference)
+        except UnknownSchemaError as error:
+            raise SerdeError(str(error)) from None
+        waiting.append((reference, text))
+        waiting += [(each, None) for each in text.references]
+    return list(found.values())
+
+
+def reason(error: BaseException) -> str:
+    """Why, in words: some libraries raise without any."""
+    if isinstance(error, SerdeError):
+        return error.message
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    if isinstance(error, (EOFError, IndexError)):
+        return "the bytes end within a value"
+    return str(error) or type(error).__name__
+
+
+def each_value(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], Failures]:
+    """`function` of every value that is not None; what is no value's fault is raised."""
+    results: list[Any] = []
+    failures: Failures = []
+    for index, value in enumerate(values):
+        try:
+            results.append(None if value is None else function(value))
+        except _NOT_OF_A_VALUE:
+            raise
+        except Exception as error:
+            results.append(None)
+            failures.append((index, error))
+    return results, failures

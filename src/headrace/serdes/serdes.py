@@ -1,0 +1,154 @@
+"""Owns which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
+own (`scalars`, `json_serde`, `windowed`, `schemas`) and all names of them stand here."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any
+
+import msgspec
+
+from headrace.errors import SchemaError, SerdeError
+from headrace.model.serde import Serde
+from headrace.serdes.ddl import parse_type, to_arrow_type
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import Bytes, Double, Int, Long, String
+from headrace.serdes.schemas.avro import Avro
+from headrace.serdes.schemas.json_schema import JsonSchema
+from headrace.serdes.schemas.protobuf import Protobuf
+from headrace.serdes.windowed import Windowed, WindowedKey
+
+__all__ = [
+    "Avro",
+    "Bytes",
+    "Double",
+    "Int",
+    "Json",
+    "JsonSchema",
+    "Long",
+    "Protobuf",
+    "String",
+    "Windowed",
+    "WindowedKey",
+    "fits_spark_type",
+    "natural_serde",
+    "serde_of_annotation",
+    "serde_of_spark_type",
+    "serde_of_text",
+]
+
+_BY_CLASS: dict[Any, Serde] = {str: String(), int: Long(), float: Double(), bytes: Bytes(), bool: Json()}
+_BY_SPARK_TYPE: dict[str, Serde] = {
+    "string": String(),
+    "bigint": Long(),
+    "int": Int(),
+    "double": Double(),
+    "binary": Bytes(),
+}
+_BY_TEXT: dict[str, Serde] = {
+    "bytes": Bytes(),
+    "string": String(),
+    "long": Long(),
+    "int": Int(),
+    "double": Double(),
+    "json": Json(),
+}
+
+
+def serde_of_annotation(annotation: Any) -> Serde | None:
+    """The serde of values annotated so, None where the annotation does not say one (`Any`, a union, an unknown class).
+
+    >>> serde_of_annotation(int | None), serde_of_annotation(dict[str, int])
+    (Long(), Json())
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [each for each in arguments if each is not type(None)]
+        return serde_of_annotation(rest[0]) if len(rest) == 1 else None
+    if origin is typing.Annotated:
+        return serde_of_annotation(arguments[0])
+    if (origin or annotation) in (dict, list):
+        return Json()
+    if annotation in _BY_CLASS:
+        return _BY_CLASS[annotation]
+    return Json(annotation) if _is_record_class(annotation) else None
+
+
+def _is_record_class(annotation: Any) -> bool:
+    if not isinstance(annotation, type):
+        return False
+    if issubclass(annotation, msgspec.Struct) or typing.is_typeddict(annotation):
+        return True
+    return dataclasses.is_dataclass(annotation)
+
+
+def serde_of_spark_type(text: str) -> Serde | None:
+    """The serde of an expression of that Spark type, None for one that has none (`date`, `boolean`, …).
+
+    >>> serde_of_spark_type("bigint"), serde_of_spark_type("struct<a:int>")
+    (Long(), Json('a int'))
+    """
+    spark_type = text.strip()
+    if spark_type.partition("<")[0].lower() in ("struct", "array", "map"):
+        return Json(spark_type)
+    return _BY_SPARK_TYPE.get(spark_type.lower())
+
+
+def fits_spark_type(serde: Serde, text: str) -> bool:
+    """Whether `serde` writes columns of a Spark type; asked of the serde itself, with no values.
+
+    >>> fits_spark_type(Long(), "int"), fits_spark_type(Long(), "string")
+    (True, False)
+    """
+    import pyarrow as pa
+
+    try:
+        arrow_type = pa.null() if text.strip().lower() == "void" else to_arrow_type(parse_type(text))
+        serde.encode_arrow(pa.array([], arrow_type))
+    except (SerdeError, SchemaError):
+        return False
+    return True
+
+
+def natural_serde(value: Any) -> Serde:
+    """The serde that a value would be given without being asked; `SerdeError` for None and for what has none.
+
+    >>> natural_serde(3), natural_serde({"a": 1})
+    (Long(), Json())
+    """
+    if isinstance(value, WindowedKey):
+        return Windowed(natural_serde(value.key))
+    for cls in type(value).__mro__[:-1]:
+        if cls in _BY_CLASS:
+            return _BY_CLASS[cls]
+    if isinstance(value, (dict, list, tuple)):
+        return Json()
+    if _is_record_class(type(value)):
+        return Json(type(value))
+    raise SerdeError(
+        f"{value!r:.60}: no serde belongs to {type(value).__name__}", "name one, for example key=hr.String()"
+    )
+
+
+def serde_of_text(text: str) -> Serde:
+    """The serde that a command line names: `string`, `long`, `json`, `json:DDL`, `windowed:string`, ….
+
+    Raises `SchemaError` for anything else.
+
+    >>> serde_of_text("windowed:json:a int")
+    Windowed(Json('a int'))
+    """
+    name, colon, rest = text.strip().partition(":")
+    name = name.lower()
+    if name == "windowed" and colon:
+        return Windowed(serde_of_text(rest))
+    if name == "json" and colon:
+        return Json(rest)
+    if colon or name not in _BY_TEXT:
+        raise SchemaError(
+            f"serde {text!r}: expected one of {', '.join(_BY_TEXT)}, json:DDL or windowed:SERDE",
+            "for example: string, json:'carrier string, delay double', windowed:string",
+        )
+    return _BY_TEXT[name]

@@ -1,0 +1,268 @@
+"""Owns the files that make a task's state: how they are named, written, checked and read back on `state_uri`.
+
+A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that
+two attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it.
+Which files are alive is not known here: only the coordinator deletes (protocol.md 20).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock, local
+from typing import IO, Any, NoReturn, cast
+from urllib.parse import quote
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from headrace.errors import StateError
+from headrace.model.checkpoint import StateFile, StateFileKind
+from headrace.model.tasks import TaskName
+from headrace.state.batches import SCHEMA, batches_of_table
+from headrace.state.syncing import Syncing, sync_folder
+
+_IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
+_REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
+_CHUNK_BYTES = 4 * 1024 * 1024
+_BUFFER_BYTES = 64 * 1024
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def task_folder_of(application: str, task: TaskName | str) -> str:
+    """The folder of a task's files: `<application>/<task, with everything special escaped>`.
+
+    >>> task_folder_of("carriers", "by-carrier/Partition_3-1-4")
+    'carriers/by-carrier%2FPartition_3-1-4'
+    """
+    return f"{application}/{quote(str(task), safe='').replace('~', '%7E')}"
+
+
+class _HashingWriter:
+    """A file to write to that counts and hashes what passes."""
+
+    def __init__(self, sink: IO[bytes]) -> None:
+        self._sink = sink
+        self._hash = xxhash.xxh3_64()
+        self.bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._hash.update(view)
+        self._sink.write(view)
+        self.bytes += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def close(self) -> None:
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def checksum(self) -> str:
+        return self._hash.hexdigest()
+
+
+class StateFiles:
+    """The state files under one URI: a plain path, `file:` or anything that pyarrow has a file system for.
+
+    It remembers the batches of what it wrote last (up to 64 MB), so that a delta written in one round is applied to the
+    local store in the next without being read back.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        location = uri if ":" in uri.partition("/")[0] else str(Path(uri).absolute())
+        self._fs, self._root = fs.FileSystem.from_uri(location)
+        self._local = isinstance(self._fs, fs.LocalFileSystem)
+        self._remembered: OrderedDict[str, tuple[list[pa.RecordBatch], int]] = OrderedDict()  # with their bytes
+        self._remembered_bytes = 0
+        self._lock = Lock()
+        self._here = local()  # of each thread: `syncing`, within `together`
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, task_folder: str, kind: StateFileKind, version: int, table: pa.Table) -> StateFile:
+        """Write `table` (columns db, key, value, sorted by db and key; a null value deletes) as one new file."""
+        return self.write_batches(task_folder, kind, version, batches_of_table(table))
+
+    def write_batches(
+        self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
+    ) -> StateFile:
+        """Write a stream of batches as one new file, durable when this returns (but see `together`); see `StateFile` for
+        the rest."""
+        name = f"{task_folder}/{version}-{uuid.uuid4().hex[:12]}.arrow"
+        try:
+            return self._write(StateFile(name, kind, 0, 0, "", version, reaches), batches)
+        except BaseException:
+            with suppress(OSError):
+                self.delete(name)
+            raise
+
+    def _write(self, file: StateFile, batches: Iterable[pa.RecordBatch]) -> StateFile:
+        """Write `batches` under the name of `file`; it is given back with its size, entries and checksum."""
+        name, entries, size, kept = file.name, 0, 0, []
+        with self._create(name) as sink:
+            writer = _HashingWriter(sink)
+            # Arrow writes in many small pieces: gathered, they are hashed and handed on by one call.
+            with (
+                pa.BufferedOutputStream(pa.PythonFile(writer, mode="w"), _BUFFER_BYTES) as gathered,
+                pa.ipc.new_file(gathered, SCHEMA, options=_OPTIONS) as arrow,
+            ):
+                for batch in batches:
+                    arrow.write_batch(batch)
+                    entries += batch.num_rows
+                    size += batch.nbytes
+                    if size <= _REMEMBERED_BYTES_MAX:
+                        kept.append(batch)
+            sink.flush()
+            if self._local:
+                self._sync(sink.fileno(), self._path(name).rpartition("/")[0])
+        if size <= _REMEMBERED_BYTES_MAX:
+            self._remember(name, kept, size)
+        return replace(file, bytes=writer.bytes, entries=entries, checksum=writer.checksum)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread writes within is durable when the context is left, not before: one wait instead of many."""
+        with Syncing() as syncing:
+            self._here.syncing = syncing
+            try:
+                yield
+            finally:
+                self._here.syncing = None
+
+    def _sync(self, descriptor: int, folder: str) -> None:
+        syncing: Syncing | None = getattr(self._here, "syncing", None)
+        if syncing is not None:
+            syncing.add(descriptor, folder)
+            return
+        os.fsync(descriptor)
+        sync_folder(folder)
+
+    def _create(self, name: str) -> IO[bytes]:
+        if not self._local:
+            return cast(IO[bytes], self._fs.open_output_stream(self._path(name)))
+        path = self._path(name)
+        try:
+            return open(path, "xb")
+        except FileNotFoundError:
+            _make_folder_durably(Path(path).parent)
+        return open(path, "xb")
+
+    def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
+        with self._lock:
+            self._remembered[name] = batches, size
+            self._remembered_bytes += size  # kept, not summed up: a round of a thousand tasks writes a thousand files
+            while self._remembered_bytes > _REMEMBERED_BYTES_MAX:
+                _, (_, dropped) = self._remembered.popitem(last=False)
+                self._remembered_bytes -= dropped
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, file: StateFile) -> pa.Table:
+        """All of `file`; `StateError` naming it if it is missing or not what was written."""
+        return pa.Table.from_batches(self.batches(file), SCHEMA)
+
+    def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
+        """The batches of `file`, in order; size and checksum are checked before the first one is given.
+
+        A large file is read twice, once for its checksum, and never held in memory. Errors as for `read`.
+        """
+        with self._lock:
+            remembered = self._remembered.get(file.name)
+        if remembered is not None:
+            yield from remembered[0]
+            return
+        try:
+            source = self._checked_source(file)
+            with source, pa.ipc.open_file(source) as reader:
+                for index in range(reader.num_record_batches):
+                    batch = reader.get_batch(index)
+                    if batch.num_rows:
+                        yield batch
+        except FileNotFoundError:
+            self._refuse(file, f"expected {file.bytes} bytes, found no such file")
+        except (OSError, pa.ArrowInvalid) as error:
+            self._refuse(file, f"it cannot be read: {error}")
+
+    def _checked_source(self, file: StateFile) -> pa.NativeFile:
+        checksum, size = xxhash.xxh3_64(), 0
+        chunks = []
+        with self._fs.open_input_stream(self._path(file.name)) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                checksum.update(chunk)
+                size += len(chunk)
+                if file.bytes <= _IN_MEMORY_BYTES_MAX and size <= file.bytes:
+                    chunks.append(chunk)
+        if size != file.bytes:
+            self._refuse(file, f"expected {file.bytes} bytes, found {size}")
+        if checksum.hexdigest() != file.checksum:
+            self._refuse(file, f"expected checksum {file.checksum}, found {checksum.hexdigest()}")
+        if file.bytes <= _IN_MEMORY_BYTES_MAX:
+            return pa.BufferReader(b"".join(chunks))
+        return self._fs.open_input_file(self._path(file.name))
+
+    def _refuse(self, file: StateFile, found: str) -> NoReturn:
+        raise StateError(
+            f"state file {file.name} ({file.kind} of version {file.version}) under {self.uri}: {found}",
+            "bring the file back from a copy; the state cannot be rebuilt without it, and is never taken as empty",
+        )
+
+    # --- the files themselves ---------------------------------------------------------------------------------------
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of that name, as `StateFile.name` gives it."""
+        return bool(self._fs.get_file_info(self._path(name)).type == fs.FileType.File)
+
+    def delete(self, name: str) -> None:
+        """Delete the file; no error if it is gone already."""
+        with self._lock:
+            _, size = self._remembered.pop(name, (None, 0))
+            self._remembered_bytes -= size
+        try:
+            self._fs.delete_file(self._path(name))
+        except FileNotFoundError:
+            return
+
+    def list(self, application: str) -> list[str]:
+        """The names of all files of an application, referenced or not, sorted."""
+        selector = fs.FileSelector(self._path(application), recursive=True, allow_not_found=True)
+        prefix = len(self._root.rstrip("/")) + 1
+        infos = self._fs.get_file_info(selector)
+        return sorted(info.path[prefix:] for info in infos if info.type == fs.FileType.File)
+
+    def local_path(self, name: str) -> Path | None:
+        """Where the file lies on this machine; None for a remote file system."""
+        return Path(self._path(name)) if self._local else None
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+
+def _make_folder_durably(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder_durably(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)

@@ -1,0 +1,296 @@
+"""Owns the worker's two ends of a Column prefix: reading a source into typed rows, and taking up what comes out.
+
+A record that does not decode never enters Spark's engine. The reader notes it in the round's staging folder, and the
+container, which reads that after all its rows have come, rejects it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.rounds.key_samples import KeySample
+from headrace.exchange.messages import ContainerPlan, Program, decoded_plan
+from headrace.model.topology import Source
+from headrace.wiring.worker.log_worker import records_of
+from headrace.worker.container import RAW
+from headrace.worker.key_sampling import sampling_of
+from headrace.worker.merging import merging_tasks
+from headrace.worker.operators.base import Reject
+from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What a reader leaves for its container: records that do not decode, where it was cut short, and a sample of keys."""
+
+    rejects: list[Reject]
+    cuts: dict[int, int]
+    keys: list[KeySample] = []
+
+
+_NOTED = msgspec.json.Decoder(Noted)
+
+
+def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.RecordBatch]:
+    """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`)."""
+    plan = decoded_plan(payload)
+    source = program.node(program.endpoints[endpoint].source)
+    assert isinstance(source, Source)
+    rejects: list[Reject] = []
+    cuts: dict[int, int] = {}
+    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
+    deadline_s, has_begun = _deadline_s(plan, program, source), False
+    known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
+    lowest: dict[int, int] = {}
+    for task in plan.tasks:
+        for ssp, position in task.positions.items():
+            lowest[ssp] = min(position, lowest.get(ssp, position))
+    for piece in plan.ranges:
+        if plan.ssps[piece.ssp][1] != source.stream:
+            continue
+        start = max(piece.start, lowest.get(piece.ssp, piece.start))
+        for offset, batch in records_of(plan, piece, start, piece.end):
+            if os.path.exists(plan.stop_flag):
+                return
+            if has_begun and _is_over(plan, deadline_s):
+                cuts[piece.ssp] = offset
+                break
+            has_begun = True
+            offsets = np.arange(offset, offset + batch.num_rows)
+            if endpoint in sampled_at:
+                sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
+            yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
+    # Always: an attempt before this one may have noted where it was cut short, which is not where this one stopped.
+    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
+
+
+def decoded_prefix(
+    payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`).
+
+    Past the time limit the rest of the rows goes by: the first that did is where the next round begins.
+    """
+    plans = [decoded_plan(payload) for payload in payloads]
+    plan = plans[0]
+    source = program.node(program.endpoints[endpoint].source)
+    assert isinstance(source, Source)
+    rejects: list[Reject] = []
+    cuts: dict[int, int] = {}
+    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
+    # one that is not to be cut keeps the others from it: their rows come through the same reader
+    deadline_s, has_begun = max(_deadline_s(one, program, source) for one in plans), False
+    known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
+    for batch in batches:
+        if os.path.exists(plan.stop_flag):
+            return
+        ssps = batch.column("ssp").to_numpy()
+        for start, stop in _runs(ssps, ssps):
+            ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
+            offsets = piece.column("offset").to_numpy()
+            if has_begun and _is_over(plan, deadline_s):
+                cuts.setdefault(ssp, int(offsets[0]))
+            has_begun = True
+            if ssp not in cuts:
+                if endpoint in sampled_at:
+                    sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
+                yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
+    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
+
+
+def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
+    """When to stop reading. Only one reader of a stream may: several would stop at different offsets; and none of a container
+    with a task that merges what it reads."""
+    if merging_tasks(plan, program):
+        return math.inf
+    readers = sum(program.endpoints[number].source == source.name for number in range(len(program.endpoints)))
+    streams = sum(isinstance(node, Source) and node.stream == source.stream for node in program.nodes)
+    return time.monotonic() + plan.deadline_s if readers == streams == 1 else math.inf
+
+
+def _is_over(plan: ContainerPlan, deadline_s: float) -> bool:
+    """Whether to stop reading: at the deadline, or because the driver asks for it. An endless one is never cut."""
+    return deadline_s < math.inf and (time.monotonic() > deadline_s or os.path.exists(plan.cut_flag))
+
+
+def _typed(
+    plan: ContainerPlan,
+    source: Source,
+    ssp: int,
+    offsets: Any,
+    batch: pa.RecordBatch,
+    known: set[tuple[int, int]],
+    rejects: list[Reject],
+) -> Iterator[pa.RecordBatch]:
+    key, key_failures = _decoded(source.key, batch.column("key"))
+    value, value_failures = _decoded(source.value, batch.column("value"))
+    failures = dict(value_failures) | dict(key_failures)
+    bad = set(failures) | {i for i, o in enumerate(offsets.tolist()) if known and (ssp, o) in known}
+    for index, error in sorted(failures.items()):
+        rejects.append(Reject.of(ssp, int(offsets[index]), source.name, error))
+    count = batch.num_rows
+    columns = [
+        pa.array(np.full(count, ssp, np.int32)),
+        pa.array(np.full(count, plan.ssps[ssp][2], np.int32)),
+        pa.array(offsets),
+        batch.column("timestamp_us"),
+        batch.column("headers"),
+        batch.column("key"),
+        batch.column("value"),
+        key,
+        value,
+    ]
+    names = ["ssp", "partition", "offset", "timestamp_us", "headers", "raw_key", "raw_value", "key", "value"]
+    typed = pa.RecordBatch.from_arrays(columns, names=names)
+    if bad:
+        mask = np.ones(count, bool)
+        mask[sorted(bad)] = False
+        typed = typed.filter(pa.array(mask))
+    if typed.num_rows:
+        yield typed
+
+
+def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
+    if serde is None:
+        return data, []
+    if serde.spark_type is not None:
+        typed, failures = serde.decode_arrow(data)
+        return typed, failures
+    _, failures = serde.decode_many(data)
+    failed = [i for i, _ in failures]
+    if failed:
+        mask = np.zeros(len(data), bool)
+        mask[failed] = True
+        data = pa.array([None if m else d for m, d in zip(mask.tolist(), data.to_pylist(), strict=True)], pa.binary())
+    return data.cast(pa.string()), failures
+
+
+def _note(plan: ContainerPlan, endpoint: int | str, noted: Noted) -> None:
+    """One file per endpoint and lane; a second attempt writes it again."""
+    folder = Path(plan.stop_flag).parent
+    path = folder / f"noted-{endpoint}-{plan.lane}.json"
+    temporary = folder / f"{path.name}.{os.getpid()}"
+    temporary.write_bytes(msgspec.json.encode(noted))
+    temporary.rename(path)
+
+
+class NotedRejects:
+    """What readers of this round noted for a container, read when asked for: after all rows have come."""
+
+    def __init__(self, plan: ContainerPlan, program: Program) -> None:
+        self._plan, self._program = plan, program
+
+    def __iter__(self) -> Iterator[Reject]:
+        return (reject for noted in self._read() for reject in noted.rejects)
+
+    def cuts(self) -> dict[int, int]:
+        return {ssp: offset for noted in self._read() for ssp, offset in noted.cuts.items()}
+
+    def keys(self) -> list[KeySample]:
+        return [key for noted in self._read() for key in noted.keys]
+
+    def _read(self) -> Iterator[Noted]:
+        folder = Path(self._plan.stop_flag).parent
+        # Of all lanes: containers of one Spark task take up its rows together, and each picks what is of its own SSPs.
+        for path in sorted(folder.glob("noted-*.json")):
+            yield _NOTED.decode(path.read_bytes())
+
+
+def prepared_rows(
+    payload: bytes, program: Program, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, int, Any]]:
+    """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
+    endpoint is `RAW`, a batch of records as they were read.
+
+    Rows whose time expression gave null do not come: they are noted, to be rejected.
+    """
+    chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
+    plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
+    timeless: list[Reject] = []
+    for batch in batches:
+        if batch.column("timestamp_us").null_count:
+            timeless.extend(_timeless(batch, program, chained))
+            batch = batch.filter(batch.column("timestamp_us").is_valid())
+        ssps = batch.column("ssp").to_numpy()
+        if "endpoint" not in batch.schema.names:  # all of them as they were read
+            for start, stop in _runs(ssps, ssps):
+                yield RAW, int(ssps[start]), _raw(batch.slice(start, stop - start), None)
+            continue
+        endpoints = batch.column("endpoint").to_numpy()
+        single = "key_1" not in batch.schema.names  # one endpoint's columns: its number is not in them
+        for start, stop in _runs(endpoints, ssps):
+            column, piece = int(endpoints[start]), batch.slice(start, stop - start)
+            if column == RAW:
+                yield RAW, int(ssps[start]), _raw(piece, plain[0])
+                continue
+            endpoint = chained[0] if single else column
+            yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
+    if timeless:
+        _note(decoded_plan(payload), "timeless", Noted(timeless, {}))
+
+
+def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> Iterator[Reject]:
+    """A reject for each row without a time."""
+    rows = batch.filter(batch.column("timestamp_us").is_null())
+    for endpoint, ssp, offset in zip(*(rows.column(c).to_pylist() for c in ("endpoint", "ssp", "offset")), strict=True):
+        source = program.endpoints[chained[0] if len(chained) == 1 else endpoint].source
+        yield Reject(ssp, offset, source, "ValueError", "the timestamp expression gave null for this record")
+
+
+def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
+    """Records as they were read, from the columns of endpoint `column`, or from `key` and `value`; a column that is not
+    there is one that nobody looks at."""
+    suffix = "" if column is None else f"_{column}"
+    names = batch.schema.names
+
+    def found(name: str, kind: Any) -> Any:
+        if name not in names:
+            return pa.nulls(batch.num_rows, kind)
+        array = batch.column(name)
+        return array if array.type == kind else array.cast(kind)
+
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("offset"),
+            batch.column("timestamp_us"),
+            found("headers", HEADERS_TYPE),
+            found(f"key{suffix}", pa.binary()),
+            found(f"value{suffix}", pa.binary()),
+        ],
+        names=["offset", "timestamp_us", "headers", "key", "value"],
+    )
+
+
+def _runs(endpoints: Any, ssps: Any) -> Iterator[tuple[int, int]]:
+    if not len(ssps):
+        return
+    cuts = np.flatnonzero((np.diff(ssps) != 0) | (np.diff(endpoints) != 0)) + 1
+    yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(ssps)], strict=True)
+
+
+def _rows(batch: pa.RecordBatch, program: Program, endpoint: int, column: int) -> Rows:
+    side = program.endpoint_sides[endpoint]
+    key, value, headers = batch.column(f"key_{column}"), batch.column(f"value_{column}"), batch.column("headers")
+    rows = Rows(
+        batch.column("ssp").to_numpy().astype(np.int32),
+        batch.column("offset").to_numpy(),
+        batch.column("timestamp_us").to_numpy(),
+        Field(side.key, typed=key) if side.key_changed else Field(side.key, raw=_binary(key)),
+        Field(side.value, typed=value) if side.value_changed else Field(side.value, raw=_binary(value)),
+        None if headers.null_count == len(headers) else headers.cast(HEADERS_TYPE),
+    )
+    if "own_us" in batch.schema.names and not batch.column("own_us").null_count:  # null in rows of endpoints without a time
+        rows.own_us = batch.column("own_us").to_numpy()
+    return rows
+
+
+def _binary(array: Any) -> Any:
+    return array if array.type == pa.binary() else array.cast(pa.binary())

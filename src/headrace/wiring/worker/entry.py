@@ -1,0 +1,61 @@
+"""Owns running a container in a worker process: by the plan's kind of system, with what it reads from and writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headrace.errors import StoreDamagedError
+from headrace.exchange.errors import worker_error
+from headrace.exchange.messages import ContainerPlan, Program, Summary, decoded_plan, encoded
+from headrace.worker import container
+from headrace.worker.operators.base import Reject
+from headrace.worker.operators.faults import is_signal
+from headrace.worker.ports import WorkerPorts
+from headrace.worker.rows import Rows
+
+
+def _log_ports(plan: ContainerPlan, program: Program, rejects: Iterable[Reject]) -> WorkerPorts:
+    from headrace.wiring.worker.log_worker import LogWorkerPorts
+
+    return LogWorkerPorts(plan, program, rejects)
+
+
+def _kafka_ports(plan: ContainerPlan, program: Program, rejects: Iterable[Reject]) -> WorkerPorts:
+    from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
+
+    return KafkaWorkerPorts(plan, program, rejects)
+
+
+# Of each kind of system what makes a container's ports; imported when first needed, so that none loads what others use.
+PORTS: dict[str, Callable[[ContainerPlan, Program, Iterable[Reject]], WorkerPorts]] = {
+    "kafka": _kafka_ports,
+    "log": _log_ports,
+}
+
+
+def run_container(
+    payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = (), rejects: Iterable[Reject] = ()
+) -> bytes:
+    """Work off one container and give its summary; an error of ours or of the machine is in the summary too."""
+    plan = decoded_plan(payload)
+    ports = PORTS[plan.system]
+    try:
+        try:
+            summary = container.run(plan, program, ports(plan, program, rejects), prepared)
+        except StoreDamagedError:
+            # Met while in use: the next opening rebuilds it. Rows that came out of Spark's engine cannot be read twice.
+            if not isinstance(prepared, tuple):
+                raise
+            summary = container.run(plan, program, ports(plan, program, rejects), prepared)
+    except BaseException as error:  # of the user's code too: what it does while it is made ready has no record
+        if is_signal(error):
+            raise
+        summary = Summary(plan.lane, error=worker_error(error))
+    return encoded(summary)
+
+
+def run_spark_container(payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = ()) -> bytes:
+    """Like `run_container`, with the rejects that the readers of a Column prefix noted."""
+    from headrace.wiring.worker.engine_rows import NotedRejects
+
+    return run_container(payload, program, prepared, NotedRejects(decoded_plan(payload), program))

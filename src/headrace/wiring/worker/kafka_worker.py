@@ -1,0 +1,154 @@
+"""Owns the worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
+
+Rows come prepared from Spark's reader; where the engine does not read (tests in one process), the worker reads itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.adapters.kafka.at_least_once import FlushedLane
+from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_together
+from headrace.adapters.kafka.jobs import task_positions
+from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
+from headrace.adapters.kafka.limits import batch_bytes
+from headrace.adapters.kafka.messages import messages_of
+from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from headrace.errors import OffsetOutOfRangeError, RoundFailedError
+from headrace.exchange.fault_injection import reached
+from headrace.exchange.messages import ContainerPlan, Program
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.wiring.worker.worker_state import WorkerState
+from headrace.worker.checkpoints import round_id_of
+from headrace.worker.operators.base import Reject
+from headrace.worker.task import Outputs
+
+_AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; what is read is held in memory
+
+
+class KafkaWorkerPorts(WorkerState):
+    """`worker.ports.WorkerPorts` on Kafka, where the container commits its own round."""
+
+    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
+        super().__init__(plan, program, rejects)
+        terms = plan.terms
+        self._client: dict[str, Any] = terms["client"] | {
+            "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
+        }
+        self._shared = {(stream, partition) for stream, partition in terms["shared"]}
+        self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not asked for yet
+        title = round_id_of(plan.round_id).sub_topology or "source"
+        self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(
+            Lane(
+                program.application,
+                title,
+                plan.lane,
+                plan.epoch,
+                plan.round_id,
+                self._client,
+                terms["timeout_ms"],
+                terms["producer_of"],
+            ),
+            reached,
+        )
+
+    def begin(self) -> list[Checkpoint] | None:
+        """Take the lane, look whether the round may be worked, and open the transaction (steps 1 to 3)."""
+        verdict = self._transaction.check(self._base())
+        if verdict is Verdict.DONE:
+            return self._committed_before()
+        self._transaction.begin()
+        return None
+
+    def _base(self) -> list[Position]:
+        names = [SSP(*parts) for parts in self._plan.ssps]
+        return [
+            position
+            for task in self._plan.tasks
+            for position in task_positions(
+                self._program.application,
+                Checkpoint(
+                    TaskName.parse(task.name),
+                    round_id_of(task.round_id),
+                    self._plan.job_model_version,
+                    {names[number]: offset for number, offset in task.positions.items()},
+                ),
+                self._shared,
+            )
+        ]
+
+    def _committed_before(self) -> list[Checkpoint]:
+        """What an attempt of this very round has committed: the checkpoints are in their topic."""
+        topic = CompactedTopic(self._client, checkpoint_topic(self._program.application))
+        try:
+            stands = topic.refresh()
+        finally:
+            topic.close()
+        found = [decode_checkpoint(stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
+            raise RoundFailedError(
+                f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",
+                "it is planned again from what is committed",
+            )
+        return found
+
+    def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        try:
+            if number not in self._ahead:
+                self._ahead = self._fetched_from(number)
+            if number in self._ahead:
+                yield from self._ahead.pop(number)
+            else:
+                yield from fetched(self._client, *self._pieces[number], keep=True)
+        except OffsetOutOfRangeError as error:  # removed since the round was planned; the next plan says what of it
+            raise RoundFailedError(error.message, error.hint) from None
+
+    def _fetched_from(self, number: int) -> dict[int, list[tuple[Any, pa.RecordBatch]]]:
+        """What a piece and those behind it hold, as far as they are few records; nothing where it is alone."""
+        numbers, records = [], 0
+        for at in range(number, len(self._plan.ranges)):
+            records += self._plan.ranges[at].end - self._plan.ranges[at].start
+            if records > _AHEAD_RECORDS:
+                break
+            numbers.append(at)
+        if len(numbers) < 2:
+            return {}
+        found = fetched_together(self._client, [self._pieces[at] for at in numbers])
+        return {at: found[self._pieces[at][:2]] for at in numbers}
+
+    @cached_property
+    def _pieces(self) -> list[tuple[str, int, int, int]]:
+        """Of every range of the plan its stream, partition, start and end."""
+        return [(*self._plan.ssps[piece.ssp][1:], piece.start, piece.end) for piece in self._plan.ranges]
+
+    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
+        _, stream, partition = self._plan.ssps[ssp]
+        return fetched_at(self._client, stream, partition, offsets)
+
+    def write_outputs(self, outputs: Outputs) -> None:
+        for stream, batch, partitions in outputs.batches():
+            self._transaction.produce(stream, messages_of(batch, partitions))
+
+    def commit(self, checkpoints: list[Checkpoint]) -> Any:
+        """Which process has the lane's producer now."""
+        application = self._program.application
+        positions = [p for checkpoint in checkpoints for p in task_positions(application, checkpoint, self._shared)]
+        records = [(str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints]
+        self._transaction.commit(positions, records, checkpoint_topic(application))
+        return process_token()
+
+    def abandon(self) -> None:
+        self._transaction.give_up()
+
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
+        """Apply what was just committed; where that fails the next opening does it, from the same files."""
+        for checkpoint in checkpoints:
+            self.apply(str(checkpoint.task), checkpoint.head)

@@ -1,0 +1,126 @@
+"""Owns what a worker does alike on every system: the state of tasks, what the prefix's readers left, caches.
+
+A container moves between worker processes, and a cancelled worker may live on for seconds: whatever is kept between
+rounds (`wiring.worker.caches`) is checked each round, or is a cache only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.adapters.lmdb.environments import close_idle
+from headrace.adapters.lmdb.opening import open_task_store
+from headrace.adapters.lmdb.store import TaskStore
+from headrace.core.rounds.key_samples import KeySample
+from headrace.errors import StoreDamagedError
+from headrace.exchange.fault_injection import reached
+from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
+from headrace.model.checkpoint import Head
+from headrace.model.durations import duration_us
+from headrace.state.files import StateFiles, task_folder_of
+from headrace.wiring.worker.caches import CACHES
+from headrace.worker.operators.base import Reject
+from headrace.worker.state.task_state import TaskState
+
+APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
+
+_state_files: dict[str, StateFiles] = {}
+
+
+class WorkerState:
+    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers noted."""
+
+    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
+        self._plan, self._program = plan, program
+        self._rejects = rejects
+        self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
+
+    def engine_rejects(self) -> list[Reject]:
+        known = [
+            Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
+            for known in self._plan.known_failures
+            if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
+        ]
+        return known + list(self._rejects)
+
+    def engine_cuts(self) -> dict[int, int]:
+        return getattr(self._rejects, "cuts", dict)()
+
+    def engine_keys(self) -> list[KeySample]:
+        return getattr(self._rejects, "keys", list)()
+
+    def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
+        return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
+
+    def apply(self, task: str, head: Head | None) -> None:
+        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening.
+
+        A store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one.
+        """
+        store = self._stores.get(task)
+        if store is None or head is None or head.identity == store.identity:
+            return
+        files, delta = self._files(), head.files[-1]
+        try:
+            store.apply(store.identity, head.identity, lambda: files.batches(delta), self._applying)
+        except StoreDamagedError as error:
+            store.found_damaged(error)
+
+    @contextmanager
+    def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
+        folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task)
+        with open_task_store(
+            folder,
+            head,
+            self._files(),
+            run_id=self._plan.run_id,
+            boot_id=self._plan.boot_id,
+            applying=self._applying,
+        ) as store:
+            state = TaskState(store, head)
+            state.notes, state.is_restored = store.troubles, store.is_restored
+            self._stores[task] = store
+            try:
+                yield state
+            finally:
+                del self._stores[task]
+
+    def _applying(self) -> None:
+        reached(self._plan.system, APPLY_STEP[self._plan.system])
+
+    def writing_state(self) -> AbstractContextManager[None]:
+        return self._files().together()
+
+    def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
+        files = self._files()
+        state.drop(self._program.gone_stores)
+        head = state.write(files, task_folder_of(self._program.application, task.name))
+        assert head is not None
+        paths = [files.local_path(file.name) for file in head.files]
+        return msgspec.to_builtins(head), [str(path) for path in paths if path is not None]
+
+    def cache_of(self, task: str) -> dict[str, Any]:
+        # With the epoch: a new plan may have taken a task's state back, and objects of users must not remember what is gone.
+        plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
+        return CACHES.of(plan, task)
+
+    def duration_us(self, value: Any) -> int:
+        return value if isinstance(value, int) and not isinstance(value, bool) else duration_us(value)
+
+    def _files(self) -> StateFiles:
+        uri = self._plan.state_uri
+        if uri not in _state_files:
+            _state_files[uri] = StateFiles(uri)
+        return _state_files[uri]
+
+
+def forget(application: str, state_uri: str) -> None:
+    """Let go of what this process keeps for an application with its state at `state_uri`: its folders may go now."""
+    CACHES.clear(application)
+    _state_files.pop(state_uri, None)
+    close_idle()

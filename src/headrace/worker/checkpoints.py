@@ -1,0 +1,66 @@
+"""Owns the checkpoint that a task's round comes to. The container makes it, for whoever commits: itself, or the driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
+from headrace.model.checkpoint import Checkpoint, Head, RoundId
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Source, SourceKind
+
+
+def round_id_of(text: str) -> RoundId:
+    """The round id whose `str` is `text`.
+
+    >>> round_id_of("3:source:7"), round_id_of("3:by-carrier:7")
+    (RoundId(epoch=3, sub_topology=None, number=7), RoundId(epoch=3, sub_topology='by-carrier', number=7))
+    """
+    epoch, rest = text.split(":", 1)
+    name, number = rest.rsplit(":", 1)
+    return RoundId(int(epoch), None if name == "source" else name, int(number))
+
+
+def checkpoint_of(
+    plan: ContainerPlan,
+    program: Program,
+    task: TaskPlan,
+    positions: Mapping[int, int],
+    head: Any,
+    reports: Mapping[int, int],
+    timers: Mapping[str, int | None],
+) -> Checkpoint:
+    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head` (in wire form).
+
+    `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
+    stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended.
+    A startpoint is spent by what moves its position, rows or not (protocol.md 25), and named until that is known.
+    """
+    # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
+    names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
+    kinds = {node.stream: node.kind for node in program.nodes if isinstance(node, Source)}
+    marks = dict(task.watermarks)
+    for number, position in positions.items():
+        if kinds[names[number].stream] is SourceKind.REPARTITION:
+            end, watermark_us = plan.upstream.get(number, (sys.maxsize, 0))
+            seen = watermark_us if position >= end else None
+        else:
+            seen = reports.get(number)
+        if seen is not None:
+            marks[number] = max(seen, marks.get(number, seen))
+    return Checkpoint(
+        TaskName.parse(task.name),
+        round_id_of(plan.round_id),
+        plan.job_model_version,
+        {names[number]: position for number, position in positions.items()},
+        None if head is None else msgspec.convert(head, Head),
+        {names[number]: time_us for number, time_us in marks.items()},
+        timers["event"],
+        timers["wall"],
+        {names[number]: id_ for number, (id_, offset) in task.startpoints.items() if positions[number] != offset},
+    )

@@ -1,0 +1,388 @@
+"""Owns the work of one container in one round: read, split by task, run the operators, write state and outputs, and
+answer with one summary. Nothing it does is visible to anyone before it is committed: by the driver, from the summary
+(the embedded log), or here, by the worker's side of the system in `WorkerPorts.commit` (Kafka).
+
+Steps of protocol.md that happen here: `STEPS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.codec.checkpoint import encode_checkpoint
+from headrace.core.rounds.event_times import METRIC
+from headrace.core.rounds.key_samples import KeySample
+from headrace.core.rounds.stream_limits import ANY
+from headrace.errors import StoreDamagedError
+from headrace.exchange.fault_injection import reached
+from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary, TaskPlan
+from headrace.model import topology as t
+from headrace.model.checkpoint import Checkpoint
+from headrace.worker import dead_letters
+from headrace.worker.checkpoints import checkpoint_of
+from headrace.worker.event_time_checks import FarTimes
+from headrace.worker.key_sampling import sampling_of
+from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
+from headrace.worker.operators.base import Reject
+from headrace.worker.ports import STEPS, WorkerPorts
+from headrace.worker.rows import Field, Rows
+from headrace.worker.task import Outputs, TaskRun, is_table
+
+RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
+
+
+class _Stopped(Exception):
+    """The driver cancelled this round; what was done is thrown away."""
+
+
+def run(
+    plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]
+) -> Summary:
+    """Work off one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
+    endpoint is `RAW`, a batch of records as they were read."""
+    began = time.monotonic()
+    outputs = Outputs(program.partition_counts)
+    streams = [(stream, partition) for _, stream, partition in plan.ssps]
+    far_times = FarTimes(program.far_us, streams)
+    runs = [
+        TaskRun(
+            program,
+            task,
+            streams,
+            plan.now_us,
+            outputs,
+            _opener(ports, task),
+            ports.cache_of(task.name),
+            ports.duration_us,
+            far_times,
+        )
+        for task in plan.tasks
+    ]
+    container = _Container(plan, program, ports, runs, far_times, began)
+    committed = False
+    try:
+        done = ports.begin()
+        if done is not None:
+            committed = True
+            return Summary(plan.lane, [_wired(checkpoint) for checkpoint in done])
+        container.work(prepared)
+        worked = time.monotonic()
+        failure = container.failure()
+        if failure is not None:
+            return Summary(plan.lane, failure=failure)
+        checkpoints, files = container.written(outputs)
+        receipt = ports.commit(checkpoints)
+        committed = True
+        timings = {"work": (worked - began) * 1e3, "write": (time.monotonic() - worked) * 1e3}
+        ports.committed(checkpoints)
+        summary = container.summary(checkpoints, files, receipt, outputs, timings)
+    except _Stopped:
+        return Summary(plan.lane, stopped=True)
+    except StoreDamagedError as error:
+        for task_run in runs:  # which of them met it is not known: all that are open are rebuilt
+            task_run.close(error)
+        raise
+    finally:
+        if not committed:
+            ports.abandon()
+        for task_run in runs:
+            task_run.close()
+    container.reached("summary")
+    return summary
+
+
+def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
+    return msgspec.Raw(encode_checkpoint(checkpoint))
+
+
+def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:
+    def open_state() -> AbstractContextManager[Any]:
+        return ports.open_state(task)
+
+    return open_state
+
+
+class _Container:
+    def __init__(
+        self,
+        plan: ContainerPlan,
+        program: Program,
+        ports: WorkerPorts,
+        runs: list[TaskRun],
+        far_times: FarTimes,
+        began: float,
+    ) -> None:
+        self.plan, self.program, self.ports, self.runs = plan, program, ports, runs
+        self.far_times = far_times
+        self.deadline = began + plan.deadline_s
+        self.cut_short = False
+        self.ends = {r.ssp: r.end for r in plan.ranges}
+        self.readers_of: dict[int, list[TaskRun]] = {}
+        for task_run in runs:
+            task_run.is_time = self._is_over
+            for ssp in task_run.plan.positions:
+                self.readers_of.setdefault(ssp, []).append(task_run)
+        self.reached_offsets: dict[int, int] = {}
+        self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
+        self.merging = merging_tasks(plan, program)
+        self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
+        self.sampled_at = program.sampled_at
+        self.sampling = sampling_of(program, self.sampled_at)
+        self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
+        self.endpoints_of: dict[str, list[int]] = {}
+        for i, endpoint in enumerate(program.endpoints):
+            source = program.node(endpoint.source)
+            assert isinstance(source, t.Source)
+            self.endpoints_of.setdefault(source.stream, []).append(i)
+
+    def reached(self, step: str) -> None:
+        number = STEPS[self.plan.system].get(step)
+        if number is not None:
+            reached(self.plan.system, number)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def work(self, prepared: Iterable[tuple[int, int, Any]]) -> None:
+        self.reached("read")
+        for task_run in self.runs:
+            task_run.begin()
+        gathered: dict[str, list[tuple[int, bool, bool, Rows]]] = {name: [] for name in self.merging}
+        self.reached("work")
+        for endpoint, ssp, rows, is_prepared in self._rows(prepared):
+            self._poll()
+            if rows.own_us is not None and ssp in self.readers_of:  # those of other containers may come along
+                first = self.endpoints_of[self.plan.ssps[ssp][1]][0]
+                self.far_times.look_at(rows.ssp, rows.offset, rows.timestamp_us, rows.own_us, counted=endpoint == first)
+            for task_run in self.readers_of.get(ssp, ()):
+                mine = self._rows_of(task_run, ssp, rows)
+                if not len(mine):
+                    continue
+                if task_run.task in self.merging:
+                    source = self.program.node(self.program.endpoints[endpoint].source)
+                    gathered[task_run.task].append((endpoint, is_table(source), is_prepared, mine))
+                else:
+                    self.has_begun = True
+                    task_run.feed(endpoint, mine, is_prepared)
+        for task_run in self.runs:
+            if gathered.get(task_run.task):
+                self._feed_merged(task_run, Merged(gathered[task_run.task]))
+        self._reject_what_the_engine_could_not_take()
+        for task_run in self.runs:
+            self._poll()
+            task_run.finish()
+
+    def _rows(self, prepared: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Rows, bool]]:
+        for number, piece in enumerate(self.plan.ranges):
+            stream = self.plan.ssps[piece.ssp][1]
+            endpoints = [i for i in self.endpoints_of[stream] if i in self.direct]
+            if not endpoints or piece.terms is None:
+                continue
+            # Where the engine gives rows of this stream too, these are of the whole range: several readers would stop at
+            # different offsets, and what one of them has written would be written again.
+            may_stop = len(endpoints) == len(self.endpoints_of[stream]) and not self.merging
+            for offsets, batch in self.ports.read(number):
+                if may_stop and self._is_time():
+                    self.cut_short = True
+                    self.reached_offsets[piece.ssp] = int(offsets[0])
+                    break
+                for endpoint in endpoints:
+                    yield endpoint, piece.ssp, self._raw_rows(endpoint, piece.ssp, offsets, batch), False
+        for endpoint, ssp, rows in prepared:
+            if endpoint == RAW:
+                yield from self._untouched(ssp, rows)
+            else:
+                yield endpoint, ssp, rows, True
+
+    def _untouched(self, ssp: int, batch: Any) -> Iterator[tuple[int, int, Rows, bool]]:
+        """Rows that Spark read, for every operator that takes them as they are; past the time limit they go by unread."""
+        offsets = batch.column("offset").to_numpy()
+        readers = self.endpoints_of[self.plan.ssps[ssp][1]]
+        if ssp in self.reached_offsets:
+            return
+        if len(readers) == 1 and not self.merging and self._is_time():  # several readers would stop at different offsets
+            self.cut_short = True
+            self.reached_offsets[ssp] = int(offsets[0])
+            return
+        for endpoint in readers:
+            if endpoint in self.direct:
+                yield endpoint, ssp, self._raw_rows(endpoint, ssp, offsets, batch), False
+
+    def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
+        source = self.program.node(self.program.endpoints[endpoint].source)
+        assert isinstance(source, t.Source)
+        if endpoint in self.sampled_at:
+            self.sampling.see(source.stream, self.plan.ssps[ssp][2], batch.column("key"))
+        count = batch.num_rows
+        headers = batch.column("headers")
+        return Rows(
+            np.full(count, ssp, np.int32),
+            offsets,
+            batch.column("timestamp_us").to_numpy(),
+            Field(source.key, raw=batch.column("key")),
+            Field(source.value, raw=batch.column("value")),
+            None if headers.null_count == count else headers,
+        )
+
+    def _rows_of(self, task_run: TaskRun, ssp: int, rows: Rows) -> Rows:
+        """The rows that the task owns and has not processed yet. (Key buckets come with elasticity.)"""
+        position = task_run.plan.positions[ssp]
+        if len(rows) and int(rows.offset[0]) < position:
+            rows = rows.where(rows.offset >= position)
+        return Rows(rows.ssp, rows.offset, rows.timestamp_us, rows.key, rows.value, rows.headers)
+
+    def _feed_merged(self, task_run: TaskRun, merged: Merged) -> None:
+        """Give a task that reads several SSPs its records in their order, as far as it comes in time."""
+        done, size = 0, FIRST_ROWS
+        while done < len(merged):
+            if self._is_time():
+                self.cut_short = True
+                self.reached_by[task_run.task] = merged.left_from(done)
+                return
+            self._poll()
+            began = time.monotonic()
+            stop = merged.stop_from(done + size)
+            for endpoint, is_prepared, rows in merged.piece(done, stop):
+                task_run.feed_ranked(endpoint, rows, is_prepared)
+            task_run.graph.batch_end()
+            self.has_begun, done, size = True, stop, next_size(size, time.monotonic() - began)
+
+    def _is_time(self) -> bool:
+        """Whether to end here and commit what was reached: after `max_round_ms`, or as soon as the driver asks for it."""
+        if os.path.exists(self.plan.cut_flag):
+            self.deadline, self.has_begun = 0.0, True
+        return self.has_begun and time.monotonic() > self.deadline
+
+    def _is_over(self) -> bool:
+        """Whether the round's time is over, also before any row was taken: for what can wait for the next round."""
+        self._poll()
+        return time.monotonic() > self.deadline or os.path.exists(self.plan.cut_flag)
+
+    def _poll(self) -> None:
+        if os.path.exists(self.plan.stop_flag):
+            raise _Stopped
+
+    def _reject_what_the_engine_could_not_take(self) -> None:
+        cuts = self.ports.engine_cuts()
+        self.reached_offsets.update(cuts)
+        self.cut_short = self.cut_short or bool(cuts)
+        owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
+        for reject in self.ports.engine_rejects():
+            owner = owners.get(reject.ssp)
+            if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
+                owner.reject(reject)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _rejects(self) -> list[Reject]:
+        """In the order of their offsets: operators find them in orders of their own."""
+        found = [reject for task_run in self.runs for reject in task_run.rejects.values()]
+        return sorted(found, key=lambda reject: (reject.ssp, reject.offset))
+
+    def failure(self) -> Failure | None:
+        """The first record that failed, where there is no stream for such records: the round must not be committed."""
+        rejects = self._rejects()
+        if not rejects or self.program.dead_letter is not None:
+            return None
+        return self._failure(rejects[0])
+
+    def written(self, outputs: Outputs) -> tuple[list[Checkpoint], list[str]]:
+        """Write state and outputs; the checkpoints of the tasks, and the state files that they need."""
+        rejects = self._rejects()
+        if rejects:
+            assert self.program.dead_letter is not None
+            originals = self._originals(rejects)
+            stream = self.program.dead_letter
+            limits = self.program.limits.get(stream, ANY)
+            dead_letters.write(outputs, stream, limits, rejects, originals, self.plan.ssps, self.plan.now_us)
+        heads: dict[str, Any] = {}
+        files: list[str] = []
+        with self.ports.writing_state():
+            for task_run in self.runs:
+                state = task_run.state_if_open
+                heads[task_run.task] = task_run.plan.head
+                if state is not None and state.changed:
+                    self.reached("segments")
+                    heads[task_run.task], written = self.ports.write_state(task_run.plan, state)
+                    files.extend(written)
+        self.reached("outputs")
+        self.ports.write_outputs(outputs)
+        self.reached("written")
+        self._poll()
+        return [self._checkpoint(task_run, heads[task_run.task]) for task_run in self.runs], files
+
+    def summary(
+        self, checkpoints: list[Checkpoint], files: list[str], receipt: Any, outputs: Outputs, timings_ms: dict[str, float]
+    ) -> Summary:
+        return Summary(
+            self.plan.lane,
+            [_wired(checkpoint) for checkpoint in checkpoints],
+            receipt,
+            files,
+            self._counters(outputs),
+            notes=[note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())],
+            timings_ms=timings_ms,
+            keys=self._keys(),
+            far_times=list(self.far_times.first.values()),
+            cut_short=self.cut_short,
+        )
+
+    def _keys(self) -> list[KeySample]:
+        """What was sampled here, and by the Column prefix's readers of what is this container's."""
+        mine = {self.plan.ssps[ssp][1:] for ssp in self.ends}
+        theirs = [key for key in self.ports.engine_keys() if (key.stream, key.partition) in mine] if self.sampled_at else []
+        return self.sampling.samples() + theirs
+
+    def _originals(self, rejects: list[Reject]) -> list[Any]:
+        """Each rejected record as it was read; None for a timer, which has none."""
+        offsets: dict[int, set[int]] = {}
+        for reject in rejects:
+            if reject.offset >= 0:
+                offsets.setdefault(reject.ssp, set()).add(reject.offset)
+        found = {ssp: self.ports.originals(ssp, sorted(mine)) for ssp, mine in offsets.items()}
+        return [None if reject.offset < 0 else found[reject.ssp][reject.offset] for reject in rejects]
+
+    def _counters(self, outputs: Outputs) -> dict[str, int]:
+        counters: dict[str, int] = {}
+        for task_run in self.runs:
+            for metric, count in task_run.counters.items():
+                counters[metric] = counters.get(metric, 0) + count
+        restored = sum(getattr(task_run.state_if_open, "is_restored", False) for task_run in self.runs)
+        if restored:
+            counters["stores_restored"] = restored
+        dead = sum(reject.error_class != "LateRecord" for reject in self._rejects())
+        if dead:
+            counters["dead_letters"] = dead
+        if self.far_times.count:
+            counters[METRIC] = self.far_times.count
+        counters["records_written"] = sum(outputs.records.values())
+        return counters
+
+    def _checkpoint(self, task_run: TaskRun, head: Any) -> Checkpoint:
+        plan = task_run.plan
+        positions = {
+            ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
+            for ssp, position in plan.positions.items()
+        }
+        return checkpoint_of(
+            self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest
+        )
+
+    def _end_of(self, task_run: TaskRun, ssp: int) -> int:
+        """Up to where a task came in an SSP that the round reads."""
+        reached_by = self.reached_by.get(task_run.task, {})
+        return reached_by.get(ssp, self.reached_offsets.get(ssp, self.ends.get(ssp, sys.maxsize)))
+
+    def _failure(self, reject: Reject) -> Failure:
+        _, stream, partition = self.plan.ssps[reject.ssp]
+        return Failure(
+            stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback
+        )

@@ -1,0 +1,51 @@
+"""Owns running a round's containers in this process: for tests of jobs without Spark expressions, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.errors import NotSupportedError
+from headrace.exchange.messages import Program
+from headrace.ports import ContainerWork, EngineFailure
+
+
+class InlineEngine:
+    """See `headrace.ports.Engine`. `run_container(payload, program)` gives a summary."""
+
+    slots = 1
+    reads = False
+
+    def __init__(self, run_container: Callable[[bytes, Program], bytes]) -> None:
+        self._run_container = run_container
+
+    def run(
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
+    ) -> list[bytes]:
+        for endpoint in program.endpoints:
+            if endpoint.chain:
+                raise NotSupportedError(
+                    f"{endpoint.entry!r} is a Spark expression: it needs Spark", "run the job on Spark, or use a function"
+                )
+        return [self._run_container(work.payload, program) for group in works for work in group]
+
+    def probe(self, work: ContainerWork, program: Any) -> EngineFailure | None:
+        return None
+
+    def frames(
+        self,
+        sub_topology: str,
+        round_id: str,
+        works: Sequence[Sequence[ContainerWork]],
+        program: Any,
+        endpoints: Sequence[int],
+    ) -> Sequence[Any]:
+        raise NotSupportedError("for_each_round gives a DataFrame: it needs Spark", "run the job on Spark, or write with to()")
+
+    def failure_in(self, error: BaseException) -> EngineFailure | None:
+        return None
+
+    def cancel(self, round_id: str) -> None:
+        """Workers look at the stop flag; there is nothing else to cancel."""
+
+    def close(self) -> None: ...

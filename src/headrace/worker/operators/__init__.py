@@ -1,0 +1,127 @@
+"""Owns the graph of operators of one task: which class runs which node, and how they are wired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.core.topology.emission import Emission
+from headrace.model import topology as t
+from headrace.model.windows import SessionWindows
+from headrace.worker.operators import outputs as o
+from headrace.worker.operators import stateless as s
+from headrace.worker.operators.aggregate import VectorAggregateOperator
+from headrace.worker.operators.base import Operator
+from headrace.worker.operators.duplicates import DropDuplicatesOperator
+from headrace.worker.operators.joins import StreamTableJoin, TableTableJoin
+from headrace.worker.operators.keyed import RecordAggregateOperator
+from headrace.worker.operators.process import ProcessOperator
+from headrace.worker.operators.sessions import SessionOperator
+from headrace.worker.operators.stream_joins import StreamStreamJoin
+from headrace.worker.operators.suppress import SuppressOperator
+from headrace.worker.operators.tables import TableFilterOperator, TableOperator
+from headrace.worker.operators.updates import ToStreamOperator
+
+_CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
+    t.Filter: s.FilterOperator,
+    t.MapValues: s.MapValuesOperator,
+    t.SelectKey: s.SelectKeyOperator,
+    t.Map: s.MapOperator,
+    t.FlatMap: s.FlatMapOperator,
+    t.FlatMapValues: s.FlatMapValuesOperator,
+    t.Peek: s.PeekOperator,
+    t.Split: s.SplitOperator,
+    t.SplitOutput: s.SplitOutputOperator,
+    t.Merge: s.MergeOperator,
+    t.Group: s.GroupOperator,
+    t.Sink: o.SinkOperator,
+    t.Repartition: o.RepartitionOperator,
+    t.ToStream: ToStreamOperator,
+    t.Suppress: SuppressOperator,
+    t.Table: TableOperator,
+    t.TableFilter: TableFilterOperator,
+    t.Process: ProcessOperator,
+    t.DropDuplicates: DropDuplicatesOperator,
+    t.ForEachRound: Operator,  # nothing is left to do: the driver gave the rows to the function
+}
+
+_JOINS: dict[t.JoinSides, Callable[[Any, Any], Operator]] = {
+    t.JoinSides.STREAM_TABLE: StreamTableJoin,
+    t.JoinSides.STREAM_GLOBAL: StreamTableJoin,
+    t.JoinSides.TABLE_TABLE: TableTableJoin,
+    t.JoinSides.STREAM_STREAM: StreamStreamJoin,
+}
+
+
+def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Operator:
+    if isinstance(node, t.Source):
+        return s.SourceOperator(node, context, watermarks)
+    if isinstance(node, t.Aggregate):
+        if isinstance(node.windows, SessionWindows):
+            return SessionOperator(node, context)
+        vectorised = node.kind in (t.AggregateKind.COUNT, t.AggregateKind.NAMED)
+        return VectorAggregateOperator(node, context) if vectorised else RecordAggregateOperator(node, context)
+    if isinstance(node, t.Join):
+        return _JOINS[node.sides](node, context)
+    return _CLASSES[type(node)](node, context)
+
+
+class Graph:
+    """The operators of one task, parents before children.
+
+    Rows enter through `entry(endpoint)`: the operators behind the part of the endpoint's chain that ran in the JVM.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[t.Node],
+        endpoints: Sequence[Any],
+        emission: Emission,
+        context: Any,
+        watermarks: dict[int, int],
+    ) -> None:
+        in_jvm = {node.name for endpoint in endpoints for node in endpoint.chain}
+        self.operators: dict[str, Operator] = {
+            node.name: operator_of(node, context, watermarks) for node in nodes if node.name not in in_jvm
+        }
+        for operator in self.operators.values():
+            operator.gives_each = operator.node.name in emission.each
+            if isinstance(operator, ToStreamOperator) and operator.node.name in emission.last:
+                operator.takes_last_of = self.operators[emission.last[operator.node.name]]
+        self._entries: list[tuple[s.SourceOperator, list[Operator]]] = []
+        for node in nodes:
+            if node.name in in_jvm or isinstance(node, t.Source):
+                continue
+            for parent in dict.fromkeys(node.parents):
+                if parent in self.operators and not isinstance(self.operators[parent].node, t.Source):
+                    self.operators[parent].children.extend(self._inlets([node.name], parent, self.operators[parent]))
+        for endpoint in endpoints:
+            source = self.operators[endpoint.source]
+            assert isinstance(source, s.SourceOperator)
+            self._entries.append((source, self._inlets(endpoint.children, endpoint.entry, source)))
+
+    def _inlets(self, children: Sequence[str], parent: str, operator: Operator) -> list[Operator]:
+        found = (self.operators[child].inlet(parent, operator) for child in children)
+        return [inlet for inlet in found if inlet is not None]
+
+    def push(self, endpoint: int, rows: Any) -> None:
+        """Rows of an endpoint, as read (empty chain) or as they came out of Spark's engine."""
+        source, children = self._entries[endpoint]
+        source.children = children
+        source.push(rows)
+
+    def push_prepared(self, endpoint: int, rows: Any) -> None:
+        """Rows that went through a Column prefix: decoded and timed already."""
+        source, children = self._entries[endpoint]
+        rows = source.timely(rows)
+        for child in children:
+            if len(rows):
+                child.push(rows)
+
+    def batch_end(self) -> None:
+        for operator in self.operators.values():
+            operator.batch_end()
+
+    def finish(self) -> None:
+        for operator in self.operators.values():
+            operator.finish()

@@ -1,0 +1,301 @@
+"""Owns what every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
+is set aside. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
+parents before children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.rounds.stream_limits import StreamLimits
+from headrace.errors import PACKAGE_FOLDER, HeadraceError
+from headrace.exchange.texts import cut, message_of, traceback_of
+from headrace.model.serde import Failures, Serde
+from headrace.model.topology import Function, FunctionKind, Node
+from headrace.worker.operators.faults import checked_fault
+from headrace.worker.operators.refusals import refused
+from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+
+if TYPE_CHECKING:
+    from headrace.worker.event_time_checks import FarTimes
+
+FAILED = object()  # what stands in for the result of a function that raised
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that an operator could not process. Its texts can be written as UTF-8, and are a few KB at most. `replay`:
+    the number of the replay in which it was read, where it was in one."""
+
+    ssp: int
+    offset: int
+    operator: str
+    error_class: str
+    message: str
+    traceback: str = ""
+    replay: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("operator", "error_class", "message"):
+            object.__setattr__(self, name, cut(getattr(self, name)))
+
+    @classmethod
+    def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
+        """The reject of a record on which `error` was raised."""
+        return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
+
+
+class Context(Protocol):
+    """What operators may use of the task that they run in."""
+
+    task: str
+    streams: list[tuple[str, int]]
+    watermark_us: int | None
+    now_us: int
+
+    far_times: FarTimes
+
+    def count(self, metric: str, by: int = 1) -> None: ...
+
+    def reject(self, reject: Reject) -> None: ...
+
+    def may_choose(self, name: str) -> bool: ...
+
+    def late(self, ssp: int, offset: int, operator: str) -> None: ...
+
+    def database(self, name: str) -> Any: ...
+
+    def partition_count(self, stream: str) -> int: ...
+
+    def limits_of(self, stream: str) -> StreamLimits: ...
+
+    def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None: ...
+
+    def due_changed(self, clock: str) -> None: ...
+
+
+class Operator:
+    """One node at work in one task."""
+
+    gives_each = False  # of a table: every update, not the last of each key in a round (`core.topology.emission`)
+    passing: Collection[bytes] = ()  # of a table that gives each: the keys that came and went within the round
+
+    def __init__(self, node: Node, context: Context) -> None:
+        self.node = node
+        self.context = context
+        self.children: list[Operator] = []
+
+    def push(self, rows: Rows) -> None:
+        """Take rows; most operators work on them at once and push the result on."""
+        self.forward(rows)
+
+    def batch_end(self) -> None:
+        """All rows of one input batch have been pushed."""
+
+    def finish(self) -> None:
+        """All rows of the round have been pushed."""
+
+    def inlet(self, parent: str, operator: Operator) -> Operator | None:
+        """What takes the rows of `operator`, which works off (the end of) `parent`; None where they are not pushed."""
+        return self
+
+    def forward(self, rows: Rows) -> None:
+        if len(rows):
+            for child in self.children:
+                child.push(rows)
+
+    # --- failing records --------------------------------------------------------------------------------------------
+
+    def reject(self, rows: Rows, index: int, error: BaseException) -> None:
+        """Set a record aside for `error`; raises where that is no record's fault (`faults`)."""
+        error = checked_fault(error, self.node.name)
+        frames = _user_frames(error)
+        text = "" if frames is None and isinstance(error, HeadraceError) else traceback_of(error, frames or error.__traceback__)
+        self.context.reject(Reject.of(int(rows.ssp[index]), int(rows.offset[index]), self.node.name, error, text))
+
+    def without(self, rows: Rows, failures: Failures) -> Rows:
+        """Set the failing rows aside and give the rest."""
+        for index, error in failures:
+            self.reject(rows, index, error)
+        return rows.without([index for index, _ in failures]) if failures else rows
+
+    def decoded(self, rows: Rows, *, key: bool = True, value: bool = True) -> Rows:
+        """The rows whose keys and values decode to Python values."""
+        if key:
+            rows = self.without(rows, rows.key.objects()[1])
+        if value:
+            rows = self.without(rows, rows.value.objects()[1])
+        return rows
+
+    def encoded(self, rows: Rows) -> Rows:
+        """The rows whose keys and values can be encoded."""
+        rows = self.without(rows, rows.key.bytes()[1])
+        return self.without(rows, rows.value.bytes()[1])
+
+    def of_serdes(self, rows: Rows, key: Serde | None, value: Serde | None) -> Rows:
+        """The rows, to be written by other serdes where one is given; what does not decode is set aside."""
+        rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
+        return rows.replaced(
+            key=None if key is None else rows.key.of_serde(key),
+            value=None if value is None else rows.value.of_serde(value),
+        )
+
+    def sendable(self, rows: Rows, stream: str) -> Rows:
+        """The rows whose keys and values can be encoded and are, with their headers and time, what `stream` takes."""
+        rows = self.encoded(rows)
+        key, value = rows.key.bytes()[0], rows.value.bytes()[0]
+        limits = self.context.limits_of(stream)
+        return self.without(
+            rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us)
+        )
+
+    # --- user functions ---------------------------------------------------------------------------------------------
+
+    def called(self, function: Function, rows: Rows) -> tuple[Rows, list[Any] | pa.Array | pa.RecordBatch]:
+        """The rows that `function` took, and its results for them: a list, or for a batch function what it gave."""
+        if function.kind is FunctionKind.BATCH:
+            return self._called_batch(function.body, rows)
+        rows = self.decoded(rows)
+        results = self.each(function.body, rows.records(self.context.streams), rows)
+        failed = [i for i, result in enumerate(results) if result is FAILED]
+        if failed:
+            rows = rows.without(failed)
+            results = [result for result in results if result is not FAILED]
+        return rows, results
+
+    def each(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> list[Any]:
+        """`function` of each record; `FAILED` (and a reject) where it raised. Goes on behind the record that raised."""
+        results: list[Any] = []
+        append = results.append
+        remaining = iter(records)
+        while True:
+            try:
+                for record in remaining:
+                    append(function(record))
+                return results
+            except BaseException as error:  # the user's function: anything may come
+                self.reject(rows, len(results), error)
+                append(FAILED)
+
+    def _called_batch(self, function: Callable[[Any], Any], rows: Rows) -> tuple[Rows, Any]:
+        rows, key, value = self.columns(rows)
+        return self.called_on(function, record_batch(rows, key, value, self.context.streams), rows)
+
+    def called_on(self, function: Callable[[Any], Any], batch: pa.RecordBatch, rows: Rows) -> tuple[Rows, Any]:
+        """The rows that a batch function took, of which `batch` has what it is given, and its results for them."""
+        good, results = self._bisected(function, batch, rows, 0)
+        if len(good) != len(rows):
+            rows = rows.take(np.array(good, np.int64))
+        return rows, _joined(results)
+
+    def columns(self, rows: Rows) -> tuple[Rows, Any, Any]:
+        """The rows whose keys and values make Arrow arrays, and these arrays."""
+        key, failures = rows.key.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key = rows.key.arrow()[0]
+        value, failures = rows.value.arrow()
+        if failures:
+            rows = self.without(rows, failures)
+            key, value = rows.key.arrow()[0], rows.value.arrow()[0]
+        return rows, key, value
+
+    def _bisected(self, function: Any, batch: Any, rows: Rows, base: int) -> tuple[list[int], list[Any]]:
+        """Call on the whole; where it raises, on halves, until the single rows that fail are found."""
+        if batch.num_rows == 0:
+            return [], []
+        try:
+            result = self.batch_result(_plain(function(batch)))
+            if len(result) != batch.num_rows:
+                raise ValueError(f"a batch function gave {len(result)} rows for {batch.num_rows}; expected the same number")
+            return list(range(base, base + batch.num_rows)), [result]
+        except BaseException as error:  # the user's function: anything may come
+            checked_fault(error, self.node.name)
+            if batch.num_rows == 1:
+                self.reject(rows, base, error)
+                return [], []
+            half = batch.num_rows // 2
+            left = self._bisected(function, batch.slice(0, half), rows, base)
+            right = self._bisected(function, batch.slice(half), rows, base + half)
+            return left[0] + right[0], left[1] + right[1]
+
+    def batch_result(self, result: Any) -> Any:
+        """What the operator takes of a batch function's result, an array or a RecordBatch; raises if it is not there."""
+        return result
+
+
+def _is_recoded(field: Field, serde: Serde | None) -> bool:
+    return serde is not None and field.only_raw and (field.serde is None or field.serde.form != serde.form)
+
+
+def record_batch(rows: Rows, key: Any, value: Any, streams: Sequence[tuple[str, int]]) -> pa.RecordBatch:
+    """What a batch function is given: key, value, timestamp (µs, UTC), partition, offset, headers."""
+    partitions = np.array([partition for _, partition in streams], np.int32)
+    columns = {
+        "key": key,
+        "value": value,
+        "timestamp": pa.array(rows.timestamp_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "partition": pa.array(partitions[rows.ssp]),
+        "offset": pa.array(rows.offset, pa.int64()),
+        "headers": pa.nulls(len(rows), HEADERS_TYPE) if rows.headers is None else rows.headers,
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _plain(result: Any) -> Any:
+    """A batch function's result as a RecordBatch or one array."""
+    if isinstance(result, pa.Table):
+        result = result.combine_chunks().to_batches()[0] if result.num_rows else result
+    if isinstance(result, (pa.RecordBatch, pa.Array)):
+        return result
+    if isinstance(result, pa.ChunkedArray):
+        return result.combine_chunks()
+    if isinstance(result, np.ndarray):
+        return pa.array(result)
+    raise TypeError(f"a batch function gave {type(result).__name__}, expected a pyarrow RecordBatch or Array")
+
+
+def column_of(result: Any, name: str) -> Any:
+    """The array that a batch function gave, or the column `name` of the RecordBatch that it gave."""
+    if not isinstance(result, pa.RecordBatch):
+        return result
+    if name not in result.schema.names:
+        raise KeyError(f"a batch function gave a RecordBatch without the column {name!r}; it has {result.schema.names}")
+    return result.column(name)
+
+
+def _joined(results: list[Any]) -> Any:
+    """The results for the parts of a batch as one; types may differ where one part had only nulls, or only integers."""
+    if not results:
+        return []
+    if len(results) == 1:
+        return results[0]
+    if isinstance(results[0], pa.RecordBatch):
+        return _one_table([pa.Table.from_batches([result]) for result in results]).to_batches()[0]
+    column = _one_table([pa.table({"value": result}) for result in results]).column("value")
+    return column.combine_chunks()
+
+
+def _one_table(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+def _user_frames(error: BaseException) -> Any:
+    """The traceback from the user's first own frame on, None without one: our own frames are no help to them."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        trace = trace.tb_next
+    return trace
+
+
+def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
+    """A function's results as a field: a list of Python values, or a typed Arrow array."""
+    if isinstance(results, (pa.Array, pa.ChunkedArray)):
+        array = results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results
+        return Field(serde, typed=array)
+    return Field(serde, objects=list(results))

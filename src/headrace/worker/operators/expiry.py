@@ -1,0 +1,103 @@
+"""Owns the expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
+
+Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest
+`at`, so that a round in which nothing is due costs one look-up. No store can have a name with a tilde.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from headrace.core.keys.key_layout import split_state_key, time_key
+from headrace.errors import OutOfRangeError
+from headrace.model.windows import AnyWindows, Windows
+from headrace.worker.operators.time_index import TimeIndex
+
+_HINT = b"next"
+TIME_BYTES = 8
+_BIAS = 1 << 63
+_ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
+
+
+def time_bytes(time_us: int) -> bytes:
+    """8 bytes whose order is the order of the times; `OutOfRangeError` for one that takes more."""
+    if not -_BIAS <= time_us < _BIAS:
+        raise OutOfRangeError(f"time {time_us}: expected µs since 1970 that fit into 64 bits")
+    return (time_us + _BIAS).to_bytes(8, "big")
+
+
+def time_from(data: bytes) -> int:
+    return int.from_bytes(data, "big") - _BIAS
+
+
+class Expiry:
+    """What of one task's state is to be deleted when."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def add(self, database: str, entries: Sequence[tuple[bytes, bytes, int]]) -> None:
+        """`entries`: (routing key, layout key, µs from which on it is to be deleted)."""
+        if not entries:
+            return
+        index, hints = self._context.database("~expiry"), self._context.database("~hints")
+        keys = [time_key(key, at_us, _rest(database, layout)) for key, layout, at_us in entries]
+        encode = msgspec.msgpack.Encoder().encode
+        index.put_many(keys, [encode((database, layout)) for _, layout, _ in entries])
+        earliest = min(at_us for _, _, at_us in entries)
+        hint = hints.get(_HINT)
+        if hint is None or time_from(hint) > earliest:
+            hints.put(_HINT, time_bytes(earliest))
+
+    def remove(self, database: str, key: bytes, layout: bytes, at_us: int) -> None:
+        """Forget that an entry is to be deleted at `at_us`."""
+        self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
+
+    def run(self, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
+        """Delete what is due at `watermark_us`; the number of entries deleted.
+
+        `windows`: database to the windows that are kept there. An edit may have made them be kept for longer than when one
+        was begun, and a session may have grown since: then its turn comes later.
+        """
+        if watermark_us is None:
+            return 0
+        hints = self._context.database("~hints")
+        hint = hints.get(_HINT)
+        if hint is None or time_from(hint) > watermark_us:
+            return 0
+        index = self._context.database("~expiry")
+        deleted = 0
+        for key, value in TimeIndex(index).due(watermark_us):
+            database, layout = _ENTRY.decode(value)
+            index.delete(key)
+            if database in windows:
+                key, start = split_state_key(layout)
+                at_us = self._expires_us(database, layout, time_from(start), windows[database])
+                if at_us is None:  # a session that was joined to another
+                    continue
+                if at_us > watermark_us:
+                    index.put(time_key(key, at_us, _rest(database, layout)), value)
+                    continue
+            self._context.database(database).delete(layout)
+            deleted += 1
+        earliest = TimeIndex(index).earliest_us()
+        if earliest is None:
+            hints.delete(_HINT)
+        else:
+            hints.put(_HINT, time_bytes(earliest))
+        return deleted
+
+    def _expires_us(self, database: str, layout: bytes, start_us: int, windows: AnyWindows) -> int | None:
+        """From which µs on the window of an entry is to be deleted, None where there is no such entry any more."""
+        if isinstance(windows, Windows):
+            return windows.expires_us(start_us + windows.size_us)
+        stored = self._context.database(database).get(layout)
+        return None if stored is None else windows.expires_us(time_from(stored[:TIME_BYTES]))
+
+
+def _rest(database: str, layout: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(database.encode() + b"\0" + layout)

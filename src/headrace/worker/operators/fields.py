@@ -1,0 +1,207 @@
+"""Owns the look-up of what an aggregate works on: the paths `key`, `value.<field>`, `timestamp`, `partition`, `offset`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.core.accumulators import COUNTS, INT64_MAX, INT64_MIN, OF_TYPE, REAL, TOTALS
+from headrace.errors import OutOfRangeError
+from headrace.model.serde import Failures
+from headrace.worker.rows import Rows
+
+
+def field_arrays(
+    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]]
+) -> tuple[dict[str, Any], Failures]:
+    """The columns of each path (`core.accumulators`); `fields` maps a path to the kinds of aggregates that use it. Failing
+    rows are those whose value cannot be read, or is nothing that all these aggregates take."""
+    columns: dict[str, Any] = {}
+    failures: dict[int, Exception] = {}
+    from_bytes, failed = _fields_of_bytes(rows, [path for path in fields if path.startswith("value.")])
+    failures.update(failed)
+    for path, kinds in fields.items():
+        array = from_bytes.get(path)
+        if array is None:
+            array, failed = _array(rows, path, streams)
+            failures.update(failed)
+        made, failed = _column(array, path, kinds)
+        columns.update(made)
+        failures.update(failed)
+    return columns, sorted(failures.items())
+
+
+def _fields_of_bytes(rows: Rows, paths: list[str]) -> tuple[dict[str, Any], Failures]:
+    """The cheap way: only the needed fields are taken out of the bytes, and the values never become Python objects."""
+    decode = getattr(rows.value.serde, "decode_fields", None)
+    if not paths or decode is None or not rows.value.only_raw:
+        return {}, []
+    decoded = decode(rows.value.raw, [path.removeprefix("value.") for path in paths])
+    if decoded is None:
+        return {}, []
+    arrays, failures = decoded
+    return {path: arrays[path.removeprefix("value.")] for path in paths}, failures
+
+
+def _array(rows: Rows, path: str, streams: list[tuple[str, int]]) -> tuple[Any, Failures]:
+    head, _, rest = path.partition(".")
+    if head == "timestamp":
+        return pa.array(rows.timestamp_us, pa.int64()), []
+    if head == "offset":
+        return pa.array(rows.offset, pa.int64()), []
+    if head == "partition":
+        return pa.array(np.array([streams[i][1] for i in rows.ssp.tolist()], np.int64)), []
+    field = rows.key if head == "key" else rows.value
+    if not rest and (field.typed is not None or field.raw is not None and field.serde and field.serde.spark_type):
+        return field.arrow()
+    if field.typed is not None and pa.types.is_struct(field.typed.type):
+        return pc.struct_field(field.typed, rest.split(".")), []
+    objects, failures = field.objects()
+    if failures:
+        return [None] * len(rows), failures
+    return [_inside(value, rest.split(".")) if rest else value for value in objects], []
+
+
+def _inside(value: Any, names: list[str]) -> Any:
+    for name in names:
+        if value is None:
+            return None
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    return value
+
+
+def _column(array: Any, path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
+    """The columns that a field goes into: each kind of values into one of its own, so that none is made another."""
+    if kinds == {"count"}:
+        return {path: _presence(array)}, []
+    if isinstance(array, list):
+        return _of_objects(array, path, kinds)
+    array, failures = _comparable(array, path)
+    if kinds & TOTALS:
+        failures = failures or _no_numbers(array, path)
+    if failures:
+        return {path: pa.nulls(len(array), pa.int64())}, failures
+    if pa.types.is_integer(array.type):
+        array, failures = _whole(array, path)
+    elif pa.types.is_floating(array.type):
+        array = array.cast(pa.float64())
+        if kinds - COUNTS and not pc.all(pc.is_finite(array), min_count=0).as_py():
+            bad = np.flatnonzero(pc.invert(pc.fill_null(pc.is_finite(array), True)).to_numpy(zero_copy_only=False))
+            failures = [(i, _not_finite(path, array[i].as_py())) for i in bad.tolist()]
+    return _placed(array, path), failures
+
+
+def _presence(array: Any) -> Any:
+    """What can be counted: something where there is a value of whatever kind, null where there is none."""
+    if isinstance(array, list):
+        return pa.array([None if value is None else True for value in array], pa.bool_())
+    return pc.if_else(array.is_valid(), pa.scalar(True), pa.scalar(None, pa.bool_()))
+
+
+def _of_objects(values: list[Any], path: str, kinds: set[str]) -> tuple[dict[str, Any], Failures]:
+    """Scalars of any kinds; failures for values that are none, or no numbers where only these are taken."""
+    expected = "a number" if kinds & TOTALS else "a scalar"
+    bad: dict[int, Exception] = {}
+    by_type: dict[type, list[Any]] = {}
+    for i, value in enumerate(values):
+        if value is None:
+            continue
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        error: Exception | None = None
+        if is_number:
+            error = _unusable(value, path, kinds)
+        elif kinds & TOTALS or isinstance(value, (dict, list, tuple)):
+            error = TypeError(f"{path}: expected {expected}, found {value!r:.60}")
+        if error is not None:
+            bad[i] = error
+            continue
+        kind = type(value) if not is_number else int if isinstance(value, int) else float
+        by_type.setdefault(kind, [None] * len(values))[i] = value
+    columns: dict[str, Any] = {}
+    for mine in by_type.values():
+        array, failures = _of_one_type(mine, path)
+        bad.update(failures)
+        for name, placed in _placed(array, path).items():  # of one type to Arrow, as a date and a text
+            columns[name] = pc.coalesce(columns[name], placed) if name in columns else placed
+    return columns or {path: pa.nulls(len(values))}, sorted(bad.items())
+
+
+def _of_one_type(values: list[Any], path: str) -> tuple[Any, Failures]:
+    try:
+        return _comparable(pa.array(values), path)
+    except (pa.ArrowException, OverflowError):
+        pass
+    failures: Failures = []
+    for i, value in enumerate(values):
+        try:
+            pa.array([value])
+        except (pa.ArrowException, OverflowError):
+            failures.append((i, TypeError(f"{path}: expected a scalar, found {value!r:.60}")))
+    if not failures:
+        error = TypeError(f"{path}: the values of this batch have no type in common")
+        failures = [(i, error) for i, value in enumerate(values) if value is not None]
+    return pa.nulls(len(values)), failures
+
+
+def _placed(array: Any, path: str) -> dict[str, Any]:
+    """An array of values that can be compared under the name of its column."""
+    kind = array.type
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return {path: array}
+    return {path + (REAL if pa.types.is_floating(kind) else f"{OF_TYPE}{kind}"): array}
+
+
+def _unusable(value: Any, path: str, kinds: set[str]) -> Exception | None:
+    """What is wrong with a number, None if nothing is."""
+    if isinstance(value, int):
+        return None if INT64_MIN <= value <= INT64_MAX else _beyond_64_bits(path, value)
+    return None if isfinite(value) or kinds <= COUNTS else _not_finite(path, value)
+
+
+def _whole(array: Any, path: str) -> tuple[Any, Failures]:
+    if not pa.types.is_uint64(array.type):
+        return array.cast(pa.int64()), []
+    beyond = pc.fill_null(pc.greater(array, pa.scalar(INT64_MAX, pa.uint64())), False)
+    bad = np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist()
+    if not bad:
+        return array.cast(pa.int64()), []
+    return pa.nulls(len(array), pa.int64()), [(i, _beyond_64_bits(path, array[i].as_py())) for i in bad]
+
+
+def _no_numbers(array: Any, path: str) -> Failures:
+    kind = array.type
+    if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return []
+    message = f"{path}: expected a number, found {kind}"
+    return [(i, TypeError(message)) for i in np.flatnonzero(array.is_valid().to_numpy(False)).tolist()]
+
+
+def _beyond_64_bits(path: str, value: int) -> Exception:
+    hint = "make it a float by map_values before, where it may be rounded"
+    return OutOfRangeError(f"{path}: expected a whole number of 64 bits, found {value}", hint)
+
+
+def _not_finite(path: str, value: float) -> Exception:
+    hint = "filter such records out before, or make it None by map_values where it means that there is no value"
+    return OutOfRangeError(f"{path}: expected a finite number, found {value}", hint)
+
+
+def _comparable(array: Any, path: str) -> tuple[Any, Failures]:
+    """A typed array as it can be compared, and kept in a state: dates and zoneless times as ISO text, decimals as floats."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return array.cast(pa.int64()), []
+    if pa.types.is_nested(kind):
+        bad = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        error = TypeError(f"{path}: expected a scalar, found {kind}")
+        return pa.nulls(len(array), pa.int64()), [(i, error) for i in bad]
+    if pa.types.is_decimal(kind):
+        return array.cast(pa.float64()), []
+    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
+        return array.cast(pa.string()), []
+    return array, []

@@ -1,0 +1,225 @@
+"""Owns the keyed operators that call a Python function per record: `reduce` and the general `aggregate`.
+
+Within a round each key's state is read once, kept as a Python object, and written once at the end. A function that raises
+leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model import topology as t
+from headrace.model.serde import Serde
+from headrace.model.windows import Windows
+from headrace.worker.operators.aggregate import late, start_bytes
+from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.expiry import Expiry
+from headrace.worker.rows import Field, Rows
+from headrace.worker.vectors import state_keys
+
+_IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
+_ABSENT = object()
+_Update = tuple[bytes, int | None, Any, tuple[int, int]]  # key, start of the window, value, (batch, row) of the record
+
+
+def copied(state: Any) -> Any:
+    """A copy that changes in `state` do not reach; cheap for scalars, and for dicts and lists of scalars."""
+    kind = type(state)
+    if kind in _IMMUTABLE:
+        return state
+    if kind is dict and _IMMUTABLE.issuperset(map(type, state.values())):
+        return state.copy()
+    if kind is list and _IMMUTABLE.issuperset(map(type, state)):
+        return state.copy()
+    return copy.deepcopy(state)
+
+
+def initial_state(node: t.Aggregate) -> Any:
+    """What a general aggregate begins with: the value that was given, or what the function that was given makes."""
+    return node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
+
+
+# Of these forms what is read is what was written, and need not be tried.
+_UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def as_stored(serde: Serde, state: Any) -> Any:
+    """The state as the next round would read it, so that results do not depend on where rounds are cut.
+
+    A state that has no bytes is the error of the record that made it.
+    """
+    if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
+        return state
+    return serde.decode(serde.encode(state))
+
+
+class _Group:
+    """One (key, window) that this round has touched."""
+
+    __slots__ = ("fresh", "key", "layout", "rows", "start", "state")
+
+    def __init__(self, key: bytes, start: int | None, layout: bytes, state: Any) -> None:
+        self.key, self.start, self.layout, self.state = key, start, layout, state
+        self.fresh = state is _ABSENT
+        self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
+
+    @property
+    def value(self) -> Any:
+        """The state, None where there is none."""
+        return None if self.state is _ABSENT else self.state
+
+
+class RecordAggregateOperator(Operator):
+    """`reduce(function(old, new))` and `aggregate(initial, function(state, record))`, with or without windows."""
+
+    node: t.Aggregate
+
+    def __init__(self, node: t.Aggregate, context: Context) -> None:
+        super().__init__(node, context)
+        assert node.windows is None or isinstance(node.windows, Windows)
+        self._windows: Windows | None = node.windows
+        self._groups: dict[bytes, _Group] = {}
+        self._batches: list[Rows] = []
+        self._key_serde: Any = None
+        self._value_serde: Serde | None = node.store.value or node.value
+        self._dirty = False
+        self._updates: list[_Update] = []  # where each of them is asked for
+
+    def push(self, rows: Rows) -> None:
+        rows = self.without(self.decoded(rows), rows.key.bytes()[1])
+        if not len(rows):
+            return
+        self._key_serde = rows.key.serde
+        if self._value_serde is None:
+            self._value_serde = rows.value.serde
+        self._batches.append(rows)
+        too_late = self._worked_off(len(self._batches) - 1)
+        if too_late:
+            late(self, rows, np.array(too_late))
+
+    def _worked_off(self, batch: int) -> list[int]:
+        """Put the rows of a batch into the states of their groups; gives the rows that no window takes any more."""
+        rows = self._batches[batch]
+        self._load(rows.key.bytes()[0].to_pylist(), rows.timestamp_us)
+        too_late: list[int] = []
+        for i, record in enumerate(rows.records(self.context.streams)):
+            layouts = (self._layouts[i],) if self._windows is None else self._layouts_of[i]
+            if not layouts:
+                too_late.append(i)
+            try:
+                self._step([self._groups[layout] for layout in layouts], record, (batch, i))
+            except BaseException as error:  # the user's function: anything may come
+                self.reject(rows, i, error)
+        return too_late
+
+    def _load(self, keys: list[bytes], times: Any) -> None:
+        """Read the states of all groups of the batch that are not known yet, at once."""
+        windows = self._windows
+        if windows is None:
+            self._layouts = state_keys(keys)
+            pairs = list(zip(keys, [None] * len(keys), self._layouts, strict=True))
+        else:
+            watermark = self.context.watermark_us
+            starts = [
+                [s for s in windows.starts_of(time) if not windows.is_late(s, watermark)] for time in times.tolist()
+            ]
+            flat_keys = [key for key, mine in zip(keys, starts, strict=True) for _ in mine]
+            flat_starts = [start for mine in starts for start in mine]
+            layouts = state_keys(flat_keys, start_bytes(np.array(flat_starts, np.int64))) if flat_keys else []
+            remaining = iter(layouts)
+            self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
+            pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
+        missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
+        stored = self.context.database(self.node.store.kept_in).get_many(list(missing))
+        serde = self._value_serde
+        assert serde is not None
+        for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
+            self._groups[layout] = _Group(key, start, layout, _ABSENT if data is None else serde.decode(data))
+
+    def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
+        """Put a record into all its windows; where the function raises at one of them, into none."""
+        # the function may change a state in place, and then raise
+        kept = [group.state if group.state is _ABSENT else copied(group.state) for group in groups]
+        try:
+            states = [self._after(group.state, record) for group in groups]
+        except BaseException:
+            for group, state in zip(groups, kept, strict=True):
+                group.state = state
+            raise
+        for group, state in zip(groups, states, strict=True):
+            group.state, group.rows = state, row
+            self._dirty = True
+            if self.gives_each:
+                self._updates.append((group.key, group.start, copied(group.value), row))
+
+    def _after(self, before: Any, record: Any) -> Any:
+        if self.node.kind is t.AggregateKind.REDUCE:
+            after = record.value if before is _ABSENT else self._function(before, record.value)
+        else:
+            after = self._function(initial_state(self.node) if before is _ABSENT else before, record)
+        if after is None:
+            return _ABSENT  # None deletes: the next record begins anew, in this round as in any other
+        assert self._value_serde is not None
+        return as_stored(self._value_serde, after)
+
+    def _function(self, *arguments: Any) -> Any:
+        assert self.node.function is not None
+        return self.node.function(*arguments)
+
+    def finish(self) -> None:
+        if not self._dirty:
+            self._reset()
+            return
+        groups = self._encoded_groups()
+        database = self.context.database(self.node.store.kept_in)
+        fresh: list[tuple[bytes, bytes, int]] = []
+        for group, data in groups:
+            if data is None:
+                database.delete(group.layout)
+            else:
+                database.put(group.layout, data)
+                if group.fresh and self._windows is not None and group.start is not None:
+                    due_us = self._windows.expires_us(group.start + self._windows.size_us)
+                    fresh.append((group.key, group.layout, due_us))
+        Expiry(self.context).add(self.node.store.kept_in, fresh)
+        self._emit(self._updates if self.gives_each else _last_updates([group for group, _ in groups]))
+        self._reset()
+
+    def _encoded_groups(self) -> list[tuple[_Group, bytes | None]]:
+        """The groups that were changed, with their states as bytes."""
+        serde = self._value_serde
+        assert serde is not None
+        groups = [group for group in self._groups.values() if group.rows is not None]
+        data, failures = serde.encode_many([group.value for group in groups])
+        assert not failures, f"a state that was encoded once: {failures[0][1]}"
+        return list(zip(groups, data.to_pylist(), strict=True))
+
+    def _emit(self, updates: list[_Update]) -> None:
+        if not updates:
+            return
+        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
+        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        keys = pa.array([key for key, *_ in updates], pa.binary())
+        if self._windows is None:
+            key = Field(self._key_serde, raw=keys)
+        else:
+            serde: Any = self.node.key
+            starts = np.array([start for _, start, *_ in updates], np.int64)
+            key = Field(serde, raw=serde.encode_parts(keys, starts, starts + self._windows.size_us))
+        value = Field(self._value_serde, objects=[value for _, _, value, _ in updates])
+        self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))
+
+    def _reset(self) -> None:
+        self._groups, self._batches, self._dirty, self._updates = {}, [], False, []
+
+
+def _last_updates(groups: list[_Group]) -> list[_Update]:
+    """Of each group what it has become, in the order of the records that did it."""
+    changed = [(group.key, group.start, group.value, group.rows) for group in groups if group.rows is not None]
+    return sorted(changed, key=lambda update: update[3])

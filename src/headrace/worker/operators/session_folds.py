@@ -1,0 +1,165 @@
+"""Owns what a session's state is and how it grows: by a record, or by being joined to another session.
+
+One fold per kind of aggregate. A fold looks at the records of a batch beforehand (`take`), and is then asked for one after
+the other (`added`). What it is given is never changed in place, so that a record that fails leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.accumulators import accumulators_of
+from headrace.model import topology as t
+from headrace.model.serde import Serde
+from headrace.worker.operators.aggregate import typed_columns
+from headrace.worker.operators.base import Operator
+from headrace.worker.operators.fields import field_arrays
+from headrace.worker.operators.keyed import as_stored, copied, initial_state
+from headrace.worker.operators.running import State, merged_states, states_of_rows
+from headrace.worker.operators.totals import check_totals
+from headrace.worker.rows import Field, Rows
+
+
+class Fold(Protocol):
+    """`states` are those of the sessions that a record joins, by time; None stands for the end of a session."""
+
+    def take(self, rows: Rows) -> Rows:
+        """The rows that can be folded, which `added` is asked for by their place."""
+
+    def added(self, states: Sequence[Any], row: int) -> Any | None: ...
+
+    def encoded(self, state: Any) -> bytes: ...
+
+    def decoded(self, data: bytes) -> Any: ...
+
+    def results(self, states: Sequence[Any | None]) -> Field:
+        """What is given of states; nulls where there is none."""
+
+
+def fold_of(operator: Operator, node: t.Aggregate) -> Fold:
+    if node.kind is t.AggregateKind.COUNT:
+        return CountFold(node)
+    if node.kind is t.AggregateKind.NAMED:
+        return NamedFold(operator, node)
+    return FunctionFold(operator, node)
+
+
+class CountFold:
+    """A number of records, stored as 8 bytes little endian."""
+
+    def __init__(self, node: t.Aggregate) -> None:
+        self._serde = node.value
+
+    def take(self, rows: Rows) -> Rows:
+        return rows
+
+    def added(self, states: Sequence[int], row: int) -> int:
+        return sum(states) + 1
+
+    def encoded(self, state: int) -> bytes:
+        return state.to_bytes(8, "little", signed=True)
+
+    def decoded(self, data: bytes) -> int:
+        return int.from_bytes(data, "little", signed=True)
+
+    def results(self, states: Sequence[int | None]) -> Field:
+        return Field(self._serde, typed=pa.array(states, pa.int64()))
+
+
+class NamedFold:
+    """Named aggregates: a state for each (`core.accumulators`), stored as a msgpack list."""
+
+    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
+        named = node.named or {}
+        self._operator, self._serde, self._names = operator, node.value, list(named)
+        self._accumulators = accumulators_of(named)
+        self._fields: dict[str, set[str]] = {}
+        for aggregate in named.values():
+            if aggregate.field is not None:
+                self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
+        self._parts: list[State] = []
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
+
+    def take(self, rows: Rows) -> Rows:
+        arrays, failures = self._arrays(rows)
+        if failures:
+            rows = self._operator.without(rows, failures)
+            arrays, _ = self._arrays(rows)
+        table = pa.table({"ordinal": pa.array(np.arange(len(rows))), **arrays})
+        self._parts = states_of_rows(typed_columns(self._fields, table), ["ordinal"], self._accumulators) if len(rows) else []
+        return rows
+
+    def _arrays(self, rows: Rows) -> tuple[dict[str, Any], Any]:
+        return field_arrays(rows, self._fields, self._operator.context.streams) if self._fields else ({}, [])
+
+    def added(self, states: Sequence[State], row: int) -> State:
+        state = self._parts[row]
+        if states:
+            before = states[0]
+            for later in states[1:]:
+                before = merged_states(self._accumulators, before, later)
+            state = merged_states(self._accumulators, before, state)
+        check_totals(self._accumulators, state)
+        return state
+
+    def encoded(self, state: State) -> bytes:
+        return self._encode(state)
+
+    def decoded(self, data: bytes) -> State:
+        return self._decode(data)
+
+    def results(self, states: Sequence[State | None]) -> Field:
+        return Field(self._serde, objects=[None if state is None else self._result(state) for state in states])
+
+    def _result(self, state: State) -> dict[str, Any]:
+        results = (each.result(part) for each, part in zip(self._accumulators, state, strict=True))
+        return dict(zip(self._names, results, strict=True))
+
+
+class FunctionFold:
+    """`reduce`, whose function joins sessions too, and the general `aggregate` with its merger."""
+
+    def __init__(self, operator: Operator, node: t.Aggregate) -> None:
+        self._operator, self._node = operator, node
+        self._given: Serde | None = node.store.value or node.value
+        self._records: list[Any] = []
+
+    @property
+    def _serde(self) -> Serde:
+        assert self._given is not None
+        return self._given
+
+    def take(self, rows: Rows) -> Rows:
+        rows = self._operator.decoded(rows)
+        self._given = self._given or rows.value.serde
+        self._records = rows.records(self._operator.context.streams)
+        return rows
+
+    def added(self, states: Sequence[Any], row: int) -> Any | None:
+        node, record = self._node, self._records[row]
+        is_reduce = node.kind is t.AggregateKind.REDUCE
+        merger = node.function if is_reduce else node.merger
+        assert merger is not None and node.function is not None
+        before: Any = None
+        for state in map(copied, states):  # a function may change in place what it is given, and then raise
+            before = state if before is None else merger(before, state)
+        if is_reduce:
+            after = record.value if before is None else node.function(before, record.value)
+        else:
+            after = node.function(initial_state(node) if before is None else before, record)
+        return None if after is None else as_stored(self._serde, after)
+
+    def encoded(self, state: Any) -> bytes:
+        return self._serde.encode(state)
+
+    def decoded(self, data: bytes) -> Any:
+        return self._serde.decode(data)
+
+    def results(self, states: Sequence[Any | None]) -> Field:
+        return Field(self._serde, objects=[copied(state) for state in states])

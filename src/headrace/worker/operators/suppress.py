@@ -1,0 +1,127 @@
+"""Owns the final results of windows: each is held back until its window closes, and then given once.
+
+A window closes when the task's watermark, as it stood before the round, has come to `closes_us` of its end; no record can
+change it from then on. An event timer per window makes a round run for it, and fires where it begins.
+
+Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. What was given is
+not there any more. A watermark may go back, when an input that was idle goes on; what has closed stays closed all the
+same: the highest watermark at which anything did is kept, and judges for the whole task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.keys.key_layout import state_key
+from headrace.model import topology as t
+from headrace.worker.operators.base import Operator
+from headrace.worker.operators.expiry import TIME_BYTES, time_bytes, time_from
+from headrace.worker.operators.updates import last_per_key
+from headrace.worker.rows import Field, Rows
+
+_HEAD_BYTES = 2 * TIME_BYTES
+_CLOSED = b"closed"  # in `~hints`
+_RAW_TIMES = 16  # of a windowed key: start and end
+Due = tuple[int, bytes, str, str]  # time, key, name, clock of a timer
+
+
+def closed_until(context: Any) -> int | None:
+    """The highest watermark at which a window of the task has closed."""
+    mark = context.database("~hints").get(_CLOSED)
+    return None if mark is None else time_from(mark)
+
+
+def timer_owner(database: str) -> str:
+    """Under which name a suppression sets its timers: by its store's database, with what no operator's name has before it."""
+    return f"~{database}"
+
+
+class SuppressOperator(Operator):
+    """Of a windowed table: the last value of each window, when it closes. A window whose value is gone gives nothing."""
+
+    node: t.Suppress
+
+    def __init__(self, node: t.Suppress, context: Any) -> None:
+        super().__init__(node, context)
+        self._task_run = context
+        self._owner = timer_owner(node.store.kept_in)
+        self._held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        rows = self.encoded(rows)
+        if len(rows):
+            self._held.append(last_per_key(rows))
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        rows, self._held = last_per_key(Rows.concat(self._held)), []
+        windows = [_window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
+        layouts = [state_key(key, time_bytes(start)) for key, start, _ in windows]
+        values, times = rows.value.bytes()[0].to_pylist(), rows.timestamp_us.tolist()
+        known = dict(zip(layouts, self._database().get_many(layouts), strict=True))
+        for window, layout, value, time in zip(windows, layouts, values, times, strict=True):
+            known[layout] = self._pending(window, layout, known[layout], value, time)
+
+    def _pending(
+        self, window: tuple[bytes, int, int], layout: bytes, before: bytes | None, value: bytes | None, time_us: int
+    ) -> bytes | None:
+        """Keep a window's new value, or forget it where there is none any more; gives what is stored then."""
+        key, start, end = window
+        is_same = before is not None and time_from(before[:TIME_BYTES]) == end
+        if value is None:
+            if not is_same:  # a session that began as this one does, and has been joined since
+                return before
+            self._database().delete(layout)
+            self._task_run.timers.delete(self._owner, key, str(start), "event")
+            return None
+        stored = time_bytes(end) + time_bytes(time_us) + value
+        self._database().put(layout, stored)
+        if not is_same:
+            self._close_later(key, start, end)
+        return stored
+
+    def _close_later(self, key: bytes, start: int, end: int) -> None:
+        self._task_run.timers.set(self._owner, key, str(start), "event", self.node.windows.closes_us(end))
+
+    def close(self, due: list[Due]) -> int:
+        """Give the results of the windows that have closed, by their ends and keys; the number of these."""
+        closed: list[tuple[int, bytes, int, bytes]] = []  # end, key, start, what is stored
+        for _, key, name, _ in due:
+            layout = state_key(key, time_bytes(int(name)))
+            stored = self._database().get(layout)
+            if stored is None:
+                continue
+            end = time_from(stored[:TIME_BYTES])
+            if self.node.windows.closes_us(end) > self._task_run.watermark_us:  # an edit has made the grace longer
+                self._close_later(key, int(name), end)
+                continue
+            self._database().delete(layout)
+            closed.append((end, key, int(name), stored))
+        if closed:
+            self.context.database("~hints").put(_CLOSED, time_bytes(self._task_run.watermark_us))
+            self.forward(self._results(sorted(closed)))
+        return len(closed)
+
+    def _results(self, closed: list[tuple[int, bytes, int, bytes]]) -> Rows:
+        serde: Any = self.node.key
+        starts = np.array([start for _, _, start, _ in closed], np.int64)
+        ends = np.array([end for end, *_ in closed], np.int64)
+        keys = serde.encode_parts(pa.array([key for _, key, *_ in closed], pa.binary()), starts, ends)
+        values = pa.array([stored[_HEAD_BYTES:] for *_, stored in closed], pa.binary())
+        times = np.array([time_from(stored[TIME_BYTES:_HEAD_BYTES]) for *_, stored in closed], np.int64)
+        nowhere = np.full(len(closed), -1, np.int64)  # no record is at work
+        where = np.zeros(len(closed), np.int32)
+        return Rows(where, nowhere, times, Field(serde, raw=keys), Field(self.node.value, raw=values), None, nowhere)
+
+    def _database(self) -> Any:
+        return self.context.database(self.node.store.kept_in)
+
+
+def _window_of(raw: bytes) -> tuple[bytes, int, int]:
+    """Key, start and end of the bytes of a windowed key (`serdes.windowed`)."""
+    times = raw[-_RAW_TIMES:]
+    return raw[:-_RAW_TIMES], int.from_bytes(times[:8], "big", signed=True), int.from_bytes(times[8:], "big", signed=True)

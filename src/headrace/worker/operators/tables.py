@@ -1,0 +1,130 @@
+"""Owns tables: a store of each key's last value, and what a join asks of it: the value as a record found it.
+
+A round's updates are put into the store at its end. A table that is joined keeps all of them until then, and the values
+that they replace, so that each record sees the table as it stood at the record's own place in the task's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model import topology as t
+from headrace.model.serde import Serde
+from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.stateless import FilterOperator, merged_by_number
+from headrace.worker.operators.updates import last_per_key
+from headrace.worker.rows import Field, Rows
+from headrace.worker.vectors import state_keys
+
+
+class TableOperator(Operator):
+    """Keeps each key's last value; a null value deletes it. Gives the last value of a key once per round, or every update."""
+
+    node: t.Table
+
+    def __init__(self, node: t.Table, context: Context) -> None:
+        super().__init__(node, context)
+        self.is_joined = False  # set where the operators are wired
+        self.updates: Rows | None = None  # of this round, all of them by rank; known once the round is finished
+        self._held: list[Rows] = []
+        self._replaced: dict[bytes, bytes | None] = {}  # what stood, before the round, under the keys that it changed
+
+    @property
+    def serde(self) -> Serde | None:
+        return self.node.value or self.node.store.value
+
+    def push(self, rows: Rows) -> None:
+        rows = self.encoded(rows)
+        null = rows.key.is_null()
+        if null.any():
+            self.context.count("null_keys_dropped", int(null.sum()))
+            rows = rows.where(~null)
+        if len(rows):
+            self._held.append(rows if self.is_joined or self.gives_each else last_per_key(rows))
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        every, self._held = Rows.concat(self._held), []
+        rows = last_per_key(every)
+        database = self.context.database(self.node.store.kept_in)
+        layouts = state_keys(rows.key.bytes()[0].to_pylist())
+        if self.is_joined:
+            self.updates = every.take(np.argsort(every.rank, kind="stable"))
+            self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
+        for layout, data in zip(layouts, rows.value.bytes()[0].to_pylist(), strict=True):
+            if data is None:
+                database.delete(layout)
+            else:
+                database.put(layout, data)
+        self.forward(every if self.gives_each else rows)
+
+    # --- what joins ask, once the round is finished ------------------------------------------------------------------
+
+    def before(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of `keys` as they stood before this round."""
+        layouts = state_keys(keys)
+        others = [layout for layout in layouts if layout not in self._replaced]
+        stored = dict(zip(others, self._stored(others), strict=True))
+        return [self._replaced[each] if each in self._replaced else stored[each] for each in layouts]
+
+    def after(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of `keys` as they stand after this round."""
+        return self._stored(state_keys(keys))
+
+    def seen_by(self, keys: Any, ranks: Any) -> Any:
+        """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none.
+
+        That is the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank
+        come of one record: what it does to the table is not there yet when it is joined itself.
+        """
+        encoded = keys.dictionary_encode()
+        known, codes = encoded.dictionary, encoded.indices.to_numpy()
+        before = pa.array(self.before(known.to_pylist()), pa.binary())
+        if self.updates is None:
+            return before.take(pa.array(codes))
+        found = pc.index_in(self.updates.key.bytes()[0], value_set=known)
+        asked = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        count = len(asked)
+        all_codes = np.concatenate([found.take(pa.array(asked)).to_numpy(), codes])
+        all_ranks = np.concatenate([self.updates.rank[asked], ranks])
+        is_update = np.arange(len(all_codes)) < count
+        order = np.lexsort((is_update, all_ranks, all_codes))
+        by_code, updating = all_codes[order], is_update[order]
+        last = np.maximum.accumulate(np.where(updating, np.arange(len(order)), 0))  # the place of the update before each
+        is_seen = updating[last] & (by_code[last] == by_code)
+        source = np.where(is_seen, order[last], count + by_code)  # among the updates asked for, else among `before`
+        picked = np.empty(len(codes), np.int64)
+        picked[order[~updating] - count] = source[~updating]
+        updated = self.updates.value.bytes()[0].take(pa.array(asked))
+        return pa.concat_arrays([updated, before]).take(pa.array(picked))
+
+    def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
+        stored: list[bytes | None] = self.context.database(self.node.store.kept_in).get_many(layouts)
+        return stored
+
+
+class TableFilterOperator(FilterOperator):
+    """Of a table: a value that the predicate refuses becomes a deletion, so that whoever reads the updates forgets it."""
+
+    def push(self, rows: Rows) -> None:
+        rows = self.decoded(rows, value=False)
+        numbered = rows.numbered()
+        deleted = rows.value.is_null()
+        parts = [numbered.where(deleted)] if deleted.any() else []
+        if not deleted.all():
+            present, mask = self.truths_of(self.node.predicate, numbered.where(~deleted))
+            if self.node.negate:
+                mask = ~mask
+            serde = present.value.serde
+            if not mask.all():
+                refused = present.where(~mask)
+                parts.append(refused.replaced(value=Field(serde, objects=[None] * len(refused))))
+            parts.append(present.where(mask))
+        if parts:
+            self.forward(merged_by_number(parts, rows))

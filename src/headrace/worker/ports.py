@@ -1,0 +1,78 @@
+"""Owns what a container needs from outside: the worker's side of a system, next to the driver's in `headrace.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.core.rounds.key_samples import KeySample
+from headrace.exchange.messages import TaskPlan
+from headrace.model.checkpoint import Checkpoint
+from headrace.worker.operators.base import Reject
+from headrace.worker.task import Outputs
+
+# The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
+STEPS = {
+    "log": {"read": 2, "work": 4, "segments": 5, "outputs": 6, "written": 7, "summary": 8},
+    "kafka": {"work": 4, "segments": 5, "outputs": 6, "summary": 11},
+}
+
+
+class WorkerPorts(Protocol):
+    """What a container needs from outside; `wiring` gives it the adapters of this job's system.
+
+    One is made for each attempt, and called in this order: `begin`; reading and state; `write_state` of each task that
+    changed, within `writing_state`; `write_outputs`; `commit`; and `committed`, before the state that was opened is
+    closed. Wherever that ends before the commit, `abandon` is the last call, and nothing of the attempt may ever count.
+    """
+
+    def begin(self) -> list[Checkpoint] | None:
+        """Make sure that this attempt may work, before anything is read (protocol.md 8). None: go on. The checkpoints
+        of the container's tasks: an attempt before this one has committed this very round, there is nothing to do.
+        `FencedError` or `RoundFailedError` where another epoch is in force, or a task is not at its base."""
+
+    def read(self, number: int) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        """Range number `number` of the plan, one with `terms`: (offsets, rows), in order. Others come prepared."""
+
+    def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
+        """Records as they were read, by offset: key, value, timestamp in µs, headers."""
+
+    def engine_rejects(self) -> list[Reject]:
+        """Records that never entered the Column prefix because they do not decode."""
+
+    def engine_cuts(self) -> dict[int, int]:
+        """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
+
+    def engine_keys(self) -> list[KeySample]:
+        """The keys that readers of the Column prefix have sampled (`core.rounds.key_samples`), perhaps of others' SSPs too."""
+
+    def write_outputs(self, outputs: Outputs) -> None:
+        """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them
+        count."""
+
+    def commit(self, checkpoints: list[Checkpoint]) -> Any:
+        """Where workers commit: outputs, positions and `checkpoints` in one transaction (steps 7 to 9). Where the driver
+        does: nothing. The receipt, for `ports.ContainerCommit`."""
+
+    def abandon(self) -> None:
+        """The attempt ends without a commit: take back what it wrote (Kafka: end its transaction). Never raises."""
+
+    def committed(self, checkpoints: list[Checkpoint]) -> None:
+        """Where workers commit: apply the deltas that were just committed (step 10), each through the state from which it
+        came: to open a store costs more than most rounds do in it. Where the driver commits: nothing, it is done at the
+        start of the next round. Of what is left undone the same is true: nothing here takes a commit back."""
+
+    def open_state(self, task: TaskPlan) -> AbstractContextManager[Any]: ...
+
+    def writing_state(self) -> AbstractContextManager[None]:
+        """All calls of `write_state` are made within; what they wrote is durable when it is left."""
+
+    def write_state(self, task: TaskPlan, state: Any) -> tuple[Any, list[str]]:
+        """The new head in wire form, and the paths of the files it needs."""
+
+    def cache_of(self, task: str) -> dict[str, Any]: ...
+
+    def duration_us(self, value: Any) -> int: ...

@@ -1,0 +1,337 @@
+"""Owns a task's view of its state within one round: what was committed, overlaid with what the round has changed.
+
+Reads come from one read transaction of the local store, at the round's base; nothing is written there. `write` turns
+the changes into state files and gives the head that the commit names (protocol.md 17). Keys: core.key_layout.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Sequence
+from enum import Enum
+from itertools import islice
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.core.keys.compaction import fold_start
+from headrace.core.keys.key_layout import LAYOUT_BYTES_MAX, after_prefix
+from headrace.core.keys.long_keys import is_long, stored_entry, stored_key
+from headrace.errors import StateError
+from headrace.exchange import fault_injection as steps
+from headrace.model.checkpoint import Head, StateFile, StateFileKind, identity_of
+from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entries, merged
+from headrace.state.files import StateFiles
+from headrace.worker.state.long_entries import LongEntries
+
+DROPPED_MAX = 50_000  # entries of stores that are gone, per task and round
+_INSORT_MAX = 64  # up to so many new keys are put in place one by one, more are sorted in
+
+
+class LocalStore(Protocol):
+    """What a round reads: all from one transaction, the state of `identity`. Errors: `StoreDamagedError`."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def databases(self) -> Sequence[str]:
+        """The databases that have ever been written to, sorted."""
+
+    def get(self, db: str, key: bytes) -> bytes | None: ...
+
+    def get_many(self, db: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The values of those of `keys` that are there."""
+
+    def scan(self, db: str, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries low <= key < high, by key; None is no bound."""
+
+    def first_keys(self, db: str, prefix_bytes: int) -> Iterator[bytes]:
+        """The first key of each prefix of so many bytes that keys have, by key; one seek for each."""
+
+
+class Unchanged(Enum):
+    """What a round has made of a key that it left alone."""
+
+    UNCHANGED = 0
+
+
+UNCHANGED = Unchanged.UNCHANGED
+Change = bytes | Unchanged | None  # None: deleted
+
+
+class Journal:
+    """What stood under changed keys, since the last savepoint: so that a record that fails changes nothing."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._entries: list[tuple[Database, bytes, Change]] = []
+
+    def note(self, database: Database, key: bytes) -> None:
+        if self.active:
+            self._entries.append((database, key, database.change_of(key)))
+
+    def begin(self) -> None:
+        self.active = True
+        self._entries.clear()
+
+    def roll_back(self) -> None:
+        while self._entries:
+            database, key, change = self._entries.pop()
+            database.restore(key, change)
+
+
+class Database:
+    """One store of a task, or one index of it, within a round."""
+
+    def __init__(self, name: str, store: LocalStore, journal: Journal) -> None:
+        self.name = name
+        self._store = store
+        self._journal = journal
+        self._long = LongEntries(name, store)
+        self._changes: dict[bytes, bytes | None] = {}  # None: deleted
+        self._order: list[bytes] = []  # the keys of `_changes`, sorted, but for `_unsorted`
+        self._unsorted: list[bytes] = []
+        self._order_is_stale = False  # keys were taken out of `_changes`: both lists are made anew when needed
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was put or deleted."""
+        return bool(self._changes)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as this round sees it, None if there is none."""
+        if key in self._changes:
+            return self._changes[key]
+        return self._long.get(key) if is_long(key) else self._store.get(self.name, key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of `keys`, in their order; far cheaper per key than `get`. Keys may repeat."""
+        changes = self._changes
+        if not changes:
+            return list(map(self._stored(keys).get, keys))
+        stored = self._stored([key for key in keys if key not in changes])
+        return [changes[key] if key in changes else stored.get(key) for key in keys]
+
+    def _stored(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        if max(map(len, keys), default=0) <= LAYOUT_BYTES_MAX:
+            return self._store.get_many(self.name, keys)
+        found = self._store.get_many(self.name, [key for key in keys if not is_long(key)])
+        long = {key: self._long.get(key) for key in keys if is_long(key)}
+        return found | {key: value for key, value in long.items() if value is not None}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of `key`, a layout key (1 to 511 bytes, but for long user keys: see `long_keys`)."""
+        if is_long(key):
+            self._long.claim(key)
+        self._journal.note(self, key)
+        if key not in self._changes:
+            self._unsorted.append(key)
+        self._changes[key] = value
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """`put` for each pair; of a key that repeats the last value stays."""
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys and {len(values)} values")
+        changes = self._changes
+        if max(map(len, keys), default=0) > LAYOUT_BYTES_MAX:
+            for key in keys:
+                if is_long(key):
+                    self._long.claim(key)
+        if self._journal.active:
+            for key in keys:
+                self._journal.note(self, key)
+        self._unsorted.extend(dict.fromkeys(keys) if not changes else {key: 0 for key in keys if key not in changes})
+        changes.update(zip(keys, values, strict=True))
+
+    def delete(self, key: bytes) -> None:
+        """Take `key` out; no error if it is not there."""
+        if is_long(key) and not self._long.owns(key):
+            return
+        self._journal.note(self, key)
+        if key not in self._changes:
+            self._unsorted.append(key)
+        self._changes[key] = None
+
+    def scan(self, low: bytes | None = None, high: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries low <= key < high as this round sees them when the scan begins, by key."""
+        order = self._sorted_keys()
+        first = 0 if low is None else bisect_left(order, low)
+        last = len(order) if high is None else bisect_left(order, high)
+        overlay = [(key, self._changes[key]) for key in order[first:last]]
+        return _overlaid(self._long.scan(low, high), overlay)
+
+    def first_keys(self, prefix_bytes: int) -> Collection[bytes]:
+        """Per prefix of so many bytes that a key has, the first key as this round sees it. Of short keys only."""
+        first = {key[:prefix_bytes]: key for key in self._store.first_keys(self.name, prefix_bytes)}
+        for prefix, key in list(first.items()):
+            if self._changes.get(key, UNCHANGED) is None:  # deleted by this round: the next one of the prefix, if any
+                del first[prefix]
+                for left, _ in islice(self.scan(prefix, after_prefix(prefix, prefix_bytes)), 1):
+                    first[prefix] = left
+        order, at = self._sorted_keys(), 0
+        while at < len(order):
+            key = order[at]
+            at += 1
+            if self._changes[key] is not None:
+                prefix, following = key[:prefix_bytes], after_prefix(key, prefix_bytes)
+                first[prefix] = min(key, first.get(prefix, key))
+                at = len(order) if following is None else bisect_left(order, following, at)
+        return first.values()
+
+    def changes(self) -> tuple[list[bytes], list[bytes | None]]:
+        """The keys that changed, sorted, and their values; None where a key was deleted."""
+        keys = self._sorted_keys()
+        return keys, list(map(self._changes.__getitem__, keys))
+
+    def stored_changes(self) -> tuple[list[bytes], list[bytes | None]]:
+        """`changes` as they are stored, in the same order; they differ for long keys."""
+        keys, values = self.changes()
+        if not self._long.written:
+            return keys, values
+        stored = [
+            (stored_key(key), None) if value is None else stored_entry(key, value)
+            for key, value in zip(keys, values, strict=True)
+        ]
+        return [key for key, _ in stored], [value for _, value in stored]
+
+    def change_of(self, key: bytes) -> Change:
+        """What this round has made of `key` so far, `UNCHANGED` for nothing."""
+        return self._changes.get(key, UNCHANGED)
+
+    def restore(self, key: bytes, change: Change) -> None:
+        """Take a change back: `change` is what `change_of` gave before it."""
+        if change is UNCHANGED:
+            self._changes.pop(key, None)
+            self._order_is_stale = True
+        else:
+            self._changes[key] = change
+
+    def _sorted_keys(self) -> list[bytes]:
+        if self._order_is_stale:
+            self._order, self._order_is_stale = sorted(self._changes), False
+        elif len(self._unsorted) <= _INSORT_MAX:
+            for key in self._unsorted:
+                insort(self._order, key)
+        else:
+            self._order.extend(self._unsorted)
+            self._order.sort()  # a sorted run and a short tail: timsort merges them
+        self._unsorted = []
+        return self._order
+
+
+def _overlaid(
+    stored: Iterator[tuple[bytes, bytes]], overlay: Sequence[tuple[bytes, bytes | None]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Stored entries and changes, both by key, as one; a change wins over what is stored."""
+    position = 0
+    for key, value in stored:
+        while position < len(overlay) and overlay[position][0] < key:
+            yield from _present(overlay[position])
+            position += 1
+        if position < len(overlay) and overlay[position][0] == key:
+            yield from _present(overlay[position])
+            position += 1
+        else:
+            yield key, value
+    for change in overlay[position:]:
+        yield from _present(change)
+
+
+def _present(change: tuple[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
+    key, value = change
+    if value is not None:
+        yield key, value
+
+
+class TaskState:
+    """All databases of a task within one round, on the state of `base` (None: the task has none yet)."""
+
+    def __init__(self, store: LocalStore, base: Head | None) -> None:
+        if store.identity != identity_of(base):
+            raise StateError(f"a store at state {store.identity} was opened for a round on {identity_of(base)}")
+        self._store = store
+        self._base = base
+        self._databases: dict[str, Database] = {}
+        self._journal = Journal()
+        self.notes: list[str] = []  # troubles with the local store
+        self.is_restored = False  # it was read from the state files
+
+    def database(self, name: str) -> Database:
+        """The database of that name; it need not exist before."""
+        found = self._databases.get(name)
+        if found is None:
+            found = self._databases[name] = Database(name, self._store, self._journal)
+        return found
+
+    def savepoint(self) -> None:
+        """From here on changes can be taken back by `roll_back`, up to the next savepoint."""
+        self._journal.begin()
+
+    def roll_back(self) -> None:
+        """Take back all changes since the last savepoint."""
+        self._journal.roll_back()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was put or deleted in this round."""
+        return any(database.changed for database in self._databases.values())
+
+    def drop(self, databases: Sequence[str]) -> None:
+        """Delete what is left of databases that nobody uses any more, if the round changed anything.
+
+        At most `DROPPED_MAX` entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then
+        without them, and files that have them are kept as long as the versions that they make.
+        """
+        room = DROPPED_MAX if self.changed else 0
+        for name in databases:
+            keys = [key for key, _ in islice(self._store.scan(name), room)]
+            for key in keys:
+                self.database(name).delete(key)
+            room -= len(keys)
+
+    def write(self, files: StateFiles, task_folder: str, protocol: str = "log") -> Head | None:
+        """Write the round's changes, durably, and give the new head; the base itself if nothing changed.
+
+        Before that, files of the base may be folded into one, so that a restore stays short. Nothing that is written
+        here counts before a commit names the head. `protocol` is the one whose step 5 this is.
+        """
+        if not self.changed:
+            return self._base
+        steps.reached(protocol, 5)
+        version = 1 if self._base is None else self._base.version + 1
+        older = () if self._base is None else self._folded(self._base, files, task_folder)
+        delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta())
+        return Head(version, (*older, delta))
+
+    def _delta(self) -> Iterator[pa.RecordBatch]:
+        for name in sorted(name for name, database in self._databases.items() if database.changed):
+            keys, values = self._databases[name].stored_changes()
+            _check_sizes(name, keys, values)
+            yield from batches_of(name, keys, values)
+
+    def _folded(self, base: Head, files: StateFiles, task_folder: str) -> tuple[StateFile, ...]:
+        """The files of `base`, the last of them folded into one if they have become too many or too large."""
+        start = fold_start(base.files)
+        if start is None:
+            return base.files
+        kind = StateFileKind.DELTA if start else StateFileKind.SNAPSHOT
+        batches = merged([files.batches(file) for file in base.files[start:]]) if start else self._snapshot()
+        fold = files.write_batches(task_folder, kind, base.version, batches, reaches=base.identity)
+        return (*base.files[:start], fold)
+
+    def _snapshot(self) -> Iterator[pa.RecordBatch]:
+        """All entries of the base, from the store: its deletions are gone, unlike in a fold of deltas."""
+        for name in self._store.databases():
+            yield from batches_of_entries(name, self._store.scan(name))
+
+
+def _check_sizes(name: str, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    shortest, longest = min(map(len, keys)), max(map(len, keys))
+    if shortest < 1 or longest > LAYOUT_BYTES_MAX:
+        raise StateError(f"store {name}: keys of {shortest} to {longest} bytes, expected 1 to {LAYOUT_BYTES_MAX}")
+    largest = max((len(value) for value in values if value is not None), default=0)
+    if largest > VALUE_BYTES_MAX:
+        raise StateError(
+            f"store {name}: a value of {largest} bytes, at most {VALUE_BYTES_MAX} are allowed",
+            "spread the value over several sub-keys",
+        )

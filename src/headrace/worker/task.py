@@ -1,0 +1,327 @@
+"""Owns one task at work in one round: the context that its operators use, its state, and what it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.core.rounds.stream_limits import ANY, StreamLimits
+from headrace.core.topology.sub_topologies import stores_of
+from headrace.exchange.messages import Program, TaskPlan
+from headrace.model import topology as t
+from headrace.worker.event_time_checks import FarTimes
+from headrace.worker.operators import Graph
+from headrace.worker.operators.base import Reject
+from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.process import ProcessOperator
+from headrace.worker.operators.stream_joins import StreamStreamJoin
+from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
+from headrace.worker.operators.timers import Timers
+from headrace.worker.replay_header import found_in, marked, with_room
+from headrace.worker.rows import HEADERS_TYPE, Rows
+from headrace.worker.vectors import partitions_of
+
+StateOpener = Callable[[], AbstractContextManager[Any]]
+Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
+FEW_PARTITIONS = 32  # up to here batches are put in order one by one: what is small stays in the processor's cache
+PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
+
+
+class Outputs:
+    """What a container writes, gathered per stream until the end of the round."""
+
+    def __init__(self, partition_counts: Mapping[str, int]) -> None:
+        self._counts = partition_counts
+        self._batches: dict[str, list[Batch]] = {}
+        self.records: dict[str, int] = {}
+
+    def add(self, stream: str, records: pa.Table, routing: Any, offsets: Any, partitions: Any = None) -> None:
+        """Take `records` (of `output_table`). `routing`: the bytes that choose the partition of each, where it is not
+        known already (`partitions`)."""
+        if stream not in self._counts:
+            known = ", ".join(sorted(self._counts)) or "none"
+            raise KeyError(f"output stream {stream!r} is not known to the plan (it knows: {known})")
+        mine = self._batches.setdefault(stream, [])
+        start = 0
+        for batch in records.to_batches():  # cut where the data are in several arrays: no copy
+            for piece in _pieces(batch):
+                stop = start + piece.num_rows
+                if partitions is None:
+                    numbers = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
+                else:
+                    numbers = partitions[start:stop]
+                mine.append((piece, numbers))
+                start = stop
+        self.records[stream] = self.records.get(stream, 0) + records.num_rows
+
+    def batches(self) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray[Any, Any]]]:
+        """(stream, records, the partition of each), in the order in which they were emitted."""
+        for stream in sorted(self._batches):
+            for batch, partitions in self._batches[stream]:
+                yield stream, batch, partitions
+
+    def by_partition(self) -> Iterator[tuple[str, int, Any]]:
+        """(stream, partition, records of it as one table): of each partition in the order in which they were emitted, in
+        as many tables as it takes for none to be larger than `PIECE_BYTES` (or one batch)."""
+        for stream in sorted(self._batches):
+            mine = self._batches[stream]
+            if self._counts[stream] <= FEW_PARTITIONS:
+                groups: Iterator[list[Batch]] = ([one] for one in mine)
+            else:
+                groups = _groups(mine)
+            for group in groups:
+                for partition, table in _split(group):
+                    yield stream, partition, table
+
+
+def _split(group: list[Batch]) -> Iterator[tuple[int, pa.Table]]:
+    """The records of some batches by partition. Most cheaply where they are all of one, as behind a key that stayed."""
+    table = pa.Table.from_batches([batch for batch, _ in group])
+    partitions = group[0][1] if len(group) == 1 else np.concatenate([numbers for _, numbers in group])
+    if bool((partitions == partitions[0]).all()):
+        yield int(partitions[0]), table
+        return
+    order = np.argsort(partitions, kind="stable")
+    ordered = _in_order(table.combine_chunks(), pa.array(order))
+    numbers = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+    for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(numbers[start]), ordered.slice(start, stop - start)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """`batch` cut so that each piece has at most `PIECE_BYTES`, or is a single record."""
+    if batch.num_rows > 1 and batch.nbytes > PIECE_BYTES:
+        half = batch.num_rows // 2
+        yield from _pieces(batch.slice(0, half))
+        yield from _pieces(batch.slice(half))
+    elif batch.num_rows:
+        yield batch
+
+
+def _groups(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """The batches in groups of up to `PIECE_BYTES`, or of a single one."""
+    group: list[Batch] = []
+    size = 0
+    for batch in batches:
+        if group and size + batch[0].nbytes > PIECE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch[0].nbytes
+    if group:
+        yield group
+
+
+def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
+    """`table.take`, without the work that it makes of headers where no record has any."""
+    headers = table.column("headers")
+    if headers.null_count < len(headers):
+        return table.take(order)
+    return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
+
+
+def _part(array: Any, start: int, stop: int) -> Any:
+    part = array.slice(start, stop - start)
+    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+
+
+class TaskRun:
+    """One task in one round. It is the `Context` of its operators (`operators.base`)."""
+
+    def __init__(
+        self,
+        program: Program,
+        plan: TaskPlan,
+        streams: list[tuple[str, int]],
+        now_us: int,
+        outputs: Outputs,
+        open_state: StateOpener,
+        cache: dict[str, Any],
+        duration_us: Callable[[Any], int],
+        far_times: FarTimes,
+    ) -> None:
+        self.task = plan.name
+        self.far_times = far_times
+        self.plan = plan
+        self.replay = plan.replay
+        self.streams = streams
+        self.watermark_us = plan.watermark_us
+        self.now_us = now_us
+        self.duration_us = duration_us
+        self.counters: dict[str, int] = {}
+        self.rejects: dict[tuple[int, int, str, int], Reject] = {}
+        self.watermarks: dict[int, int] = {}
+        self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
+        self.batch_keys: set[bytes] = set()
+        self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
+        self.resources: dict[str, Any] = cache.setdefault("resources", {})
+        self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
+        self._outputs = outputs
+        self._program = program
+        self._marked_endpoints = program.marked_endpoints
+        self._open_state = open_state
+        self._entered: AbstractContextManager[Any] | None = None
+        self._state: Any = None
+        self._rank = 0
+        self._expires = any(spec.kind is t.StoreKind.WINDOW or spec.ttl_us for n in program.nodes for spec in stores_of(n))
+        self._suppressing = {timer_owner(n.store.kept_in): n.name for n in program.nodes if isinstance(n, t.Suppress)}
+        self._timers_of = {owner: name for name, owner in program.timer_owners.items()} | self._suppressing
+        self._windows = {
+            n.store.kept_in: n.windows for n in program.nodes if isinstance(n, t.Aggregate) and n.windows is not None
+        }
+        self.graph = Graph(program.nodes, program.endpoints, program.emission, self, self.watermarks)
+
+    # --- the context of the operators -------------------------------------------------------------------------------
+
+    def count(self, metric: str, by: int = 1) -> None:
+        self.counters[metric] = self.counters.get(metric, 0) + by
+
+    def reject(self, reject: Reject) -> None:
+        """Once per record and operator; of what has no record, a timer or what came of it, each counts."""
+        number = 0 if reject.offset >= 0 else len(self.rejects)
+        if self.replay is not None:
+            reject = replace(reject, replay=self.replay)
+        self.rejects.setdefault((reject.ssp, reject.offset, reject.operator, number), reject)
+
+    def late(self, ssp: int, offset: int, operator: str) -> None:
+        self.count("late_records")
+        if self._program.dead_letter is not None:
+            self.reject(Reject(ssp, offset, operator, "LateRecord", "the record came after its window had closed"))
+
+    def may_choose(self, name: str) -> bool:
+        return name in self._program.partition_counts and name not in self._program.read_by_the_job
+
+    def database(self, name: str) -> Any:
+        return self.state.database(name)
+
+    def partition_count(self, stream: str) -> int:
+        return self._program.partition_counts[stream]
+
+    def limits_of(self, stream: str) -> StreamLimits:
+        limits = self._program.limits.get(stream, ANY)
+        return limits if self.replay is None else with_room(limits, self.replay)
+
+    def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
+        """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""
+        headers = rows.headers if self.replay is None else marked(rows.headers, len(rows), self.replay)
+        table = output_table(rows.key.bytes()[0], rows.value.bytes()[0], rows.timestamp_us, headers)
+        self._outputs.add(stream, table, routing, rows.offset, partitions)
+
+    def savepoint(self) -> dict[str, int | None]:
+        """From here on `roll_back` takes back what a record did to state and timers."""
+        if self._program.stateful:
+            self.state.savepoint()
+        return dict(self.timers.earliest)
+
+    def roll_back(self, mark: dict[str, int | None]) -> None:
+        if self._program.stateful:
+            self.state.roll_back()
+        self.timers.earliest.update(mark)
+
+    def timer_owner_of(self, operator: str) -> str:
+        """The name that the timers of an operator are kept under: its own, or the one it had before it was renamed."""
+        return self._program.timer_owners.get(operator, operator)
+
+    def key_serde_of(self, operator: str) -> Any:
+        """The serde of the keys that reach an operator with state."""
+        return self._program.key_serdes[operator]
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """The task's state at its base, opened when first used."""
+        if self._state is None:
+            self._entered = self._open_state()
+            self._state = self._entered.__enter__()
+        return self._state
+
+    @property
+    def state_if_open(self) -> Any:
+        return self._state
+
+    def close(self, damage: Exception | None = None) -> None:
+        """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is made anew."""
+        if self._entered is not None:
+            entered, self._entered, self._state = self._entered, None, None
+            trace = None if damage is None else damage.__traceback__
+            entered.__exit__(None if damage is None else type(damage), damage, trace)
+
+    # --- the round --------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> str:
+        """The task and what it reads, for people."""
+        reads = (self.streams[ssp] for ssp in sorted(self.plan.positions))
+        return f"task {self.task}, which reads {', '.join(f'{stream} partition {number}' for stream, number in reads)}"
+
+    def begin(self) -> None:
+        """Delete what had outlived its time when the round began, and fire what was due."""
+        if self._suppressing and (closed_us := closed_until(self)) is not None:
+            self.watermark_us = max(closed_us, closed_us if self.watermark_us is None else self.watermark_us)
+        if self._expires:
+            expired = Expiry(self).run(self.watermark_us, self._windows)
+            if expired:
+                self.count("entries_expired", expired)
+        due_us = {} if self.watermark_us is None else {"event": self.watermark_us}
+        self._fire("event", due_us)
+        self._fire("wall", due_us | {"wall": self.now_us})
+
+    def _fire(self, clock: str, until_us: dict[str, int]) -> None:
+        by_operator: dict[str, list[tuple[int, bytes, str, str]]] = {}
+        for at_us, operator, key, name in self.timers.due(clock, until_us.get(clock)):
+            by_operator.setdefault(operator, []).append((at_us, key, name, clock))
+        for name, due in by_operator.items():
+            running = self.graph.operators.get(self._timers_of.get(name, name))
+            if isinstance(running, SuppressOperator):
+                self.count("windows_closed", running.close(due))
+            elif isinstance(running, StreamStreamJoin):
+                self.count("join_windows_closed", running.close(due))
+            elif isinstance(running, ProcessOperator):
+                self.count("timers_fired", running.fire(due, until_us))
+            else:  # the operator was edited away while a timer was pending
+                self.count("timers_orphaned", len(due))
+
+    def feed(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+        rows.rank = np.arange(self._rank, self._rank + len(rows))
+        self._rank += len(rows)
+        self.feed_ranked(endpoint, rows, prepared)
+        self.graph.batch_end()
+
+    def feed_ranked(self, endpoint: int, rows: Rows, prepared: bool) -> None:
+        self.count("records", len(rows))
+        if endpoint in self._marked_endpoints and (number := found_in(rows.headers)) is not None:
+            self.replay = max(number, self.replay or 0)
+        if prepared:
+            self.graph.push_prepared(endpoint, rows)
+        else:
+            self.graph.push(endpoint, rows)
+
+    def finish(self) -> None:
+        self.graph.finish()
+        if self._state is not None:
+            self.timers.settle()
+
+
+def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Table:
+    """Records in the row shape of all systems (`ports`). Keys and values of 2 GiB and more are in several arrays."""
+    count = len(timestamp_us)
+    return pa.Table.from_arrays(
+        [
+            key.cast(pa.binary()) if key.type != pa.binary() else key,
+            value.cast(pa.binary()) if value.type != pa.binary() else value,
+            pa.array(timestamp_us, pa.int64()),
+            pa.nulls(count, HEADERS_TYPE) if headers is None else headers.cast(HEADERS_TYPE),
+        ],
+        names=["key", "value", "timestamp_us", "headers"],
+    )
+
+
+def is_table(node: t.Node) -> bool:
+    return isinstance(node, t.Source) and (node.kind is t.SourceKind.TABLE or node.of_table)

@@ -1,0 +1,128 @@
+"""Owns the vectorised twins of `core.keys.hashing` and `core.keys.key_layout`: the same results, for many keys at once.
+
+Whatever is decided here is decided there too; the tests hold one against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh64_intdigest
+
+from headrace.core.keys.hashing import KEY_HASH_SEED, MURMUR2_FACTOR, MURMUR2_SEED, murmur2
+from headrace.core.keys.key_layout import KEY_BYTES_MAX, LENGTH_BYTES, REVERSED_BYTE, SUB_BYTES_MAX, state_key
+
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+_VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a pass over the keys that long
+_M = np.uint32(MURMUR2_FACTOR)
+_LENGTHS = [length.to_bytes(LENGTH_BYTES, "big") for length in range(KEY_BYTES_MAX + 1)]
+_REVERSED_BYTE = np.frombuffer(REVERSED_BYTE, dtype=np.uint8)
+
+
+def murmur2_many(keys: pa.BinaryArray) -> U32:
+    """`core.keys.hashing.murmur2` of each key of a binary array; what stands for a null key means nothing."""
+    starts, lengths, data = _layout(keys)
+    state = np.uint32(MURMUR2_SEED) ^ lengths.astype(np.uint32)
+    whole = np.where(lengths <= _VECTOR_BYTES_MAX, lengths & ~3, 0)
+    for done in range(0, int(whole.max(initial=0)), 4):
+        some = np.flatnonzero(whole > done)
+        if len(some) == len(starts):  # the usual case: keys of about one length
+            state = _with_word(state, _words(data, starts + done))
+        else:
+            state[some] = _with_word(state[some], _words(data, starts[some] + done))
+    state = _with_tail(state, starts + whole, lengths - whole, data)
+    state = (state ^ (state >> np.uint32(13))) * _M
+    state ^= state >> np.uint32(15)
+    for index in np.flatnonzero(lengths > _VECTOR_BYTES_MAX).tolist():
+        state[index] = murmur2(data[starts[index] : starts[index] + lengths[index]].tobytes())
+    return state
+
+
+def partitions_of(keys: pa.BinaryArray, offsets: I64, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of each record: by its key as `partition_of`, or by its offset as `null_key_partition`."""
+    assert partitions >= 1, partitions
+    assert len(keys) == len(offsets), (len(keys), len(offsets))
+    hashes = murmur2_many(keys) & np.uint32(0x7FFFFFFF)
+    result = (hashes % np.uint32(partitions)).astype(np.int32)
+    if keys.null_count:
+        nulls = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
+        result[nulls] = (null_key_hashes(offsets[nulls]) % np.uint64(partitions)).astype(np.int32)
+    return result
+
+
+def key_hashes(keys: Sequence[bytes]) -> U64:
+    """`core.keys.hashing.key_hash` of each key."""
+    return np.fromiter(map(xxh64_intdigest, keys, repeat(KEY_HASH_SEED)), dtype=np.uint64, count=len(keys))
+
+
+def null_key_hashes(offsets: I64) -> U64:
+    """`core.keys.hashing.null_key_hash` of each offset."""
+    return np.fromiter(
+        map(xxh64_intdigest, np.ascontiguousarray(offsets, dtype="<i8").view("V8").tolist(), repeat(KEY_HASH_SEED)),
+        dtype=np.uint64,
+        count=len(offsets),
+    )
+
+
+def state_keys(keys: Sequence[bytes], sub: bytes | Sequence[bytes] = b"") -> list[bytes]:
+    """`core.keys.key_layout.state_key` of each key, all with one sub-key or each with its own."""
+    one_sub = isinstance(sub, bytes)
+    subs: Iterable[bytes] = repeat(sub, len(keys)) if isinstance(sub, bytes) else sub
+    assert one_sub or len(sub) == len(keys), (len(sub), len(keys))
+    longest = len(sub) if one_sub else max(map(len, subs), default=0)
+    assert longest <= SUB_BYTES_MAX, f"sub-key of {longest} bytes, at most {SUB_BYTES_MAX}"
+    if max(map(len, keys), default=0) > KEY_BYTES_MAX:
+        return [state_key(key, own) for key, own in zip(keys, subs, strict=True)]
+    # Little-endian bytes are the bytes in reverse order; what is left is to reverse the bits in each.
+    raw = key_hashes(keys).astype("<u8", copy=False).view(np.uint8)
+    heads = _REVERSED_BYTE[raw].view("V8").tolist()
+    if not sub:
+        return [head + _LENGTHS[len(key)] + key for head, key in zip(heads, keys, strict=True)]
+    return [head + _LENGTHS[len(key)] + key + own for head, key, own in zip(heads, keys, subs, strict=True)]
+
+
+def _layout(keys: pa.BinaryArray) -> tuple[I64, I64, npt.NDArray[np.uint8]]:
+    """Start and length of each key in the array's data, and the data."""
+    large = pa.types.is_large_binary(keys.type)
+    assert large or pa.types.is_binary(keys.type), f"keys of Arrow type {keys.type}, expected binary"
+    count = len(keys)
+    _, bounds_buffer, data_buffer = keys.buffers()
+    if not count or data_buffer is None:
+        return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    every_bound = np.frombuffer(bounds_buffer, dtype=np.int64 if large else np.int32)
+    bounds: I64 = every_bound[keys.offset : keys.offset + count + 1].astype(np.int64)
+    lengths: I64 = np.diff(bounds)
+    return bounds[:-1], lengths, np.frombuffer(data_buffer, dtype=np.uint8)
+
+
+def _words(data: npt.NDArray[np.uint8], starts: I64) -> U32:
+    """The 4 bytes at each start as a little-endian number."""
+    every = np.ndarray((len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))  # one number per byte, overlapping
+    return every[starts].astype(np.uint32, copy=False)
+
+
+def _with_word(state: U32, word: U32) -> U32:
+    mixed = word * _M
+    mixed ^= mixed >> np.uint32(24)
+    mixed *= _M
+    return (state * _M) ^ mixed
+
+
+def _with_tail(state: U32, starts: I64, lengths: I64, data: npt.NDArray[np.uint8]) -> U32:
+    """Mix in the last 1 to 3 bytes of the keys that have such (more: the key is not ours to hash)."""
+    some = np.flatnonzero((lengths > 0) & (lengths < 4))
+    if not len(some):
+        return state
+    tail = data[starts[some]].astype(np.uint32)
+    for place in (1, 2):
+        more = np.flatnonzero(lengths[some] > place)
+        tail[more] |= data[starts[some[more]] + place].astype(np.uint32) << np.uint32(8 * place)
+    state[some] = (state[some] ^ tail) * _M
+    return state
