@@ -29,7 +29,7 @@ from typing import Any
 import headrace as hr
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
-from headrace.wiring.launch import session_of
+from headrace.wiring.spark_sessions import session_of
 
 ASKED_S = 3.0
 WAIT_S = 300.0

@@ -26,7 +26,7 @@ import numpy as np
 import headrace as hr
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring import config_of
-from headrace.wiring.launch import session_of
+from headrace.wiring.spark_sessions import session_of
 
 VALUE = b"v" * 40
 STEP = 500_000

@@ -20,11 +20,12 @@ from headrace.cli.commands import application
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
 from headrace.driver.job import Job
+from headrace.dsl.app import AppDeclaration
 from headrace.dsl.displayable import Looks
 from headrace.dsl.joinable import StreamJoins, TableJoins
+from headrace.dsl.preview import Preview
 from headrace.testing.driver import Driver
 from headrace.testing.stores import StoredView
-from headrace.wiring.topology_preview import Preview
 from headrace.worker.operators.process import Metrics, ProcessorContext
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView
 
@@ -46,7 +47,7 @@ _SYSTEM_METHODS = (
     "metadata_store",
 )
 _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
-    [(hr.App, "wiring"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
+    [(hr.App, "preview_of"), (AppDeclaration, "preview_of"), (Driver, "open"), (Driver, "close"), (Job, "start"), (Job, "wake")]
     + [(StateView, name) for name in ("form", "entries", "write_parquet")]
     + [(Startpoints, name) for name in ("deletable_of", "deletable_in")]
 )  # what the framework itself calls
@@ -142,7 +143,7 @@ def _commands_in(group: Any, before: str) -> Iterable[tuple[str, str]]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "App": _members_of(hr.App),
+    "App": _members_of(AppDeclaration, hr.App),
     "KStream": _members_of(hr.KStream, Looks),
     "KGrouped": _members_of(hr.KGrouped),
     "KTable": _members_of(hr.KTable, Looks),

@@ -13,6 +13,7 @@ from headrace import signals
 if signals.is_command():  # what follows takes a while
     signals.end_at_once()
 
+from headrace.application import App
 from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
@@ -22,7 +23,6 @@ from headrace.core.job_plan.groupers import (
     SystemStreamPartitionGrouper,
 )
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
-from headrace.dsl.app import App
 from headrace.dsl.functions import batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import KGrouped

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from cli.shop import APP, SALES, sale
 from headrace import wiring
+from headrace.cli.app_loading import load_app
 from headrace.cli.commands import application
-from headrace.client.app_loading import load_app
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 

@@ -15,7 +15,7 @@ import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.adapters.log.system import LogSystem
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.partition_watch import PARTITION_CHECKS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import wiring
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.errors import AppLoadError, TopologyError
 
 ONE = 'import headrace as hr\nflights = hr.App("one")\n'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.errors import ConfigError, SetupError, StreamNotFoundError
 
 

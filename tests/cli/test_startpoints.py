@@ -16,7 +16,7 @@ import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.cli import previews
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import StartpointManager
 from headrace.codec.rewind_records import FLOWS
 from headrace.core.keys.hashing import partition_of

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from cli.shop import HOUR_US, ITEMS, SALES, SHOPS, sale
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.client.state_reader import StateView
 from headrace.client.store_form import parsed, serde_of_form, serdes_in
 from headrace.errors import StateError

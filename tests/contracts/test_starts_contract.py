@@ -63,11 +63,14 @@ class World:
 
     def send(self, stream: str, partition: int, *numbers: int) -> None:
         records = [hr.Record(b"k", f"{stream}/{partition}/{n}".encode(), at(n), partition=partition) for n in numbers]
-        name = f"{self.name}-{stream}"
-        self.system.produce(name, records)
+        self.system.produce(f"{self.name}-{stream}", records)
+        self.wait_until_shown(f"{self.name}-{stream}")
+
+    def wait_until_shown(self, stream: str) -> None:
+        """On Kafka a commit returns before its records can be read."""
         until_s = time.monotonic() + 30
-        while self.system.end_offsets(name) != self.system.high_watermarks(name):  # on Kafka a commit returns before it shows
-            assert time.monotonic() < until_s, f"{name} cannot be read to its end"
+        while self.system.end_offsets(stream) != self.system.high_watermarks(stream):
+            assert time.monotonic() < until_s, f"{stream} cannot be read to its end"
             time.sleep(0.01)
 
     def app(self, starts: dict[str, Any], reset_offset: bool = False, **keys: Any) -> hr.App:
@@ -87,6 +90,7 @@ class World:
         return self.out()
 
     def out(self) -> list[str]:
+        self.wait_until_shown(f"{self.name}-out")
         return [record.value.decode() for record in self.system.consume(f"{self.name}-out")]
 
 

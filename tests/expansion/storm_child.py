@@ -90,14 +90,14 @@ def finish(run: Run) -> int:
 
 
 def _started(run: Run) -> dict[str, tuple[Any, str]]:
-    """By build the job and its Spark application's id."""
+    """By build the job and its Spark application's id. They share a session that neither stops when it ends."""
     jobs: dict[str, tuple[Any, str]] = {}
     session: Any = None
     for build, app in applications(run).items():
-        if session is not None:
-            app._headrace_session = session
-        jobs[build] = (wiring.start(app, run.until), app.spark.sparkContext.applicationId)
-        session = app.spark
+        if session is None:
+            session = app.spark
+        app.session.running = session
+        jobs[build] = (wiring.start(app, run.until), session.sparkContext.applicationId)
     return jobs
 
 

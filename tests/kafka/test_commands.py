@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from cli.shop import APP, SALES, sale
 from headrace import wiring
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 from headrace.errors import TopologyError
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring.worker.entry import run_container

@@ -1,4 +1,4 @@
-"""Schedules that the model checker found (`core.commit_model`), run against Kafka's job store on a real broker."""
+"""Schedules that the model checker found (`tests/commit_model`), run against Kafka's job store on a real broker."""
 
 from __future__ import annotations
 

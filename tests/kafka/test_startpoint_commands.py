@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import headrace as hr
 from cli.shop import APP, SALES, SHOPS, sale
 from headrace import wiring
+from headrace.cli.app_loading import load_app
 from headrace.cli.commands import application
-from headrace.client.app_loading import load_app
 from headrace.core.keys.hashing import partition_of
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring.worker.entry import run_container

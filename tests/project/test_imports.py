@@ -180,7 +180,7 @@ def test_core_and_model_have_no_clock_randomness_or_input() -> None:
         ("headrace.wiring.launch", "headrace", False),
         ("headrace.cli.commands", "headrace", True),
         ("headrace.cli.commands", "headrace.testing", False),
-        ("headrace", "headrace.dsl.app", True),
+        ("headrace", "headrace.application", True),
     ],
 )
 def test_the_table_itself(importer: str, imported: str, legal: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.client.app_loading import load_app
+from headrace.cli.app_loading import load_app
 
 APP = """
 import headrace as hr

@@ -69,9 +69,10 @@ TIMES: dict[str, tuple[Any, dict[str, str], int]] = {
 
 
 def app_of(app: hr.App) -> hr.App:
-    from headrace.wiring.launch import shared_spark
+    from headrace.wiring import config_of
+    from headrace.wiring.spark_sessions import shared_spark
 
-    config = app.wiring().config_of(app)
+    config = config_of(app)
     shared_spark(app, config)  # a Column needs a session
     for name, (expression, options, _) in TIMES.items():
         given = expression() if callable(expression) else expression

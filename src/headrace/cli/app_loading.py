@@ -22,10 +22,10 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from headrace import wiring
-from headrace.client.app_files import refuse_what_is_no_application
+from headrace.application import App
+from headrace.cli.app_files import refuse_what_is_no_application
 from headrace.config.loading import load_config
 from headrace.core.secrets import secret_values
-from headrace.dsl.app import App
 from headrace.errors import AppLoadError, HeadraceError
 
 _DEFAULT_NAME = "app"
@@ -49,9 +49,9 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
         session = _session(path, overrides, say)
         module = _imported(path, retried=True)
     app = _app_in(module, path, name)
-    app.folder = path.parent  # type: ignore[attr-defined]  # read by wiring.config_of
-    if session is not None and app.spark_given is None:
-        app._headrace_session = session  # type: ignore[attr-defined]  # taken by wiring.launch.session_of
+    app.folder = path.parent
+    if session is not None and app.session.given is None:
+        app.session.running = session
     return app
 
 

@@ -23,7 +23,7 @@ def describe(
     json: JsonOption = False,
 ) -> None:
     """Show an application's topology: its sub-topologies, operators, streams and stores. Nothing is run."""
-    from headrace.client.app_loading import load_app
+    from headrace.cli.app_loading import load_app
 
     if mermaid and json:
         raise typer.BadParameter("give either --mermaid or --json")

@@ -61,7 +61,7 @@ def run(
 
     Ctrl-C and SIGTERM stop it cleanly: the round that runs is dropped whole, and the next run continues from there.
     """
-    from headrace.client.app_loading import load_app
+    from headrace.cli.app_loading import load_app
 
     overrides = [*(set_ or ()), *_asked_of_stores("drop_stores", drop_store), *_asked_of_stores("rename_stores", rename_store)]
     loaded = load_app(app, overrides, say)

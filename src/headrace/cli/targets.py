@@ -98,7 +98,7 @@ def target_of(app: str | None, application: str | None, system: str | None, over
     if app is not None and application is not None:
         raise typer.BadParameter("give either the application's file or --application, not both")
     if app is not None:
-        from headrace.client.app_loading import load_app
+        from headrace.cli.app_loading import load_app
 
         loaded = load_app(app, given, say)
         return Target(loaded.name, wiring.config_of(loaded, given), loaded)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headrace.application import App
 from headrace.dsl.aggregates import count, mean
-from headrace.dsl.app import App
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.windows import Tumbling
 from headrace.serdes.json_serde import Json

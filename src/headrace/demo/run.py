@@ -155,7 +155,7 @@ def _spark_of(app: Any) -> Iterator[Callable[..., bool]]:
 
 
 def _stop_spark(app: Any, failed: Sequence[BaseException]) -> None:
-    if not failed and app.spark_given is None:
+    if not failed and app.session.given is None:
         app.spark.stop()
 
 

@@ -1,16 +1,14 @@
-"""Owns `App`: an application's name, its topology as it is written, and the way to what runs it."""
+"""The declaring half of `App`: an application's name and its topology as it is written. `headrace.application` runs it."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
-import importlib
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.config.loading import KEYS, load_config
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.topology.description import description_of, mermaid_of, text_of
 from headrace.core.topology.picture import picture_of
@@ -23,9 +21,8 @@ from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.reserved import refuse_reserved
 from headrace.dsl.stream_cursor import Flow, Side, checked_function, checked_serde
-from headrace.errors import ConfigError, HeadraceError, TopologyError
+from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
 from headrace.model.names import checked_name, checked_own_name
 from headrace.model.serde import Serde, of_stream
@@ -33,34 +30,18 @@ from headrace.model.startpoint import OFFSET_MAX, PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
 from headrace.serdes.serdes import Bytes
 
-_START_OPTIONS = ("until", "overrides", "config", "engine", "log")
-_RUN_OPTIONS = (*_START_OPTIONS, "progress")
+if TYPE_CHECKING:
+    from headrace.dsl.displayable import Looks
+    from headrace.dsl.preview import Preview
+
 _TIMESTAMP_KINDS = flows.JVM | {FunctionKind.RECORD}
 
 
-class App:
-    """An application: streams are read from it, and it is run.
+class AppDeclaration(ABC):
+    """What an application reads and makes of it. Declaring connects to nothing, and needs neither Spark nor Arrow."""
 
-    `system` is where its streams are, `log:./data` where it is not said anywhere. `spark` is a session to run in;
-    without one, one is started when it is needed. `config` and `keys` are configuration keys; those with a dot, such
-    as `spark.executor.memory`, only fit into `config`. Making an App connects to nothing.
-
-    `ConfigError` at once for a key that there is not, and for a value that it does not take; `NotSupportedError` for one that
-    is reserved.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        system: str | None = None,
-        spark: Any = None,
-        config: Mapping[str, Any] | None = None,
-        **keys: Any,
-    ) -> None:
+    def __init__(self, name: str) -> None:
         self.name = checked_own_name("application", name)
-        self.spark_given = spark
-        self.config_arguments = _config_arguments(system, config, keys)
-        refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
         self.builder = Builder(name)
 
     # --- what it reads ----------------------------------------------------------------------------------------------
@@ -191,53 +172,9 @@ class App:
     def __repr__(self) -> str:
         return f"<App {self.name!r}>"
 
-    # --- what runs it -----------------------------------------------------------------------------------------------
-
-    def run(self, until: str | None = None, **options: Any) -> Any:
-        """Run until it is stopped, or with `until="caught-up"` until the inputs' present end is worked off."""
-        _check_options("run", options, _RUN_OPTIONS)
-        return self.wiring().run(self, until, **options)
-
-    def start(self, **options: Any) -> Any:
-        """Start it, and give the running `Job`: `status()`, `wait()`, `stop()`."""
-        _check_options("start", options, _START_OPTIONS)
-        return self.wiring().start(self, **options)
-
-    def preview(self, n: int = 20) -> Any:
-        """What each output gets of the first `n` records of each input, of tables all, as a table; nothing is committed."""
-        return self.wiring().preview(self, n)
-
-    def state(self, name: str) -> Any:
-        """The state of the store `name` as committed: `get(key)`, `to_df()` (pandas), `to_arrow()`."""
-        return self.wiring().open_state(self, name)
-
-    @property
-    def spark(self) -> Any:
-        """The Spark session, started if there is none yet."""
-        return self.wiring().spark_session(self)
-
-    def wiring(self) -> Any:
-        """What runs applications, loaded when first needed: declaring a topology needs neither Spark nor Arrow."""
-        return importlib.import_module("headrace.wiring")
-
-
-def _check_options(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-            key = "; configuration keys are given to App(...)" if name in KEYS else ""
-            raise ConfigError(f"{call}({name}={given[name]!r:.40}): there is no such option", hint + key)
-
-
-def _config_arguments(system: str | None, config: Mapping[str, Any] | None, keys: Mapping[str, Any]) -> dict[str, Any]:
-    if config is not None and not isinstance(config, Mapping):
-        raise ConfigError(f"App(config={config!r}): expected a mapping of keys to values")
-    named = dict(keys) if system is None else {"system": system, **keys}
-    given = dict(config or {})
-    if twice := sorted(set(named) & set(given)):
-        raise ConfigError(f"App: {twice[0]!r} is given as an argument and in config", "give it once")
-    return given | named
+    @abstractmethod
+    def preview_of(self, part: Looks, n: int) -> Preview:
+        """The first records of a stream or a table of this application, as a table."""
 
 
 def _flow(source: Source) -> Flow:

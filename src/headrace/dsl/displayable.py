@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.core.topology.description import text_of
 from headrace.core.topology.picture import picture_of
@@ -10,7 +10,8 @@ from headrace.core.topology.sub_topologies import ancestors_of
 from headrace.dsl.schema_text import schema_text
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.preview import Preview
     from headrace.dsl.stream_cursor import Flow
     from headrace.model.topology import Topology
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 class Looks:
     """What streams and tables have in common: where they are in their application, and how that is looked at."""
 
-    def __init__(self, app: App, flow: Flow) -> None:
+    def __init__(self, app: AppDeclaration, flow: Flow) -> None:
         self.app = app
         self.flow = flow
 
-    def preview(self, n: int = 20) -> Any:
+    def preview(self, n: int = 20) -> Preview:
         """What comes of the first `n` records of each input, of tables all, as a table; nothing is committed."""
-        return self.app.wiring().preview(self, n)
+        return self.app.preview_of(self, n)
 
     def print_schema(self) -> None:
         """Print what is known of key and value, as `DataFrame.printSchema` would."""

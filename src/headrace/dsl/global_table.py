@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dsl.stream_cursor import Flow
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
 
 
 class GlobalTable:
@@ -17,7 +17,7 @@ class GlobalTable:
     and within a round both are taken in the order of time; the table is not read ahead of the stream.
     """
 
-    def __init__(self, app: App, flow: Flow) -> None:
+    def __init__(self, app: AppDeclaration, flow: Flow) -> None:
         self.app = app
         self.flow = flow
 

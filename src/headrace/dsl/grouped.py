@@ -30,7 +30,7 @@ from headrace.serdes.serdes import Long, natural_serde
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
 
 _ABSENT: Any = object()
 
@@ -38,7 +38,7 @@ _ABSENT: Any = object()
 class KGrouped:
     """A stream grouped by its key. A record without a key is dropped, and counted."""
 
-    def __init__(self, app: App, grouping: Grouping, windows: AnyWindows | None = None) -> None:
+    def __init__(self, app: AppDeclaration, grouping: Grouping, windows: AnyWindows | None = None) -> None:
         self.app = app
         self.grouping = grouping
         self.windows = windows
@@ -208,7 +208,7 @@ class KGrouped:
         return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
 
 
-def table_of(app: App, flow: Flow, store: str | None, name: str | None) -> KTable:
+def table_of(app: AppDeclaration, flow: Flow, store: str | None, name: str | None) -> KTable:
     """The last value of each key of a stream, for `KStream.to_table`."""
     grouping = Grouping(app.builder, flow)
     own = app.builder.lasting_name_of("table", flow.anchor, name or store, say="store")
@@ -219,7 +219,7 @@ def table_of(app: App, flow: Flow, store: str | None, name: str | None) -> KTabl
     return added_table(app, grouped, own, store_name, key, value)
 
 
-def added_table(app: App, flow: Flow, own: str, store: str, key: Side, value: Side, what: str = "table") -> KTable:
+def added_table(app: AppDeclaration, flow: Flow, own: str, store: str, key: Side, value: Side, what: str = "table") -> KTable:
     """Add the `Table` operator `own` behind `flow`; its names are checked by the caller. `what` begins the store's form."""
     spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
     app.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))

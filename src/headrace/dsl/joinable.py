@@ -10,7 +10,7 @@ from headrace.model.serde import Serde
 from headrace.model.topology import JoinKind
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
     from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable
@@ -47,7 +47,7 @@ class Near:
 class StreamJoins:
     """What a stream can be joined with: a table, a global table, another stream."""
 
-    app: App
+    app: AppDeclaration
     flow: Flow
 
     def join(
@@ -117,7 +117,7 @@ class StreamJoins:
 class TableJoins:
     """What a table can be joined with: another table."""
 
-    app: App
+    app: AppDeclaration
     flow: Flow
 
     def join(

@@ -35,7 +35,7 @@ from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKi
 from headrace.model.windows import RETENTION_DEFAULT_US
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
 
 _LEFT, _RIGHT = 0, 1
 
@@ -79,7 +79,7 @@ def joined_table(left: KTable, other: Any, asked: Asked) -> KTable:
     return KTable(left.app, build.of_tables(left, other))
 
 
-def _check_other(app: App, other: Any, asked: Asked, *kinds: type) -> None:
+def _check_other(app: AppDeclaration, other: Any, asked: Asked, *kinds: type) -> None:
     if not isinstance(other, kinds) or not isinstance(other, KStream | KTable | GlobalTable):
         hint = "a stream can be joined with a table: stream.join(table, ...)"
         if not isinstance(other, KStream | GlobalTable):

@@ -26,14 +26,14 @@ from headrace.model.topology import (
 from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import App
+    from headrace.dsl.app import AppDeclaration
     from headrace.dsl.kstream import KStream
 
 
 class KTable(TableJoins, Looks):
     """A table of keys and values, kept in a store. It is a value: a method leaves it as it is and gives a new one."""
 
-    def __init__(self, app: App, flow: Flow, windows: AnyWindows | None = None) -> None:
+    def __init__(self, app: AppDeclaration, flow: Flow, windows: AnyWindows | None = None) -> None:
         super().__init__(app, flow)
         self.windows = windows  # that its keys belong to, where the results of these may change
 

@@ -1,4 +1,4 @@
-"""Owns what is said when a stream is written to an output: where to, as which bytes, and to which partition."""
+"""Ends a stream: in an output (where to, as which bytes, to which partition), or in a function for each round."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.repartitioned import checked_partitioner
+from headrace.dsl.rekeying import written_anew
+from headrace.dsl.repartitioned import Repartitioned, checked_partitioner
 from headrace.dsl.stream_cursor import Flow, checked_function, needed
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
-from headrace.model.topology import Function, Sink
+from headrace.model.topology import ForEachRound, Function, Sink
 
 
 def written_to(
@@ -35,3 +36,18 @@ def written_to(
         headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
     )
     builder.add("to", sink)
+
+
+def handed_to(builder: Builder, flow: Flow, function: Any, name: str | None) -> None:
+    """End `flow` in a `ForEachRound`; where its rows have left Spark's engine, a repartition stream brings them back."""
+    given = checked_function("for_each_round", function, flows.RECORD_ONLY, None, ("df", "round_id"))
+    with builder.all_or_nothing():
+        if flow.left_at is None:
+            own = builder.name_of("for_each_round", flow.node, name)
+        else:
+            own = builder.lasting_name_of("for_each_round", flow.anchor, name)
+            flow = written_anew(builder, flow, Repartitioned(), own, generated=True, beside=own)
+        node = ForEachRound(
+            name=own, parents=(flow.node,), function=function, label=given.label, given_at=given.given_at
+        )
+        builder.add("for_each_round", node)

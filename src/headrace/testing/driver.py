@@ -41,7 +41,8 @@ from headrace.state.files import StateFiles
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
-from headrace.wiring.launch import Launched, launched, shared_spark
+from headrace.wiring.launch import Launched, launched
+from headrace.wiring.spark_sessions import shared_spark
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine

@@ -5,19 +5,34 @@ What a command needs that reads no records (status, tasks, checkpoints) imports 
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.config.loading import Config, load_config
 from headrace.errors import AppLoadError, ConfigError
+from headrace.model.topology import Topology
+from headrace.wiring.spark_sessions import SessionSlot
 
 if TYPE_CHECKING:
     from headrace.driver.job import Job
-    from headrace.ports import System
+    from headrace.ports import Engine, System
+
+
+class Application(Protocol):
+    """What is known of an application here: `headrace.App`, or a part of one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> Path | None: ...  # of its file, where a command has loaded it
+    @property
+    def session(self) -> SessionSlot: ...
+    @property
+    def config_arguments(self) -> Mapping[str, Any]: ...
+    def topology(self) -> Topology: ...
 
 
 LOOK_UP_WAIT_S = 5.0  # whoever looks something up wants to know soon that a broker does not answer
@@ -32,10 +47,14 @@ def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | Non
     scheme = url.partition(":")[0] if isinstance(url, str) else None
     opened: System
     if scheme == "log" and url != "log:":
-        opened = importlib.import_module("headrace.adapters.log.system").open_system(url, create=create)
+        from headrace.adapters.log import system as log
+
+        opened = log.open_system(url, create=create)
     elif scheme == "kafka":
         settings = kafka if kafka is not None else load_config(Path.cwd(), os.environ, {}, []).kafka
-        opened = importlib.import_module("headrace.adapters.kafka.system").open_system(url, settings)
+        from headrace.adapters.kafka import system as kafka_system
+
+        opened = kafka_system.open_system(url, settings)
     else:
         raise ConfigError(
             f"system {url!r}: expected log:FOLDER or kafka://HOST:PORT", "such as log:./data or kafka://localhost:9092"
@@ -62,21 +81,23 @@ def only_declaring(path: Path) -> Iterator[None]:
         _declaring.pop()
 
 
-def config_of(app: Any, overrides: Sequence[str] = (), app_dir: Path | None = None) -> Config:
+def config_of(app: Application, overrides: Sequence[str] = (), app_dir: Path | None = None) -> Config:
     """An application's configuration, all five places merged."""
-    return load_config(app_dir or getattr(app, "folder", None), os.environ, app.config_arguments, list(overrides))
+    return load_config(app_dir or app.folder, os.environ, app.config_arguments, list(overrides))
 
 
 def start(
-    app: Any,
+    app: Application,
     until: str | None = None,
     *,
     overrides: Sequence[str] = (),
     config: Config | None = None,
-    engine: Any = None,
+    engine: Engine | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Job:
     """Start an application; see `driver.job.Job`."""
+    from headrace.wiring.launch import started
+
     if _declaring:
         raise AppLoadError(
             f"{_declaring[-1].name} runs its application while it is loaded, and a command only wants to know it",
@@ -84,29 +105,11 @@ def start(
         )
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")
-    launch = importlib.import_module("headrace.wiring.launch")
-    job: Job = launch.started(app, config or config_of(app, overrides), until, engine, log)
-    return job
+    return started(app, config or config_of(app, overrides), until, engine, log)
 
 
-def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
-    """Start an application, show its progress, and wait for its end; SIGINT and SIGTERM stop it. Its last status."""
-    launch = importlib.import_module("headrace.wiring.launch")
-    status: dict[str, Any] = launch.run(app, until, **options)
-    return status
+def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> dict[str, Any]:
+    """Start an application, show its progress, and wait for its end; SIGINT and SIGTERM stop it. Gives its last status."""
+    from headrace.wiring.foreground import wait_for
 
-
-def spark_session(app: Any) -> Any:
-    """The Spark session of an application, started if there is none."""
-    launch = importlib.import_module("headrace.wiring.launch")
-    return launch.session_of(app, config_of(app))[0]
-
-
-def preview(target: Any, n: int = 20) -> Any:
-    previews = importlib.import_module("headrace.wiring.topology_preview")
-    return previews.preview(target, n)
-
-
-def open_state(app: Any, name: str) -> Any:
-    states = importlib.import_module("headrace.client.state_reader")
-    return states.open_state(app, name)
+    return wait_for(start(app, until, **options), progress)

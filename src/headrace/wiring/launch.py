@@ -1,12 +1,9 @@
-"""Owns the launch of a job: system, session, engine, plan, rounds, threads; and running it in the foreground."""
+"""Owns the launch of a job: system, session, engine, plan, rounds, threads."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-import signal
-import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -14,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.adapters.artifacts.connector import connector_jars, with_connector
 from headrace.adapters.common import job_lease as holders
 from headrace.config.loading import Config
+from headrace.config.reserved import refuse_reserved
 from headrace.core.rewind.rewinds import gaps_of
-from headrace.core.secrets import secret_values
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.driver.generation import Pace, Planned
@@ -26,11 +22,9 @@ from headrace.driver.job import Job
 from headrace.driver.planning.application_edits import check_edit
 from headrace.driver.planning.plan_job import JobPlan, planned
 from headrace.driver.planning.snapshot import check_inputs
-from headrace.driver.progress_display import shown
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.rounds.round_planner import Place, RoundTerms
 from headrace.driver.rounds.sub_topology_rounds import Rounds
-from headrace.dsl.reserved import refuse_reserved
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
@@ -40,11 +34,12 @@ from headrace.ports import Holder
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
-from headrace.wiring import open_configured
+from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import state_folder, work_folder
 from headrace.wiring.local_stores import seal_stores
 from headrace.wiring.maintenance import Upkeep
 from headrace.wiring.request_store import requests_elsewhere
+from headrace.wiring.spark_sessions import spark_engine
 
 LOG = logging.getLogger("headrace")
 
@@ -68,7 +63,7 @@ class Launched:
     elsewhere: RequestsElsewhere | None
 
 
-def started(app: Any, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
+def started(app: Application, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     job = launched(app, config, engine, log or LOG.info)
     return Job(
@@ -88,7 +83,7 @@ def started(app: Any, config: Config, until: str | None, engine: Any, log: Calla
 
 
 def launched(
-    app: Any, config: Config, engine: Any, say: Callable[[str], None], clock_us: Callable[[], int] | None = None
+    app: Application, config: Config, engine: Any, say: Callable[[str], None], clock_us: Callable[[], int] | None = None
 ) -> Launched:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
 
@@ -110,7 +105,7 @@ def launched(
         elsewhere = requests_elsewhere(config, app.name, closers)
         if engine is None:
             _check_before_spark(topology, store, system, config, run_id, say)
-            if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
+            if not app.session.is_open:
                 say("starting Spark")
             engine = spark_engine(app, config)
             closers.append(engine.close)
@@ -269,77 +264,6 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         )
 
 
-def is_kafka(system: str) -> bool:
-    """Whether a system's URL is of Kafka."""
-    return system.startswith("kafka:")
-
-
-def session_of(app: Any, config: Config) -> tuple[Any, bool]:
-    """The session to run in, and whether it is ours to stop."""
-    from headrace.adapters.spark import session
-
-    held = getattr(app, "_headrace_session", None)
-    if held is not None:
-        return held, False
-    if app.spark_given is not None:
-        made, ours = session.taken(app.spark_given), False
-        if is_kafka(config.system):
-            session.add_jars(made, connector_jars(session.settings_of(made), config.artifact_dir, LOG.info))
-    else:
-        folder = getattr(app, "folder", None)
-        settings = {f"spark.{name}": value for name, value in config.spark.items()}
-        jars: tuple[Path, ...] = ()
-        if is_kafka(config.system):
-            jars = connector_jars(settings, config.artifact_dir, LOG.info)
-            settings = with_connector(settings, config.artifact_dir, LOG.info)
-        made = session.started(
-            settings,
-            app.name,
-            session.default_log_dir(config.local_store_dir),
-            [str(folder)] if folder else [],
-            secret_values(config.kafka),
-        )
-        ours = True
-        if jars:  # a JVM that has run another Spark takes no more on its class path
-            session.add_jars(made, jars)
-    app._headrace_session = made
-    return made, ours
-
-
-def spark_engine(app: Any, config: Config) -> Any:
-    from headrace.adapters.spark.engine import KafkaReading, SparkEngine
-    from headrace.wiring.worker.engine_rows import prepared_rows, read_prefix
-    from headrace.wiring.worker.entry import run_spark_container
-
-    reading = None
-    if is_kafka(config.system):
-        from headrace.adapters.kafka.connection import connection_of
-        from headrace.wiring.worker.engine_rows import decoded_prefix
-
-        reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
-    made, ours = session_of(app, config)
-
-    def close_session() -> None:
-        if ours:
-            app._headrace_session = None
-
-    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session, reading)
-
-
-_shared_sessions: list[Any] = []
-
-
-def shared_spark(app: Any, config: Config) -> Any:
-    """The engine on a session that all test drivers of this process share, or on the application's own; never closed."""
-    if app.spark_given is None and getattr(app, "_headrace_session", None) is None:
-        _shared_sessions[:] = [one for one in _shared_sessions if one.sparkContext._jsc is not None]  # not one that ended
-        if _shared_sessions:
-            app._headrace_session = _shared_sessions[0]
-        else:
-            _shared_sessions.append(session_of(app, config)[0])
-    return spark_engine(app, config)
-
-
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
     """The topology with all serdes known; Spark is asked only where there are expressions."""
 
@@ -353,43 +277,3 @@ def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
 
     types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
     return resolved(topology, types_of, serde_of_spark_type, windowed, fits_spark_type)
-
-
-
-def run(app: Any, until: str | None = None, **options: Any) -> dict[str, Any]:
-    """Run in the foreground with a progress display, until the end or a signal. Raises what ended the job."""
-    from headrace import wiring
-
-    progress = options.pop("progress", True)
-    job = wiring.start(app, until, **options)
-    signals: list[int] = []
-    before = _on_signals(signals)
-    try:
-        with shown(job, sys.stderr, enabled=progress):
-            while job.is_running and not signals:
-                try:
-                    job.wait(0.1)
-                except TimeoutError:
-                    continue
-    finally:
-        try:
-            if job.is_running:
-                job.stop()  # once: what does not stop in its time is not asked again
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-    job.wait(0)
-    return job.status() | {"stopped": bool(signals), "signal": signals[0] if signals else None}
-
-
-def _on_signals(came: list[int]) -> dict[int, Any]:
-    """Ask for a clean stop at SIGINT and SIGTERM, by their numbers in `came`; only a program's main thread may."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-
-    def stop(number: int, frame: Any) -> None:
-        came.append(number)
-
-    return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-
-

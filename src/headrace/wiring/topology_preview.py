@@ -7,22 +7,21 @@ there, in this process, or on Spark where expressions need it. In the user's sys
 from __future__ import annotations
 
 import heapq
-import html
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headrace import wiring
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import ancestors_of
-from headrace.dsl.app import App
+from headrace.dsl.builder import Builder
+from headrace.dsl.displayable import Looks
 from headrace.dsl.ktable import KTable
+from headrace.dsl.preview import SESSION, WINDOW, Preview
 from headrace.errors import ConfigError
-from headrace.model.durations import time_text, time_us
 from headrace.model.topology import (
     Aggregate,
     ForEachRound,
@@ -39,104 +38,35 @@ from headrace.model.topology import (
     ToStream,
 )
 from headrace.model.windows import SessionWindows
-from headrace.ports import StreamDescription
+from headrace.ports import Engine, StreamDescription
 from headrace.record import Headers, Record
-from headrace.serdes.windowed import WindowedKey
-from headrace.visible import visible, visible_line
+from headrace.wiring.spark_sessions import session_of, spark_engine
 
 RECORDS_MAX = 10_000
 TABLE_RECORDS_MAX = 1_000_000  # of an input that is read as a table
 _PRODUCED_AT_ONCE = 10_000
 RUN_S_MAX = 300.0
 _FAILED = "preview-failed-records"
-_CELL_CHARACTERS_MAX = 60
-WINDOW, SESSION = "window", "session"
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """Records of a bounded read. `records`: `hr.Record`s in order of time; `notes`: what else there is to know.
+class DeclaredApplication(wiring.Application, Protocol):
+    """An application of which the operators are known, as far as they are written."""
 
-    Of an application, a record's `stream` is the output that it would go to. It prints as a table. `windows`: of outputs
-    with windowed keys, whether these are windows (`WINDOW`) or sessions (`SESSION`), where that is known.
-    """
-
-    title: str
-    records: tuple[Record, ...]
-    notes: tuple[str, ...] = ()
-    windows: Mapping[str, str] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
-
-    def to_df(self) -> Any:
-        """The records as a pandas DataFrame with the columns that are shown."""
-        import pandas as pd
-
-        names, rows = self._columns(), [self._row(record) for record in self.records]
-        return pd.DataFrame(rows, columns=names)
-
-    def _columns(self) -> list[str]:
-        several = len({record.stream for record in self.records}) > 1
-        return [*(["stream"] if several else []), "key", "value", "timestamp", "partition"]
-
-    def _row(self, record: Record) -> list[Any]:
-        return [getattr(record, name) for name in self._columns()]
-
-    def _cells(self) -> list[list[str]]:
-        kinds = [self.windows.get(record.stream or "", "") for record in self.records]
-        return [[_cell(value, kind) for value in self._row(record)] for record, kind in zip(self.records, kinds, strict=True)]
-
-    def __repr__(self) -> str:
-        names, rows = self._columns(), self._cells()
-        widths = [max(len(name), *(len(row[i]) for row in rows), 0) for i, name in enumerate(names)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in [names, ["-" * width for width in widths], *rows]
-        ]
-        return "\n".join([visible_line(self.title), *lines, *map(visible, self.notes)])
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self._columns())
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells())
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        caption = f"<caption>{html.escape(self.title)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+    @property
+    def builder(self) -> Builder: ...
 
 
-def _cell(value: Any, windows: str = "") -> str:
-    if isinstance(value, WindowedKey):
-        return f"{_cell(value.key)} {_window_text(value, windows)}"
-    if isinstance(value, datetime):
-        return time_text(time_us(value))
-    text = value if isinstance(value, str) else "" if value is None else str(value)
-    text = visible_line(text)
-    return text if len(text) <= _CELL_CHARACTERS_MAX else f"{text[: _CELL_CHARACTERS_MAX - 1]}…"
-
-
-def _window_text(key: WindowedKey, windows: str) -> str:
-    """A window as [start, end), a session, in which its last record is, as [start, end]; bare where it may be either."""
-    start, end = time_text(key.start_us), time_text(key.end_us)
-    if windows == SESSION or key.start_us == key.end_us:
-        return f"[{start}, {end}]"
-    return f"[{start}, {end})" if windows == WINDOW else f"{start} to {end}"
-
-
-def preview(target: Any, n: int = 20) -> Preview:
-    """What `target`, a stream, a table or an application, gives for the first `n` records of each of its inputs.
+def preview(app: DeclaredApplication, part: Looks | None, n: int = 20) -> Preview:
+    """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application.
 
     An input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given.
     Of an application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream.
     """
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= RECORDS_MAX:
         raise ConfigError(f"preview({n!r}): expected a number of records, 1 to {RECORDS_MAX:,}")
-    app = target if isinstance(target, App) else target.app
-    node = None if isinstance(target, App) else target.flow.node
+    node = None if part is None else part.flow.node
     title = f"{app.name}: what the first {n} records of each input give" if node is None else f"{node} of {app.name}"
-    topology, outputs = _with_outputs(app.builder.topology(), node, isinstance(target, KTable))
+    topology, outputs = _with_outputs(app.builder.topology(), node, isinstance(part, KTable))
     with tempfile.TemporaryDirectory(prefix="headrace-preview-") as folder:
         records, notes = _run(_Part(app, topology), outputs, Path(folder), n)
     windows = {title: kind for stream, title in outputs.items() if (kind := _windows_of(topology, stream))}
@@ -146,11 +76,10 @@ def preview(target: Any, n: int = 20) -> Preview:
 class _Part:
     """A part of an application, as wiring sees one."""
 
-    def __init__(self, app: App, topology: Topology) -> None:
-        self.whole = app
+    def __init__(self, app: wiring.Application, topology: Topology) -> None:
         self.name = app.name
-        self.folder = getattr(app, "folder", None)
-        self.spark_given = app.spark_given
+        self.folder = app.folder
+        self.session = app.session
         self.config_arguments = app.config_arguments
         self._topology = topology
 
@@ -223,9 +152,8 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
     notes = _copied(part.topology(), asked.system, config.system, n)
     topology = part.topology()
     if has_open_types(topology):
-        launch.session_of(part.whole, asked)  # the application's own, which it keeps
-        part._headrace_session = part.whole._headrace_session  # type: ignore[attr-defined]
-        engine = launch.spark_engine(part, config)
+        session_of(part, asked)  # the application's own, which it keeps
+        engine: Engine = spark_engine(part, config)
     else:
         engine = InlineEngine(worker.run_container)
     try:

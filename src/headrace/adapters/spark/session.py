@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.adapters.spark.dead_jvm import keep_quiet
 from headrace.adapters.spark.failures import failure_of
@@ -19,6 +19,9 @@ from headrace.adapters.spark.starting import interruptible
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414 - named here for types elsewhere
 
 _PATTERN, _OPTIONS_PATTERN = "spark.redaction.regex", "spark.sql.redaction.options.regex"
 _OPTIONS_HIDDEN_BY_SPARK = "(?i:url)"  # the default of the latter

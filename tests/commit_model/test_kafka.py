@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.commit_model import Exploration, KafkaBounds, KafkaModel, KafkaSafeguards, explore
+from commit_model import Exploration, KafkaBounds, KafkaModel, KafkaSafeguards, explore
 
 ONE_BY_ONE = KafkaBounds(drivers=1, records_per_round_max=1)
 THREE_ATTEMPTS = KafkaBounds(drivers=1, attempts=3, records_per_round_max=1, answers_lost=1, expiries=1)

@@ -23,7 +23,7 @@ the lock back. The worst is assumed wherever that costs nothing: all attempts sh
 **Which safeguards cover for each other.** With neither a new job model nor a lost answer to a commit, the base check
 makes the epoch check, and the order of acquiring and reading, redundant for the data. A new job model (whose task has
 another name, so another base) needs the epoch; a commit that is sent twice needs the base. The rule of what may be
-collected protects progress: the stat of files (15) alone would keep the data whole. `tests/core/test_commit_model.py`
+collected protects progress: the stat of files (15) alone would keep the data whole. `tests/commit_model/test_log.py`
 holds a world for each.
 """
 
@@ -31,9 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.commit_model.log_attempt import attempt_steps
-from headrace.core.commit_model.log_driver import driver_steps
-from headrace.core.commit_model.log_values import (
+from commit_model.log_attempt import attempt_steps
+from commit_model.log_driver import driver_steps
+from commit_model.log_values import (
     EMPTY,
     FORMER,
     FRESH,

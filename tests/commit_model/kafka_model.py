@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.commit_model.kafka_attempt import attempt_steps
-from headrace.core.commit_model.kafka_driver import driver_steps
-from headrace.core.commit_model.kafka_values import (
+from commit_model.kafka_attempt import attempt_steps
+from commit_model.kafka_driver import driver_steps
+from commit_model.kafka_values import (
     FRESH,
     Broker,
     Driver,
@@ -47,7 +47,7 @@ from headrace.core.commit_model.kafka_values import (
     folded,
     names_of,
 )
-from headrace.core.commit_model.log_values import EMPTY, Store, worked_off
+from commit_model.log_values import EMPTY, Store, worked_off
 
 
 class KafkaModel:

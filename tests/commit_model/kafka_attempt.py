@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.commit_model.kafka_values import (
+from commit_model.kafka_values import (
     NOBODY,
     Attempt,
     Checkpoint,
@@ -20,7 +20,7 @@ from headrace.core.commit_model.kafka_values import (
     names_of,
     taken,
 )
-from headrace.core.commit_model.log_values import Counts, Store, applied, worked_off
+from commit_model.log_values import Counts, Store, applied, worked_off
 
 Steps = Iterator[tuple[str, State]]
 

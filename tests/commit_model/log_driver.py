@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.commit_model.log_values import (
+from commit_model.log_values import (
     Attempt,
     Bounds,
     Catalog,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.core.commit_model import Bounds, Exploration, LogModel, Safeguards, explore
+from commit_model import Bounds, Exploration, LogModel, Safeguards, explore
 
 TWO_DRIVERS = Bounds(collects=True)
 THREE_ATTEMPTS = Bounds(attempts=3)

@@ -5,12 +5,12 @@ startpoints on either. It serves protocol.md, "Three tests that catch most mista
 imports it.
 """
 
-from headrace.core.commit_model.explore import Counterexample, Exploration, Model, explore
-from headrace.core.commit_model.kafka_model import KafkaModel
-from headrace.core.commit_model.kafka_values import KafkaBounds, KafkaSafeguards
-from headrace.core.commit_model.log_model import LogModel
-from headrace.core.commit_model.log_values import Bounds, Safeguards
-from headrace.core.commit_model.startpoint_model import StartpointBounds, StartpointModel, StartpointSafeguards
+from commit_model.explore import Counterexample, Exploration, Model, explore
+from commit_model.kafka_model import KafkaModel
+from commit_model.kafka_values import KafkaBounds, KafkaSafeguards
+from commit_model.log_model import LogModel
+from commit_model.log_values import Bounds, Safeguards
+from commit_model.startpoint_model import StartpointBounds, StartpointModel, StartpointSafeguards
 
 __all__ = [
     "Bounds",

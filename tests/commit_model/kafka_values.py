@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
-from headrace.core.commit_model.log_values import (
+from commit_model.log_values import (
     EMPTY,
     SEED_ROUND,
     Counts,

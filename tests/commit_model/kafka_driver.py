@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.core.commit_model.kafka_attempt import first_step
-from headrace.core.commit_model.kafka_values import (
+from commit_model.kafka_attempt import first_step
+from commit_model.kafka_values import (
     NOBODY,
     Attempt,
     Checkpoint,

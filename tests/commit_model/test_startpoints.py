@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.commit_model import StartpointBounds, StartpointModel, StartpointSafeguards, explore
+from commit_model import StartpointBounds, StartpointModel, StartpointSafeguards, explore
 
 BACK = StartpointBounds()
 ON = StartpointBounds(asked=("on",))

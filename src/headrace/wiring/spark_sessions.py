@@ -1,0 +1,101 @@
+"""Opens the Spark session of an application, and the engine that runs its rounds there."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.config.loading import Config
+from headrace.core.secrets import secret_values
+
+if TYPE_CHECKING:
+    from headrace.adapters.spark.session import SparkSession
+    from headrace.wiring import Application
+
+LOG = logging.getLogger("headrace")
+
+
+@dataclass(slots=True, eq=False)
+class SessionSlot:
+    """An application's Spark session: the one that its user gave it, and the one that it runs in."""
+
+    given: SparkSession | None = None
+    running: SparkSession | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session, so that none has to be started."""
+        return self.given is not None or self.running is not None
+
+
+def is_kafka(system: str) -> bool:
+    """Whether a system's URL is of Kafka."""
+    return system.startswith("kafka:")
+
+
+def session_of(app: Application, config: Config) -> tuple[Any, bool]:
+    """The session to run in, and whether it is ours to stop."""
+    from headrace.adapters.artifacts.connector import connector_jars, with_connector
+    from headrace.adapters.spark import session
+
+    slot = app.session
+    if slot.running is not None:
+        return slot.running, False
+    if slot.given is not None:
+        made, ours = session.taken(slot.given), False
+        if is_kafka(config.system):
+            session.add_jars(made, connector_jars(session.settings_of(made), config.artifact_dir, LOG.info))
+    else:
+        settings = {f"spark.{name}": value for name, value in config.spark.items()}
+        jars: tuple[Path, ...] = ()
+        if is_kafka(config.system):
+            jars = connector_jars(settings, config.artifact_dir, LOG.info)
+            settings = with_connector(settings, config.artifact_dir, LOG.info)
+        made = session.started(
+            settings,
+            app.name,
+            session.default_log_dir(config.local_store_dir),
+            [str(app.folder)] if app.folder else [],
+            secret_values(config.kafka),
+        )
+        ours = True
+        if jars:  # a JVM that has run another Spark takes no more on its class path
+            session.add_jars(made, jars)
+    slot.running = made
+    return made, ours
+
+
+def spark_engine(app: Application, config: Config) -> Any:
+    from headrace.adapters.spark.engine import KafkaReading, SparkEngine
+    from headrace.wiring.worker.engine_rows import prepared_rows, read_prefix
+    from headrace.wiring.worker.entry import run_spark_container
+
+    reading = None
+    if is_kafka(config.system):
+        from headrace.adapters.kafka.connection import connection_of
+        from headrace.wiring.worker.engine_rows import decoded_prefix
+
+        reading = KafkaReading(connection_of(config.system, config.kafka).spark_options, decoded_prefix)
+    made, ours = session_of(app, config)
+
+    def close_session() -> None:
+        if ours:
+            app.session.running = None
+
+    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session, reading)
+
+
+_shared_sessions: list[Any] = []
+
+
+def shared_spark(app: Application, config: Config) -> Any:
+    """The engine on a session that all test drivers of this process share, or on the application's own; never closed."""
+    if not app.session.is_open:
+        _shared_sessions[:] = [one for one in _shared_sessions if one.sparkContext._jsc is not None]  # not one that ended
+        if _shared_sessions:
+            app.session.running = _shared_sessions[0]
+        else:
+            _shared_sessions.append(session_of(app, config)[0])
+    return spark_engine(app, config)
