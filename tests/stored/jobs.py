@@ -31,36 +31,6 @@ class Stopped(Exception):
 _stops: dict[str, bool] = {}  # by job
 
 
-@dataclass(frozen=True)
-class StoredJob:
-    """One application. `kept`: of which outputs the last value of a key counts, and not each: how many there are is the
-    rounds' affair; `any_order`: of which the order of a key's values is not given. `stop_at`: the batch that is left unread."""
-
-    name: str
-    build: Callable[[hr.App], object]
-    stop_at: int
-    kept: frozenset[str] = frozenset()
-    any_order: frozenset[str] = frozenset()
-    partitions: int | Mapping[str, int] = 2
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    begin: Callable[[StoredJob, Path], None] = lambda job, folder: begun(job, folder)
-    finish: Callable[[StoredJob, Path], None] = lambda job, folder: finished(job, folder)
-
-    @property
-    def batches(self) -> tuple[Batch, ...]:
-        return INPUTS[self.name]
-
-    def app(self, folder: Path, build: Callable[[hr.App], object] | None = None, **settings: Any) -> hr.App:
-        """The application on `folder`, for commands too."""
-        places = {"state_uri": str(folder / "state"), "local_store_dir": str(folder / "stores")}
-        app = hr.App(self.name, f"log:{folder / 'log'}", **places, **{**self.settings, **settings})
-        (build or self.build)(app)
-        return app
-
-    def driver(self, folder: Path, start: str = START, app: hr.App | None = None) -> Driver:
-        return Driver(app or self.app(folder), start=start, partitions=self.partitions, directory=folder)
-
-
 def sent(driver: Driver, batch: Batch) -> None:
     for record in batch:
         raw = isinstance(record.value, bytes)
@@ -89,6 +59,36 @@ def finished(job: StoredJob, folder: Path) -> None:
         processed(driver, job.batches[job.stop_at + 1 :])
         driver.advance("10 minutes")
         driver.run()
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """One application. `kept`: of which outputs the last value of a key counts, and not each: how many there are is the
+    rounds' affair; `any_order`: of which the order of a key's values is not given. `stop_at`: the batch that is left unread."""
+
+    name: str
+    build: Callable[[hr.App], object]
+    stop_at: int
+    kept: frozenset[str] = frozenset()
+    any_order: frozenset[str] = frozenset()
+    partitions: int | Mapping[str, int] = 2
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    begin: Callable[[StoredJob, Path], None] = begun
+    finish: Callable[[StoredJob, Path], None] = finished
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        return INPUTS[self.name]
+
+    def app(self, folder: Path, build: Callable[[hr.App], object] | None = None, **settings: Any) -> hr.App:
+        """The application on `folder`, for commands too."""
+        places = {"state_uri": str(folder / "state"), "local_store_dir": str(folder / "stores")}
+        app = hr.App(self.name, f"log:{folder / 'log'}", **places, **{**self.settings, **settings})
+        (build or self.build)(app)
+        return app
+
+    def driver(self, folder: Path, start: str = START, app: hr.App | None = None) -> Driver:
+        return Driver(app or self.app(folder), start=start, partitions=self.partitions, directory=folder)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------------
@@ -509,12 +509,12 @@ def _begin_lake(job: StoredJob, folder: Path) -> None:
         log.create_stream("flights", 2)
     _flown(folder, job.batches[:2])
     running = job.app(folder).start()
-    _wait_until(lambda: (folder / "lake" / "0.json").exists())
+    _wait_until((folder / "lake" / "0.json").exists)
     with hr.open_system(f"log:{folder / 'log'}") as log:
         log.expand_stream("flights", 4)
     time.sleep(5)  # the job looks each second, and lets it settle after one
     _flown(folder, job.batches[2:3])
-    _wait_until(lambda: (folder / "lake" / "1.json").exists())
+    _wait_until((folder / "lake" / "1.json").exists)
     time.sleep(5)  # until that round is committed, and its status published
     _stops["lake"] = True
     try:

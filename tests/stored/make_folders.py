@@ -3,8 +3,8 @@
     PYTHONPATH=src:tests .venv/bin/python -m stored.make_folders 0.1.0-2026-11 [JOB ...]
 
 Each job of `stored.jobs` is begun in a folder of its own, stopped in the middle of its input, and packed into
-`data/VERSION/JOB.tar.xz`; beside it goes `JOB.json`, what it has to come to by `stored.plain`. Archives that are there stay as they
-are: they are what an older version wrote. Make a new VERSION where a stored form is added or changed.
+`data/VERSION/JOB.tar.xz`; next to it goes `JOB.json`, what it has to come to by `stored.plain`. Archives that are there stay
+as they are: they are what an older version wrote. Make a new VERSION where a stored form is added or changed.
 """
 
 from __future__ import annotations

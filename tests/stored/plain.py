@@ -2,8 +2,8 @@
 
 An input is a tuple of batches; a batch is what one round is given. A record is (stream, key, value, minutes, partition):
 its event time in minutes after `START`, its partition None where the key decides. Every model takes the whole input and gives
-`{"outputs": {stream: {key: [values]}}, "stores": {store: {key: value}}}` as JSON values. A key with a window is `key|start|end` in
-minutes, one with a second part `key|part`.
+`{"outputs": {stream: {key: [values]}}, "stores": {store: {key: value}}}` as JSON values. A key with a window is
+`key|start|end` in minutes, one with a second part `key|part`.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ _FLUSH: Mapping[str, Any] = {
 
 
 def _matches(batches: tuple[Batch, ...]) -> Result:
-    everything = sorted(in_order(batches, *_FLUSH), key=lambda record: (record.minutes, record.stream not in ("users", "prices")))
+    tables_first = [*in_order(batches, "users", "limits", "prices"), *in_order(batches, "orders", "payments")]
+    everything = sorted(tables_first, key=lambda record: record.minutes)
     named, costs, once = defaultdict(list), defaultdict(list), defaultdict(list)
     users: dict[Any, str] = {}
     limits: dict[Any, int] = {}
@@ -438,7 +439,9 @@ def text_of(number: int) -> str:
 
 def _folds_input() -> tuple[Batch, ...]:
     first = [tuple(In("texts", f"d{nth}", nth, 0) for nth in range(FOLD_KEYS))]
-    turns = [tuple(In("texts", f"d{(turn * 16 + nth) % FOLD_KEYS}", turn + nth, turn) for nth in range(16)) for turn in range(1, 13)]
+    turns = [
+        tuple(In("texts", f"d{(turn * 16 + nth) % FOLD_KEYS}", turn + nth, turn) for nth in range(16)) for turn in range(1, 13)
+    ]
     small = [(In("texts", f"d{turn % 7}", turn, turn),) for turn in range(13, 33)]
     return (*first, *turns, *small)
 
@@ -466,7 +469,7 @@ RENAMED_AFTER = 2  # batches
 
 
 def _renamed(batches: tuple[Batch, ...]) -> Result:
-    """The counts keep their state under the new name; the sums were given up and began again; `notes` was left and read again."""
+    """The counts keep their state under the new name; the sums began again; `notes` was left, and read again."""
     counts, sums, notes = defaultdict(int), defaultdict(int), defaultdict(list)
     for record in in_order(batches, "visits"):
         counts[str(record.key)] += 1
@@ -494,8 +497,9 @@ def _lake(batches: tuple[Batch, ...]) -> Result:
         if record.value["delay"] > 99:
             late[str(record.key)].append(record.value["delay"] + 1)
             counts[str(record.key)] += 1
-    outputs = {"late": {key: sorted(delays) for key, delays in late.items()}, "late-counts": {key: [count] for key, count in counts.items()}}
-    return {"outputs": outputs, "stores": {"late-counts": dict(counts)}}
+    in_any_order = {key: sorted(delays) for key, delays in late.items()}
+    newest = {key: [count] for key, count in counts.items()}
+    return {"outputs": {"late": in_any_order, "late-counts": newest}, "stores": {"late-counts": dict(counts)}}
 
 
 INPUTS: Mapping[str, tuple[Batch, ...]] = {

@@ -7,19 +7,12 @@ older form fails here. An archive is never made again: it is what users have on 
 from __future__ import annotations
 
 import json
-import re
-import socket
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-import headrace as hr
 from headrace.cli.commands import application
 from stored.archives import archive_of, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS, StoredJob
