@@ -14,7 +14,7 @@ from typing import Any
 from stored.plain import Result
 
 DATA = Path(__file__).with_name("data")
-FOLDERS = ("log", "state", "lake")  # local stores are a cache, which another machine rebuilds
+FOLDERS = ("log", "state", "lake", "kafka/broker-1/data")  # local stores are a cache, which another machine rebuilds
 _ALWAYS_US = 1_767_225_600
 
 
@@ -34,8 +34,9 @@ def expected_in(version: str, job: str) -> Result:
 
 def packed(folder: Path, archive: Path) -> None:
     """Pack what a job has left, with names, sizes and bytes alone: no owner, no times."""
-    with closing(sqlite3.connect(folder / "log" / "catalog.sqlite")) as catalog:
-        catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if (folder / "log").exists():
+        with closing(sqlite3.connect(folder / "log" / "catalog.sqlite")) as catalog:
+            catalog.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
         for path in sorted(path for name in FOLDERS for path in (folder / name).rglob("*")):

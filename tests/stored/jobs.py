@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import headrace as hr
-from headrace.testing import Driver
+from headrace.testing import Driver, KafkaServer
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
 from stored.plain import INPUTS, MINUTE_US, START, START_MINUTES, START_OFFSET, START_US, Batch, text_of
 
 LATER = "2026-02-01T00:00:00Z"  # when a stored job is continued: all its waits on the wall clock are over
@@ -45,14 +47,14 @@ def processed(driver: Driver, batches: Sequence[Batch]) -> None:
         driver.run()
 
 
-def begun(job: StoredJob, folder: Path) -> None:
+def begun(job: StoredJob, folder: Path, url: str) -> None:
     """All batches before `stop_at`, and that one written to the streams."""
     with job.driver(folder) as driver:
         processed(driver, job.batches[: job.stop_at])
         sent(driver, job.batches[job.stop_at])
 
 
-def finished(job: StoredJob, folder: Path) -> None:
+def finished(job: StoredJob, folder: Path, url: str) -> None:
     """The batch that was left, and those after it; then a run on a later clock, where no input holds the watermark back."""
     with job.driver(folder, LATER) as driver:
         driver.run()
@@ -73,22 +75,35 @@ class StoredJob:
     any_order: frozenset[str] = frozenset()
     partitions: int | Mapping[str, int] = 2
     settings: Mapping[str, Any] = field(default_factory=dict)
-    begin: Callable[[StoredJob, Path], None] = begun
-    finish: Callable[[StoredJob, Path], None] = finished
+    begin: Callable[[StoredJob, Path, str], None] = begun
+    finish: Callable[[StoredJob, Path, str], None] = finished
+
+    on_kafka: bool = False
 
     @property
     def batches(self) -> tuple[Batch, ...]:
         return INPUTS[self.name]
 
-    def app(self, folder: Path, build: Callable[[hr.App], object] | None = None, **settings: Any) -> hr.App:
+    @contextmanager
+    def system(self, folder: Path) -> Iterator[str]:
+        """The URL of the job's system: the log in `folder`, or a broker with the data there, which runs for so long."""
+        if not self.on_kafka:
+            yield f"log:{folder / 'log'}"
+            return
+        kept_ever = {"offsets.retention.minutes": 2**31 - 1}  # no position is forgotten, however old the folder is
+        with KafkaServer(folder=folder / "kafka", properties=kept_ever) as server:
+            yield f"kafka://{server.bootstrap}"
+
+    def app(self, folder: Path, url: str, build: Callable[[hr.App], object] | None = None, **settings: Any) -> hr.App:
         """The application on `folder`, for commands too."""
         places = {"state_uri": str(folder / "state"), "local_store_dir": str(folder / "stores")}
-        app = hr.App(self.name, f"log:{folder / 'log'}", **places, **{**self.settings, **settings})
+        app = hr.App(self.name, url, **places, **{**self.settings, **settings})
         (build or self.build)(app)
         return app
 
     def driver(self, folder: Path, start: str = START, app: hr.App | None = None) -> Driver:
-        return Driver(app or self.app(folder), start=start, partitions=self.partitions, directory=folder)
+        chosen = app or self.app(folder, f"log:{folder / 'log'}")
+        return Driver(chosen, start=start, partitions=self.partitions, directory=folder)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------------
@@ -249,7 +264,7 @@ def _build_watch(app: hr.App) -> None:
         watched.map_values(_as_is, value=hr.Json(), name=name).to(name)
 
 
-def _finish_watch(job: StoredJob, folder: Path) -> None:
+def _finish_watch(job: StoredJob, folder: Path, url: str) -> None:
     """On the first clock until the whole input is processed, as a weekly timer counts all of it."""
     with job.driver(folder) as driver:
         driver.run()
@@ -282,7 +297,7 @@ def _build_growing(app: hr.App) -> None:
     total.to_stream().to("event-groups")
 
 
-def _begin_growing(job: StoredJob, folder: Path) -> None:
+def _begin_growing(job: StoredJob, folder: Path, url: str) -> None:
     """From 2 to 4 partitions at work; the repartition stream holds unread records at the end, and the input 8 partitions."""
     with job.driver(folder) as driver:
         processed(driver, job.batches[:2])
@@ -296,9 +311,9 @@ def _begin_growing(job: StoredJob, folder: Path) -> None:
         finally:
             _stops.clear()
         assert driver.store("event-counts").all() != {}
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+    with hr.open_system(url) as log:
         log.expand_stream("events", 8)
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+    with hr.open_system(url) as log:
         log.produce(
             "events",
             [hr.Record(r.key, r.value, START_US + r.minutes * MINUTE_US) for r in job.batches[5]],
@@ -329,9 +344,9 @@ def _build_rewound(app: hr.App) -> None:
     app.stream("visits", key=hr.String(), value=hr.Long()).group_by_key().count(store="visit-counts")
 
 
-def _begin_rewound(job: StoredJob, folder: Path) -> None:
+def _begin_rewound(job: StoredJob, folder: Path, url: str) -> None:
     """Startpoints of each outcome: applied with state and without it, superseded, deleted, and one not applied yet."""
-    with hr.open_system(f"log:{folder / 'log'}") as log, job.driver(folder) as driver:
+    with hr.open_system(url) as log, job.driver(folder) as driver:
         points = hr.StartpointManager(log.metadata_store(job.name), written_by=WRITER)
 
         def written(stream: str, partition: int, offset: int, state: str) -> str:
@@ -437,17 +452,17 @@ def _build_renamed(app: hr.App) -> None:
 EDITS = {"rename_stores": "counts=page-counts", "drop_stores": "sums"}
 
 
-def _begin_renamed(job: StoredJob, folder: Path) -> None:
+def _begin_renamed(job: StoredJob, folder: Path, url: str) -> None:
     """Two edits: stores get new names or are given up, and an input is left. The last driver is killed, as it seems."""
     catalog = folder / "log" / "catalog.sqlite"
-    before = job.app(folder, _build_renamed_before, rename_stores=None, drop_stores=None)
+    before = job.app(folder, url, _build_renamed_before, rename_stores=None, drop_stores=None)
     with job.driver(folder, app=before) as driver:
         processed(driver, job.batches[:2])
     visits = [tuple(record for record in batch if record.stream == "visits") for batch in job.batches]
     notes = [record for batch in job.batches[2 : job.stop_at] for record in batch if record.stream == "notes"]
-    with job.driver(folder, app=job.app(folder, _build_visits)) as driver:
+    with job.driver(folder, app=job.app(folder, url, _build_visits)) as driver:
         processed(driver, visits[2 : job.stop_at])
-        with hr.open_system(f"log:{folder / 'log'}") as log:
+        with hr.open_system(url) as log:
             for record in notes:
                 at_us = START_US + record.minutes * MINUTE_US
                 log.produce("notes", [hr.Record(record.key, record.value, at_us)], key=hr.String(), value=hr.Long())
@@ -460,7 +475,7 @@ def _begin_renamed(job: StoredJob, folder: Path) -> None:
         db.execute("UPDATE jobs SET heartbeat_us = heartbeat_us - 60000000, holder = ?", (killed,))
 
 
-def _finish_renamed(job: StoredJob, folder: Path) -> None:
+def _finish_renamed(job: StoredJob, folder: Path, url: str) -> None:
     """The input that was left is read again, from where the job was in it."""
     with job.driver(folder, LATER) as driver:
         sent(driver, tuple(record for record in job.batches[job.stop_at] if record.stream == "notes"))
@@ -495,39 +510,39 @@ def _build_lake(app: hr.App) -> None:
     ).to_stream().to("late-counts")
 
 
-def _flown(folder: Path, batches: Sequence[Batch]) -> None:
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+def _flown(url: str, batches: Sequence[Batch]) -> None:
+    with hr.open_system(url) as log:
         for batch in batches:
             records = [hr.Record(r.key, r.value, START_US + r.minutes * MINUTE_US) for r in batch]
             log.produce("flights", records, key=hr.String(), value=hr.Json())
 
 
-def _begin_lake(job: StoredJob, folder: Path) -> None:
+def _begin_lake(job: StoredJob, folder: Path, url: str) -> None:
     """A job on Spark: its input grows from 2 to 4 partitions while it runs, and that settles; then it fails within a round
     that is handed over."""
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+    with hr.open_system(url) as log:
         log.create_stream("flights", 2)
-    _flown(folder, job.batches[:2])
-    running = job.app(folder).start()
+    _flown(url, job.batches[:2])
+    running = job.app(folder, url).start()
     _wait_until((folder / "lake" / "0.json").exists)
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+    with hr.open_system(url) as log:
         log.expand_stream("flights", 4)
     time.sleep(5)  # the job looks each second, and lets it settle after one
-    _flown(folder, job.batches[2:3])
+    _flown(url, job.batches[2:3])
     _wait_until((folder / "lake" / "1.json").exists)
     time.sleep(5)  # until that round is committed, and its status published
     _stops["lake"] = True
     try:
-        _flown(folder, job.batches[3:4])
+        _flown(url, job.batches[3:4])
         with suppress(hr.HeadraceError):
             running.wait(100)
     finally:
         _stops.clear()
 
 
-def _finish_lake(job: StoredJob, folder: Path) -> None:
-    _flown(folder, job.batches[job.stop_at :])
-    running = job.app(folder).start(until="caught-up")
+def _finish_lake(job: StoredJob, folder: Path, url: str) -> None:
+    _flown(url, job.batches[job.stop_at :])
+    running = job.app(folder, url).start(until="caught-up")
     running.wait(100)
 
 
@@ -536,6 +551,68 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < until_s, "waited for 90 s"
         time.sleep(0.1)
+
+
+# --- ledger -------------------------------------------------------------------------------------------------------------------
+
+
+def _build_ledger(app: hr.App) -> None:
+    rows = app.stream("ledger-in", key=hr.String(), value=hr.Long())
+    rows.group_by_key().count(store="counts").to_stream().to("ledger-counts")
+    hours = rows.group_by_key().windowed_by(hr.Tumbling("1 hour"))
+    sums = hours.aggregate(initial=0, function=_added, value=hr.Long(), store="hours")
+    sums.to_stream().to("ledger-hours")
+    groups = rows.select_key(_group, key=hr.String()).repartition(hr.Repartitioned(name="by-group", number_of_partitions=3))
+    total = groups.group_by_key().aggregate(initial=0, function=_added, value=hr.Long(), store="groups")
+    total.to_stream().to("ledger-groups")
+
+
+def _caught_up(job: StoredJob, folder: Path, url: str) -> None:
+    """In this process, without Spark: what is stored does not depend on it."""
+    running = job.app(folder, url).start(until="caught-up", engine=InlineEngine(run_container))
+    running.wait(60)
+
+
+def _paid_in(system: Any, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        records = [hr.Record(r.key, r.value, START_US + r.minutes * MINUTE_US) for r in batch]
+        system.produce("ledger-in", records, key=hr.String(), value=hr.Long())
+
+
+def _begin_ledger(job: StoredJob, folder: Path, url: str) -> None:
+    """On a broker: an input that grew and grows again, a replay with state, startpoints that were superseded and that wait."""
+    with hr.open_system(url) as system:
+        points = hr.StartpointManager(system.metadata_store(job.name), written_by=WRITER)
+
+        def written(partition: int, offset: int) -> None:
+            where = hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, offset)
+            points.write_startpoint(hr.SystemStreamPartition("kafka", "ledger-in", partition), where, "rewind")
+
+        system.create_stream("ledger-in", 2)
+        for name in ("ledger-counts", "ledger-hours", "ledger-groups"):
+            system.create_stream(name, 2)
+        for batch in job.batches[:2]:
+            _paid_in(system, (batch,))
+            _caught_up(job, folder, url)
+        system.expand_stream("ledger-in", 4)
+        _paid_in(system, job.batches[2:3])
+        _caught_up(job, folder, url)
+        written(0, 2)  # superseded
+        written(0, 1)
+        _caught_up(job, folder, url)
+        _paid_in(system, job.batches[3 : job.stop_at])
+        _caught_up(job, folder, url)
+        written(1, 3)  # these wait for the next start
+        written(2, 0)
+        system.expand_stream("ledger-in", 8)
+        _paid_in(system, job.batches[job.stop_at : job.stop_at + 1])
+
+
+def _finish_ledger(job: StoredJob, folder: Path, url: str) -> None:
+    _caught_up(job, folder, url)
+    with hr.open_system(url) as system:
+        _paid_in(system, job.batches[job.stop_at + 1 :])
+    _caught_up(job, folder, url)
 
 
 JOBS: Mapping[str, StoredJob] = {
@@ -580,6 +657,16 @@ JOBS: Mapping[str, StoredJob] = {
             settings={"partition_check_interval_s": 1, "settle_time_s": 1, "trigger_interval_ms": 20},
             begin=_begin_lake,
             finish=_finish_lake,
+        ),
+        StoredJob(
+            "ledger",
+            _build_ledger,
+            stop_at=4,
+            kept=frozenset({"ledger-counts", "ledger-hours", "ledger-groups"}),
+            settings={"state_version_interval_s": 0, "keep_state_versions_s": 0, "trigger_interval_ms": 20},
+            begin=_begin_ledger,
+            finish=_finish_ledger,
+            on_kafka=True,
         ),
     )
 }

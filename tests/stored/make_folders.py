@@ -28,7 +28,8 @@ def main(version: str, names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made) / "job"
             folder.mkdir()
-            JOBS[name].begin(JOBS[name], folder)
+            with JOBS[name].system(folder) as url:
+                JOBS[name].begin(JOBS[name], folder, url)
             packed(folder, archive)
         expected.write_text(json.dumps(expected_of(name), sort_keys=True, separators=(",", ":")) + "\n")
         print(f"{archive}: {archive.stat().st_size:,} bytes")

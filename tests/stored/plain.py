@@ -502,6 +502,31 @@ def _lake(batches: tuple[Batch, ...]) -> Result:
     return {"outputs": {"late": in_any_order, "late-counts": newest}, "stores": {"late-counts": dict(counts)}}
 
 
+# --- ledger: the job that is stored with a whole broker -----------------------------------------------------------------------
+
+
+def _ledger_input() -> tuple[Batch, ...]:
+    numbers = iter(_numbers("ledger"))
+    return tuple(
+        tuple(In("ledger-in", f"k{next(numbers) % 12}", next(numbers), turn * 25 + nth) for nth in range(20))
+        for turn in range(6)
+    )
+
+
+def _ledger(batches: tuple[Batch, ...]) -> Result:
+    counts, hours, groups = defaultdict(int), defaultdict(int), defaultdict(int)
+    for record in in_order(batches, "ledger-in"):
+        begin = record.minutes // 60 * 60
+        counts[str(record.key)] += 1
+        hours[f"{record.key}|{begin}|{begin + 60}"] += record.value
+        groups[f"g{record.value % 5}"] += record.value
+    written = {"ledger-counts": counts, "ledger-hours": hours, "ledger-groups": groups}
+    return {
+        "outputs": {name: {key: [value] for key, value in values.items()} for name, values in written.items()},
+        "stores": {"counts": dict(counts), "hours": dict(hours), "groups": dict(groups)},
+    }
+
+
 INPUTS: Mapping[str, tuple[Batch, ...]] = {
     "sums": _sums_input(),
     "hours": _hours_input(),
@@ -515,6 +540,7 @@ INPUTS: Mapping[str, tuple[Batch, ...]] = {
     "folds": _folds_input(),
     "renamed": _renamed_input(),
     "lake": _lake_input(),
+    "ledger": _ledger_input(),
 }
 _MODELS: Mapping[str, Callable[[tuple[Batch, ...]], Result]] = {
     "sums": _sums,
@@ -529,12 +555,14 @@ _MODELS: Mapping[str, Callable[[tuple[Batch, ...]], Result]] = {
     "folds": _folds,
     "renamed": _renamed,
     "lake": _lake,
+    "ledger": _ledger,
 }
 
 
 _STARTPOINTS: Mapping[str, dict[str, int]] = {
     "rewound": {"applied": 3, "superseded": 1, "deleted": 1},
     "starts": {"applied": 1},  # the bootstrap
+    "ledger": {"applied": 3, "superseded": 1},
 }
 
 

@@ -11,7 +11,7 @@ from stored.jobs import StoredJob
 from stored.plain import MINUTE_US, START_US, Result
 
 DEAD = "sums-dead"
-_WINDOWED = frozenset({"per-hour", "hours-closed", "half-hours", "visits-over"})
+_WINDOWED = frozenset({"per-hour", "hours-closed", "half-hours", "visits-over", "ledger-hours"})
 _SERDES = {
     "counts": hr.Long(),
     "event-counts": hr.Long(),
@@ -32,6 +32,9 @@ _SERDES = {
     "paid": hr.String(),
     "either": hr.String(),
     "costs": hr.Double(),
+    "ledger-counts": hr.Long(),
+    "ledger-hours": hr.Long(),
+    "ledger-groups": hr.Long(),
     DEAD: hr.String(),
 }
 
@@ -40,25 +43,25 @@ def minutes(time_us: int) -> int:
     return (time_us - START_US) // MINUTE_US
 
 
-def result_of(job: StoredJob, folder: Path, expected: Result) -> Result:
+def result_of(job: StoredJob, folder: Path, url: str, expected: Result) -> Result:
     """The outputs and stores that `expected` names."""
-    outputs = {stream: output_of(job, folder, stream) for stream in expected["outputs"]}
-    stores = {store: store_of(job, folder, store) for store in expected["stores"]}
-    return {"outputs": outputs, "stores": stores, "startpoints": startpoints_of(job, folder)}
+    outputs = {stream: output_of(job, url, stream) for stream in expected["outputs"]}
+    stores = {store: store_of(job, folder, url, store) for store in expected["stores"]}
+    return {"outputs": outputs, "stores": stores, "startpoints": startpoints_of(job, folder, url)}
 
 
-def startpoints_of(job: StoredJob, folder: Path) -> dict[str, int]:
+def startpoints_of(job: StoredJob, folder: Path, url: str) -> dict[str, int]:
     """How many there are of each outcome; `None` where one waits. None must be unreadable."""
-    with hr.startpoints(job.app(folder)) as points:
+    with hr.startpoints(job.app(folder, url)) as points:
         assert not points.unreadable(), points.unreadable()
         return dict(Counter(str(known.became) for known in points.list()))
 
 
-def output_of(job: StoredJob, folder: Path, stream: str) -> dict[str, list[Any]]:
+def output_of(job: StoredJob, url: str, stream: str) -> dict[str, list[Any]]:
     """By key the values; of a stream that is in `job.kept` the last one, if it is no deletion."""
     windowed = stream in _WINDOWED
     key, found = hr.Windowed(hr.String()) if windowed else hr.String(), defaultdict(list)
-    with hr.open_system(f"log:{folder / 'log'}") as log:
+    with hr.open_system(url) as log:
         for record in log.consume(stream, key=key, value=_SERDES.get(stream, hr.Json())):
             text = record.key
             if windowed:
@@ -69,8 +72,8 @@ def output_of(job: StoredJob, folder: Path, stream: str) -> dict[str, list[Any]]
     return {text: sorted(values) if stream in job.any_order else values for text, values in found.items()}
 
 
-def store_of(job: StoredJob, folder: Path, store: str) -> dict[str, Any]:
-    table = job.app(folder).state(store).to_arrow()
+def store_of(job: StoredJob, folder: Path, url: str, store: str) -> dict[str, Any]:
+    table = job.app(folder, url).state(store).to_arrow()
     found = {}
     for row in table.to_pylist():
         key = row["key"]
