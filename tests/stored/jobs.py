@@ -303,6 +303,9 @@ def _begin_growing(job: StoredJob, folder: Path, url: str) -> None:
         processed(driver, job.batches[:2])
         driver.expand("events", 4)
         processed(driver, job.batches[2:4])
+        with hr.open_system(url) as log:  # where the task is in any case: it is in the checkpoint, and not settled yet
+            here = hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, log.end_offsets("events")[0])
+            _points(log, job).write_startpoint(hr.SystemStreamPartition("log", "events", 0), here)
         sent(driver, job.batches[4])
         _stops["growing-behind"] = True
         try:
@@ -347,7 +350,7 @@ def _build_rewound(app: hr.App) -> None:
 def _begin_rewound(job: StoredJob, folder: Path, url: str) -> None:
     """Startpoints of each outcome: applied with state and without it, superseded, deleted, and one not applied yet."""
     with hr.open_system(url) as log, job.driver(folder) as driver:
-        points = hr.StartpointManager(log.metadata_store(job.name), written_by=WRITER)
+        points = _points(log, job)
 
         def written(stream: str, partition: int, offset: int, state: str) -> str:
             where = hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, offset)
@@ -372,6 +375,31 @@ def _begin_rewound(job: StoredJob, folder: Path, url: str) -> None:
             ran(batch)
         sent(driver, job.batches[job.stop_at])
         written("trades", 1, 25, "rewind")  # waits for the next start
+
+
+def _points(system: Any, job: StoredJob) -> hr.StartpointManager:
+    return hr.StartpointManager(system.metadata_store(job.name), written_by=WRITER)
+
+
+def _begin_undone(job: StoredJob, folder: Path, url: str) -> None:
+    """A rewind is planned, and the job stops before anything is committed under that plan."""
+    with job.driver(folder) as driver:
+        for batch in job.batches[: job.stop_at]:
+            processed(driver, (batch,))
+            driver.advance("10 minutes")
+    with hr.open_system(url) as log:
+        where = hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, 10)
+        _points(log, job).write_startpoint(hr.SystemStreamPartition("log", "trades", 0), where, "rewind")
+    with job.driver(folder) as driver:
+        sent(driver, job.batches[job.stop_at])
+
+
+def _finish_undone(job: StoredJob, folder: Path, url: str) -> None:
+    with hr.startpoints(job.app(folder, url)) as points:
+        (known,) = points.list()
+        assert known.became == "pending", known
+        points.delete(known.entry.id)
+    finished(job, folder, url)
 
 
 # --- starts, halves, everywhere -----------------------------------------------------------------------------------------------
@@ -582,7 +610,7 @@ def _paid_in(system: Any, batches: Sequence[Batch]) -> None:
 def _begin_ledger(job: StoredJob, folder: Path, url: str) -> None:
     """On a broker: an input that grew and grows again, a replay with state, startpoints that were superseded and that wait."""
     with hr.open_system(url) as system:
-        points = hr.StartpointManager(system.metadata_store(job.name), written_by=WRITER)
+        points = _points(system, job)
 
         def written(partition: int, offset: int) -> None:
             where = hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, offset)
@@ -636,6 +664,15 @@ JOBS: Mapping[str, StoredJob] = {
             kept=frozenset({"sides", "parities"}),
             settings={"state_version_interval_s": 0, "keep_state_versions": 8, "keep_state_versions_s": 0},
             begin=_begin_rewound,
+        ),
+        StoredJob(
+            "undone",
+            _build_rewound,
+            stop_at=5,
+            kept=frozenset({"sides", "parities"}),
+            settings={"state_version_interval_s": 0, "keep_state_versions": 8, "keep_state_versions_s": 0},
+            begin=_begin_undone,
+            finish=_finish_undone,
         ),
         StoredJob("starts", _build_starts, stop_at=3, partitions=1, settings={"ssp_grouper": "partition"}),
         StoredJob("halves", _build_halves, stop_at=3, partitions=4, settings={"ssp_grouper": "stored.jobs:Halves"}),

@@ -358,18 +358,23 @@ def _rewound_input() -> tuple[Batch, ...]:
 AGAIN = 3  # of `visits` so many records are read twice, with the state kept
 
 
-def _rewound(batches: tuple[Batch, ...]) -> Result:
+def _rewound(batches: tuple[Batch, ...], again: int = AGAIN) -> Result:
     sides, all_, visits = defaultdict(int), defaultdict(int), defaultdict(int)
     for record in in_order(batches, "trades"):
         sides[f"p{record.partition}"] += record.value
         all_["odd" if record.value % 2 else "even"] += 1
     read = in_order(batches, "visits")
-    for record in read + read[:AGAIN]:
+    for record in read + read[:again]:
         visits[str(record.key)] += 1
     return {
         "outputs": {"sides": {key: [total] for key, total in sides.items()}, "parities": {k: [n] for k, n in all_.items()}},
         "stores": {"sides": dict(sides), "parities": dict(all_), "visit-counts": dict(visits)},
     }
+
+
+def _undone(batches: tuple[Batch, ...]) -> Result:
+    """A rewind that was planned and has moved nothing is taken back: each record counts once."""
+    return _rewound(batches, again=0)
 
 
 # --- starts: streams that are begun at different places; halves, everywhere: other tasks ------------------------------------
@@ -534,6 +539,7 @@ INPUTS: Mapping[str, tuple[Batch, ...]] = {
     "watch": _watch_input(),
     "growing": _growing_input(),
     "rewound": _rewound_input(),
+    "undone": _rewound_input(),
     "starts": _starts_input(),
     "halves": _halves_input(),
     "everywhere": _halves_input(),
@@ -549,6 +555,7 @@ _MODELS: Mapping[str, Callable[[tuple[Batch, ...]], Result]] = {
     "watch": _watch,
     "growing": _growing,
     "rewound": _rewound,
+    "undone": _undone,
     "starts": _starts,
     "halves": _halves,
     "everywhere": _everywhere,
@@ -561,6 +568,8 @@ _MODELS: Mapping[str, Callable[[tuple[Batch, ...]], Result]] = {
 
 _STARTPOINTS: Mapping[str, dict[str, int]] = {
     "rewound": {"applied": 3, "superseded": 1, "deleted": 1},
+    "growing": {"applied": 1},
+    "undone": {"deleted": 1},
     "starts": {"applied": 1},  # the bootstrap
     "ledger": {"applied": 3, "superseded": 1},
 }
