@@ -79,6 +79,7 @@ class StoredJob:
     finish: Callable[[StoredJob, Path, str], None] = finished
 
     on_kafka: bool = False
+    with_stores: bool = False  # its local stores are stored too
 
     @property
     def batches(self) -> tuple[Batch, ...]:
@@ -655,7 +656,7 @@ JOBS: Mapping[str, StoredJob] = {
         ),
         StoredJob("hours", _build_hours, stop_at=4, kept=frozenset({"per-hour", "half-hours"})),
         StoredJob("matches", _build_matches, stop_at=4, kept=frozenset({"both"}), any_order=frozenset({"paid", "either"})),
-        StoredJob("watch", _build_watch, stop_at=4, finish=_finish_watch),
+        StoredJob("watch", _build_watch, stop_at=4, finish=_finish_watch, with_stores=True),
         StoredJob("growing", _build_growing, stop_at=5, kept=frozenset({"event-groups"}), begin=_begin_growing),
         StoredJob(
             "rewound",

@@ -32,7 +32,7 @@ def main(version: str, names: list[str]) -> None:
             folder.mkdir()
             with JOBS[name].system(folder) as url:
                 JOBS[name].begin(JOBS[name], folder, url)
-            packed(folder, archive)
+            packed(folder, archive, JOBS[name].with_stores)
         expected.write_text(json.dumps(expected_of(name), sort_keys=True, separators=(",", ":")) + "\n")
         print(f"{archive}: {archive.stat().st_size:,} bytes")
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from headrace.adapters.common.job_lease import boot_id
 from headrace.cli.commands import application
-from stored.archives import archive_of, expected_in, files_in, unpacked, versions
+from stored.archives import STORES, archive_of, booted, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS, StoredJob
 from stored.plain import Result, expected_of
 from stored.results import result_of
@@ -69,6 +70,26 @@ def test_a_stored_job_on_spark_is_continued_to_its_end(version: str, tmp_path: P
     rows = [tuple(row[:2]) for data in after.values() for row in json.loads(data)]
     flights = [record for batch in JOBS["lake"].batches for record in batch]
     assert sorted(rows) == sorted((record.key, record.value["delay"]) for record in flights)
+
+
+@pytest.mark.parametrize("version", [version for version, name in ALL if name == "watch"])
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_local_stores_are_used_as_they_are_in_the_same_boot(
+    version: str, same_boot: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And rebuilt after another one, since nothing has synced them."""
+    job = JOBS["watch"]
+    unpacked(archive_of(version, job.name), tmp_path)
+    marks = list((tmp_path / STORES).rglob("mark.json"))
+    assert marks
+    for mark in marks:
+        if same_boot:
+            booted(mark, boot_id())
+    with caplog.at_level("INFO", "headrace.state"), job.system(tmp_path) as url:
+        job.finish(job, tmp_path, url)
+        check_result(job, version, tmp_path, url)
+    rebuilt = [text for text in caplog.messages if "rebuilt" in text or "restored" in text]
+    assert bool(rebuilt) is not same_boot, caplog.messages
 
 
 @pytest.mark.parametrize("name", JOBS)

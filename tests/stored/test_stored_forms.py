@@ -40,7 +40,7 @@ from stored.results import result_of
 from stored.test_stored_folders import ALL, NEWEST, SIZE_MAX, check_continued
 
 Patch = pytest.MonkeyPatch
-NOTICED = (AssertionError, LookupError, TypeError, ValueError, hr.HeadraceError)
+NOTICED = (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, hr.HeadraceError)
 
 
 # --- planted changes ----------------------------------------------------------------------------------------------------------
