@@ -140,7 +140,7 @@ def _build_sums(app: hr.App) -> None:
     items = sales.map_values(_with_shop, value=hr.Json(f"{SALE}, shop string")).select_key(_item, key=hr.String())
     items.repartition(hr.Repartitioned(name="by-item", number_of_partitions=3)).group_by_key().aggregate(
         n=hr.count(),
-        noted=hr.count("value.note"),
+        with_note=hr.count("value.note"),
         total=hr.sum("value.price"),
         mean=hr.mean("value.price"),
         weight=hr.sum("value.weight"),
@@ -180,7 +180,7 @@ ORDER = "id string, item string, amount long"
 
 
 def _named(order: dict[str, Any], user: str | None) -> str:
-    return f"{user or 'nobody'}: {order['id']}"
+    return f"{user or 'someone'}: {order['id']}"
 
 
 def _cost(order: dict[str, Any], price: float) -> float:
@@ -259,8 +259,8 @@ def _as_is(record: hr.Record) -> Any:
     return record.value
 
 
-def _build_watch(app: hr.App) -> None:
-    watched = app.stream("measured", key=hr.String(), value=hr.Long()).process(Watch, name="watch", value=hr.Json())
+def build_watch(app: hr.App, processor: type[Watch] = Watch) -> None:
+    watched = app.stream("measured", key=hr.String(), value=hr.Long()).process(processor, name="watch", value=hr.Json())
     for name in ("passed", "silent", "weekly"):
         watched.map_values(_as_is, value=hr.Json(), name=name).to(name)
 
@@ -464,7 +464,7 @@ def _build_renamed_before(app: hr.App) -> None:
 
 
 def _build_notes(app: hr.App) -> None:
-    app.stream("notes", key=hr.String(), value=hr.Long()).to("noted")
+    app.stream("notes", key=hr.String(), value=hr.Long()).to("notes-read")
 
 
 def _build_visits(app: hr.App) -> None:
@@ -656,7 +656,7 @@ JOBS: Mapping[str, StoredJob] = {
         ),
         StoredJob("hours", _build_hours, stop_at=4, kept=frozenset({"per-hour", "half-hours"})),
         StoredJob("matches", _build_matches, stop_at=4, kept=frozenset({"both"}), any_order=frozenset({"paid", "either"})),
-        StoredJob("watch", _build_watch, stop_at=4, finish=_finish_watch, with_stores=True),
+        StoredJob("watch", build_watch, stop_at=4, finish=_finish_watch, with_stores=True),
         StoredJob("growing", _build_growing, stop_at=5, kept=frozenset({"event-groups"}), begin=_begin_growing),
         StoredJob(
             "rewound",

@@ -82,7 +82,7 @@ def _sums(batches: tuple[Batch, ...]) -> Result:
         prices, weights = [sale["price"] for sale in sales], [sale["weight"] for sale in sales]
         return {
             "n": len(sales),
-            "noted": sum(sale["note"] is not None for sale in sales),
+            "with_note": sum(sale["note"] is not None for sale in sales),
             "total": sum(prices),
             "mean": sum(prices) / len(prices),
             "weight": sum(weights),
@@ -221,7 +221,7 @@ def _matches(batches: tuple[Batch, ...]) -> Result:
                     table[record.key] = record.value
         if record.stream == "orders":
             order = record.value
-            named[record.key].append(f"{users.get(record.key, 'nobody')}: {order['id']}")
+            named[record.key].append(f"{users.get(record.key, 'someone')}: {order['id']}")
             if order["item"] in prices:
                 costs[record.key].append(order["amount"] * prices[order["item"]])
             if record.minutes - seen.get((record.key, order["id"]), -1_000_000) >= 60:
@@ -482,7 +482,7 @@ def _renamed(batches: tuple[Batch, ...]) -> Result:
         sums[str(record.key)] += record.value
     for record in in_order(batches, "notes"):
         notes[str(record.key)].append(record.value)
-    return {"outputs": {"noted": dict(notes)}, "stores": {"page-counts": dict(counts), "page-sums": dict(sums)}}
+    return {"outputs": {"notes-read": dict(notes)}, "stores": {"page-counts": dict(counts), "page-sums": dict(sums)}}
 
 
 # --- lake: Spark expressions, and rounds that are handed to a function --------------------------------------------------------

@@ -23,7 +23,7 @@ _SERDES = {
     "taken": hr.Long(),
     "view-counts": hr.Long(),
     "seen": hr.Long(),
-    "noted": hr.Long(),
+    "notes-read": hr.Long(),
     "late": hr.Long(),
     "late-counts": hr.Long(),
     "named": hr.String(),

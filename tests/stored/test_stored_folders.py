@@ -7,16 +7,18 @@ older form fails here. An archive is never made again: it is what users have on 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import headrace as hr
 from headrace.adapters.common.job_lease import boot_id
 from headrace.cli.commands import application
 from stored.archives import STORES, archive_of, booted, expected_in, files_in, unpacked, versions
-from stored.jobs import JOBS, StoredJob
+from stored.jobs import JOBS, Halves, StoredJob, Watch, build_watch
 from stored.plain import Result, expected_of
 from stored.results import result_of
 
@@ -95,6 +97,40 @@ def test_local_stores_are_used_as_they_are_in_the_same_boot(
 @pytest.mark.parametrize("name", JOBS)
 def test_the_recorded_expectation_is_that_of_plain_python(name: str) -> None:
     assert expected_in(NEWEST, name) == json.loads(json.dumps(expected_of(name)))
+
+
+class Moved:
+    """`Halves` under another name, in another module."""
+
+    def group(self, previous_assignment: Any, ssps: Any) -> Any:
+        return Halves().group(previous_assignment, ssps)
+
+
+class Renamed(Watch):
+    """`Watch` under another name, in another module."""
+
+
+def _build_renamed(app: hr.App) -> None:
+    build_watch(app, Renamed)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [replace(JOBS["halves"], settings={"ssp_grouper": Moved}), replace(JOBS["watch"], build=_build_renamed)],
+    ids=["grouper", "processor"],
+)
+def test_a_user_s_class_may_move_to_another_module(job: StoredJob, tmp_path: Path) -> None:
+    """Nothing is stored by the name of a module or class: a task is found by its own name, a store by its own."""
+    check_continued(job, NEWEST, tmp_path)
+
+
+@pytest.mark.parametrize("version", [version for version, name in ALL if name == "sums"])
+def test_dead_letters_of_both_versions_have_the_same_headers(version: str, tmp_path: Path) -> None:
+    job = JOBS["sums"]
+    check_continued(job, version, tmp_path)
+    with hr.open_system(f"log:{tmp_path / 'log'}") as log:
+        names = [tuple(name for name, _ in letter.headers) for letter in log.consume("sums-dead")]
+    assert len(names) == 3 and len(set(names)) == 1 and names[0]
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------------
