@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headrace.adapters.kafka import jobs
 from headrace.cli.commands import application
 from stored.archives import archive_of, unpacked, versions
 from stored.jobs import JOBS
-from stored.test_stored_folders import APP, check_result
+from stored.test_stored_folders import APP, check_continued, check_result
 
 JOB = JOBS["ledger"]
 
@@ -31,3 +32,11 @@ def test_a_stored_job_on_kafka_is_continued_to_its_end(version: str, tmp_path: P
             assert json.loads(found.stdout)
         JOB.finish(JOB, folder, url)
         check_result(JOB, version, folder, url)
+
+
+@pytest.mark.timeout(240)
+def test_a_change_of_a_stored_form_on_kafka_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record with the job model has another key."""
+    monkeypatch.setattr(jobs, "MODELS", "models")
+    with pytest.raises(AssertionError, match="ledger: outputs"):  # it begins again, and counts the whole input twice
+        check_continued(JOB, versions()[-1], tmp_path)
