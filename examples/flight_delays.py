@@ -2,7 +2,7 @@
 
     headrace demo                                             # makes ./headrace-demo, with the stream `flights` in it
     cd headrace-demo
-    headrace run flight_delays.py --until caught-up           # this file: whatever has come to `flights` since then
+    headrace run flight_delays.py --until caught-up           # this file: the records that came to `flights` since then
 
 From elsewhere: headrace run flight_delays.py --until caught-up --set system=log:./headrace-demo/data
 """

@@ -1,6 +1,6 @@
 """Fills the tables of the API page from signatures and docstrings: `api_page.py docs/api.md`. The text is written there.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
+A table is between `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NOT_FOR_USERS: frozenset[tuple[type, str]] = frozenset(
 
 
 def page(text: str) -> str:
-    """`text` with all of its tables made anew."""
+    """`text` with all of its tables rewritten."""
     return _TABLE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
 
 

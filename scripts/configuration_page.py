@@ -21,8 +21,8 @@ A key may be set in five places. The later one wins:
 4. an argument of `App(...)`, or its `config={"containers.views": 2}` for names with a dot
 5. `--set key=value` on the command line
 
-Units are the last part of a name: `_ms` are milliseconds, `_s` seconds. An unknown key is an error that names the
-nearest known one and where it was set.
+The last part of a name is the unit: `_ms` is milliseconds, `_s` seconds. An unknown key is an error that names the
+closest known key and where the unknown one was set.
 
 ```toml
 # headrace.toml
@@ -39,35 +39,35 @@ memory = "2g"
 """
 
 _TAIL = """
-`containers.<sub-topology>` and the like hold for one sub-topology; `source` is the one that reads the external inputs,
-any other is named as `headrace describe` shows it.
+`containers.<sub-topology>` and the like apply to one sub-topology: `source` is the one that reads the external inputs,
+`headrace describe` shows the names of the others.
 
-`kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are: `kafka.client.id` sets `client.id`,
-`spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets among them are never shown: not in logs, errors
-or `status`, and not by Spark's UI and event log.
+`kafka.*` and `spark.*` are passed to Kafka's clients and to Spark unchanged: `kafka.client.id` sets `client.id`,
+`spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets are never shown: not in logs, errors, `status`,
+Spark's UI or Spark's event log.
 
 ## `kafka.*`
 
-One set of keys, in the spelling of Kafka's Java client, serves both clients: Spark's reader and librdkafka, which does
-the rest. What only one of them knows is made for the other.
+One set of keys, in the spelling of Kafka's Java client, configures both clients: Spark's reader (Java) and librdkafka (for
+everything else). Headrace translates a key that only one of them knows.
 
 | key | meaning |
 |---|---|
 | `kafka.security.protocol` | `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. |
 | `kafka.sasl.mechanism` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`. |
-| `kafka.sasl.username`, `kafka.sasl.password` | Who we are; or `kafka.sasl.jaas.config`, as the Java client has it. |
-| `kafka.sasl.oauthbearer.token.endpoint.url`, `.client.id`, `.client.secret`, `.scope` | Of `OAUTHBEARER`: where a token comes from. |
-| `kafka.ssl.ca.location` | Whom to trust: a file of certificates in PEM. |
-| `kafka.ssl.keystore.location`, `.type`, `.password` | Who we are, for a broker that asks for a certificate: `PKCS12` or `PEM`; or `kafka.ssl.certificate.location` and `kafka.ssl.key.location` in PEM. |
-| `kafka.transaction.timeout.ms` | How long a container's transaction may stay open, 60000 if unset; a round is cut short at a third of it. The broker's `transaction.max.timeout.ms` is its bound. |
-| `kafka.wait.s` | For how many seconds a request is tried again while the cluster does not answer, 30 if unset. A job that runs goes on waiting for 5 minutes, and says so. |
-| `kafka.replication.factor` | Of the topics that a job makes; unset: 3, or as many as there are brokers. |
-| `kafka.topic.*` | Settings of the topics that a job makes, such as `kafka.topic.retention.ms` or `kafka.topic.min.insync.replicas`. What it rests on stays: `<application>-metadata` and `-checkpoints` are compacted, and of repartition topics nothing goes by age or size: the job purges what was read. |
+| `kafka.sasl.username`, `kafka.sasl.password` | The user's credentials; or `kafka.sasl.jaas.config`, as for the Java client. |
+| `kafka.sasl.oauthbearer.token.endpoint.url`, `.client.id`, `.client.secret`, `.scope` | For `OAUTHBEARER`: the token endpoint and its credentials. |
+| `kafka.ssl.ca.location` | CA certificates that are trusted: a PEM file. |
+| `kafka.ssl.keystore.location`, `.type`, `.password` | The client's certificate, for brokers that require one: `PKCS12` or `PEM`; or `kafka.ssl.certificate.location` and `kafka.ssl.key.location` in PEM. |
+| `kafka.transaction.timeout.ms` | How long a container's transaction may stay open; default 60000. A round ends early at a third of it. The maximum is the broker's `transaction.max.timeout.ms`. |
+| `kafka.wait.s` | How many seconds a request is retried while the cluster does not answer; default 30. A running job keeps waiting for 5 minutes and logs it. |
+| `kafka.replication.factor` | Replication factor of the topics that a job creates; default: 3, or the number of brokers if lower. |
+| `kafka.topic.*` | Settings of the topics that a job creates, such as `kafka.topic.retention.ms` or `kafka.topic.min.insync.replicas`. Some cannot be changed: `<application>-metadata` and `-checkpoints` are compacted, and repartition topics have no retention by age or size, because the job purges records once they are read. |
 
-Any other goes to both as it is, where both know it.
+Any other key is passed unchanged to both clients, if both know it.
 
-A part of a variable's name after the first dot that is in capitals throughout is taken as lower case; any other keeps
-its case, as `HEADRACE_SPARK__sql__maxToStringFields` must.
+In a variable's name, a part after the first dot that is all capitals is read as lower case; any other part keeps its case,
+as `HEADRACE_SPARK__sql__maxToStringFields` requires.
 """
 
 

@@ -19,5 +19,5 @@ fi
 text=$("$java" -version 2>&1) || refuse "$java cannot be run"
 version=$(printf '%s\n' "$text" | sed -n 's/.*version "\([^"]*\)".*/\1/p' | head -n 1)
 major=$(printf '%s\n' "$version" | sed -e 's/^1\.//' -e 's/[^0-9].*//')
-[ -n "$major" ] || refuse "$java does not say its Java version"
+[ -n "$major" ] || refuse "$java does not report its Java version"
 [ "$major" -ge 17 ] || refuse "$java is Java $version: Spark needs Java 17 or newer"

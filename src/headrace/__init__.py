@@ -182,7 +182,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs the runtime is loaded when it is first asked for (PEP 562)."""
+    """What needs the runtime is loaded at its first use (PEP 562)."""
     if name == "testing":
         return importlib.import_module("headrace.testing")
     if name in _LATER:

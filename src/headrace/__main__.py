@@ -1,4 +1,4 @@
-"""Owns `python -m headrace`: the command line, where its script is not on the path."""
+"""`python -m headrace`: the command line, where its script is not on the path."""
 
 from __future__ import annotations
 

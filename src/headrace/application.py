@@ -67,7 +67,7 @@ class App(AppDeclaration):
         refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
 
     def run(self, until: Literal["caught-up"] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
-        """Run until it is stopped, or with `until="caught-up"` until the inputs' present end is worked off."""
+        """Run until it is stopped, or with `until="caught-up"` until the current end offsets are processed."""
         _check_options("run", options, ("until", *RunOptions.__annotations__))
         return wiring.run(self, until, **options)
 
@@ -77,7 +77,7 @@ class App(AppDeclaration):
         return wiring.start(self, until, **options)
 
     def preview(self, n: int = 20) -> Preview:
-        """What each output gets of the first `n` records of each input, of tables all, as a table; nothing is committed."""
+        """What each output gets from the first `n` records of each input (of tables: all), as a table; nothing is committed."""
         from headrace.wiring.topology_preview import preview
 
         return preview(self, None, n)

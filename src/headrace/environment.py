@@ -1,4 +1,4 @@
-"""Owns the checks of the machine: Python, Java, folders that can be written. Standard library only, so that they can
+"""The checks of the machine: Python, Java, folders that can be written. Standard library only, so that they can
 run before anything else is imported; what is installed besides, and how Spark is set up, is not looked at here.
 
 The Makefile makes the same checks in `sh` before there is a Python to run this with.
@@ -43,7 +43,7 @@ def checked_python(version: tuple[int, ...] | None = None) -> tuple[int, ...]:
     if found < PYTHON_LEAST:
         raise SetupError(
             f"Python {_dotted(found)} is too old: Headrace needs Python {_dotted(PYTHON_LEAST)} or newer",
-            f"install Python {_dotted(PYTHON_LEAST)} or newer and make the environment anew with it",
+            f"install Python {_dotted(PYTHON_LEAST)} or newer and recreate the environment with it",
         )
     return found
 
@@ -51,7 +51,7 @@ def checked_python(version: tuple[int, ...] | None = None) -> tuple[int, ...]:
 def checked_java(environ: Mapping[str, str]) -> JavaFound:
     """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH.
 
-    `SetupError` if there is none, if it cannot be run, or if it is older than 17. JAVA_HOME is never passed over for
+    `SetupError` if there is none, if it cannot be run, or if it is older than 17. JAVA_HOME is never ignored for
     another Java: Spark would take it all the same.
     """
     path, origin = _java_path(environ)
@@ -59,7 +59,7 @@ def checked_java(environ: Mapping[str, str]) -> JavaFound:
     matched = _VERSION.search(text)
     major = java_major(matched.group(1)) if matched else None
     if matched is None or major is None:
-        raise SetupError(f"{path}{origin} does not say its Java version: {_first_line(text)}", _JAVA_HINT)
+        raise SetupError(f"{path}{origin} does not report its Java version: {_first_line(text)}", _JAVA_HINT)
     version = matched.group(1)
     if major < JAVA_LEAST:
         raise SetupError(f"{path}{origin} is Java {version}: Spark needs Java {JAVA_LEAST} or newer", _JAVA_HINT)

@@ -39,7 +39,7 @@ def _rebuilt(kind: type[HeadraceError], fields: dict[str, object]) -> HeadraceEr
     return error
 
 
-# --- the caller's side: what was written is wrong -------------------------------------------------------------------
+# --- the caller's side: a program or a setting is wrong --------------------------------------------------------------
 
 
 class ConfigError(HeadraceError):
@@ -70,7 +70,7 @@ class SchemaError(HeadraceError):
 
 
 class NotSupportedError(HeadraceError):
-    """What was asked for is known, but cannot be done here."""
+    """The request is known, but cannot be done here."""
 
 
 class SetupError(HeadraceError):
@@ -147,7 +147,7 @@ class StorageError(HeadraceError):
 
 
 class UnavailableError(StorageError):
-    """A system does not answer. It may again: whoever runs a job waits for a while."""
+    """A system does not answer. It may recover: a running job waits for a while."""
 
 
 class StateError(HeadraceError):

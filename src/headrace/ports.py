@@ -1,4 +1,4 @@
-"""Owns the protocols between the runtime and the adapters. A port is a contract: what is atomic, what is raised, what is
+"""The protocols between the runtime and the adapters. A port is a contract: what is atomic, what is raised, what is
 unchanged on failure. All implementations of one pass one suite of tests (`tests/contracts`).
 
 How a round is committed is the adapter's: on the embedded log by the driver, all containers in one transaction; on Kafka
@@ -37,7 +37,7 @@ Metadata = Mapping[str, Mapping[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """A stream that exists. `id` changes when it is deleted and made anew; `internal_of` names the application whose
+    """A stream that exists. `id` changes when it is deleted and recreated; `internal_of` names the application whose
     repartition stream it is, None for a user's."""
 
     name: str
@@ -96,8 +96,8 @@ class Streams(Protocol):
     def expand_stream(self, name: str, partitions: int) -> StreamDescription:
         """Give it this many partitions: the old ones keep all they hold, the new ones begin empty, at offset 0. The id stays.
 
-        Whoever asks about it, or writes to it, finds the new partitions when this returns; who writes by the old count
-        goes on doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
+        Every reader and producer that asks finds the new partitions when this returns; one that writes by the old count
+        keeps doing so until it asks. `StreamNotFoundError`; `ConfigError` for what is no count, `IncompatibleChangeError`
         for one that is not larger. Whether its readers can follow is not asked here: see `core.job_plan.partition_growth`.
         """
 
@@ -139,7 +139,7 @@ class System(Streams, Protocol):
     """A system as a job's driver sees it."""
 
     def job_store(self, application: str, reached: Any = ..., exactly_once: bool = ...) -> JobStore:
-        """The application's store; `reached(protocol, step)` is told the numbered steps of protocol.md as they come.
+        """The application's store; `reached(protocol, step)` is called at each numbered step of protocol.md.
 
         Without `exactly_once` outputs may be written before their round counts, where that is cheaper: a round that fails
         may then show twice in them, never too few times.
@@ -151,7 +151,7 @@ class System(Streams, Protocol):
         """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
 
     def applications(self) -> list[str]:
-        """The applications that have run here, by name: whoever has a job model, and maybe one that has not come as far."""
+        """The applications that have run here, by name: all that have a job model, and maybe one that has not come as far."""
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
         """How many partitions these streams have now, without those that do not exist. One request: a job asks often."""
@@ -160,7 +160,7 @@ class System(Streams, Protocol):
         """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
 
     def range_terms(self, piece: OffsetRange) -> Terms:
-        """Where a worker finds these records by itself (the log: the chunks that hold them); asked for only where no
+        """Where a worker finds these records by itself (the log: the chunks that hold them); requested only where no
         engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
 
     def extents(self, pieces: Sequence[OffsetRange]) -> Mapping[SSP, Sequence[Extent]]:
@@ -168,7 +168,7 @@ class System(Streams, Protocol):
         SSPs of which the system cannot tell. One request for all: every planned round asks."""
 
     def collect_garbage(self) -> Sequence[str]:
-        """Delete what was written and that nobody refers to any more, nor ever will; the names. Nothing where the system
+        """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system
         does that by itself."""
 
     def close(self) -> None: ...
@@ -242,7 +242,7 @@ class JobStore(Protocol):
     The life of a job, in this order:
 
     1. `acquire` (steps 1 to 5 of "Start"): the epoch is ours, and every attempt of an older one is fenced.
-    2. `job_model`, `checkpoints`: read after that. They may be answered from what `acquire` read: nobody else writes now.
+    2. `job_model`, `checkpoints`: read after that. They may be answered from what `acquire` read: no other driver writes now.
     3. `commit_job_model` (step 9, and 10 before it returns): the plan, its resolved starts and stream ids, at once.
     4. Rounds, of several sub-topologies at once, from a thread each. `lanes_to_renew` and `container_terms` when a round is
        planned; the engine runs the containers; `commit_round` with what all of them answered.
@@ -272,10 +272,10 @@ class JobStore(Protocol):
     def heartbeat(self, epoch: int, now_us: int) -> None: ...
 
     def check_epoch(self, epoch: int) -> None:
-        """`FencedError` if a newer epoch exists. What was true before a check that passes, nobody else had changed."""
+        """`FencedError` if a newer epoch exists. If it does not raise, nothing read before this call had been superseded."""
 
     def hurry(self) -> None:
-        """The job ends: from now on a system that does not answer is waited for a few seconds at most, by whoever waits for
+        """The job ends: from now on a system that does not answer is waited for a few seconds at most, by those that wait for
         it already too; then `UnavailableError` as ever."""
 
     def repairs(self) -> Collection[str]:
@@ -319,7 +319,7 @@ class JobStore(Protocol):
 
         Where the driver commits (the log) that happens here, for all containers in one transaction: `FencedError` if the
         epoch, the job model or a base is not the current one, `StorageError` if a file that it names is missing; then
-        nothing is changed. Where workers commit (Kafka) each has done so before it answered, and this takes note of it.
+        nothing is changed. Where workers commit (Kafka) each has done so before it answered, and this records it.
         """
 
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
@@ -378,8 +378,8 @@ ENGINE_LOST = "EngineLost"
 
 class EngineFailure(Exception):
     """A round's job failed as a whole. `in_expression`: a Spark expression raised on some record; `cancelled`: we did it;
-    `error_class` `WORKER_DIED`: a process that ran containers is gone without an answer; `ENGINE_LOST`: the engine itself
-    is gone, and runs nothing any more."""
+    `error_class` `WORKER_DIED`: a process that ran containers ended without an answer; `ENGINE_LOST`: the engine itself
+    has ended, and runs nothing any more."""
 
     def __init__(self, message: str, *, in_expression: bool = False, cancelled: bool = False, error_class: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Owns `Record`: what functions over records are given, what `produce` takes and `consume` gives."""
+"""`Record`: what functions over records are given, what `produce` takes and `consume` gives."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Record(msgspec.Struct, frozen=True, gc=False, dict=False):  # type: ignore
 
     @property
     def timestamp(self) -> datetime | None:
-        """The timestamp as an aware datetime in UTC, made when asked for (slower than `timestamp_us`)."""
+        """The timestamp as an aware datetime in UTC, made at each access (slower than `timestamp_us`)."""
         return None if self.timestamp_us is None else _EPOCH + timedelta(microseconds=self.timestamp_us)

@@ -90,7 +90,7 @@ def test_only_what_has_moved_since_goes_back(ran: Run) -> None:
     work_off()
     (entry,) = json.loads(ran("state", "get", "per-shop", "shop-0", "--json").stdout)["entries"]
     assert entry["value"] == SALES // SHOPS + 10
-    assert json.loads(ran("startpoint", "list", "--json").stdout)["startpoints"][0]["became"] == "applied"
+    assert json.loads(ran("startpoint", "list", "--json").stdout)["startpoints"][0]["status"] == "applied"
 
 
 def test_positions_of_repartitions_stay_unless_they_are_asked_for(ran: Run) -> None:

@@ -181,7 +181,7 @@ class TestALog:
         assert "an older copy: its newest commit is 2, that of the data files is 3" in done.stdout
         assert "the unknown data files hold records of: s 2" in done.stdout and "--quarantine" in done.stdout
         refused = fresh("doctor", "--system", "log:./data", "--quarantine")
-        assert refused.exit_code == 2 and "give --yes" in refused.stderr
+        assert refused.exit_code == 2 and "add --yes" in refused.stderr
         assert looked(fresh, "--system", "log:./data")[0] == 1
         done = fresh("doctor", "--system", "log:./data", "--quarantine", "--yes")
         assert done.exit_code == 0 and "moved 1 file to " in done.stdout

@@ -64,8 +64,8 @@ def test_a_refusal_is_in_words_and_comes_before_spark(edited: Run, before: str) 
     result = edited(gap="10 minutes", before=before)
     assert result.exit_code == 1
     message = "store 'visits': its gap was 5 minutes, is 10 minutes: what it holds cannot be read as that"
-    assert f"error: application 'visits' cannot go on from its stored state: {message}\n" in result.stderr
-    assert "hint: undo that edit; or give the state up: `headrace run ... --drop-store visits`" in result.stderr
+    assert f"error: application 'visits' is incompatible with its stored state: {message}\n" in result.stderr
+    assert "hint: undo that edit; or drop the state: `headrace run ... --drop-store visits`" in result.stderr
     assert "us/" not in result.stderr.partition("hint")[0]
     assert "starting Spark" not in result.stderr
 

@@ -87,7 +87,7 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "expanded stream sales from 4 to 8 partitions",
-        "  application shop takes them up when it starts",
+        "  application shop reads them from its next start",
     ]
     assert requests() == [{"stream": "sales", "partitions": 8}]
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
@@ -102,7 +102,7 @@ def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
     try:
         for stream in ("sales", REPARTITION):
             done = ran("stream", "expand", stream, "--partitions", "8")
-            assert done.stdout.endswith("  application shop runs: it takes them up at its next round\n")
+            assert done.stdout.endswith("  application shop is running: it reads them from its next round\n")
         with hr.open_system("log:./data") as system:
             model, deadline_s = system.job_store("shop").job_model, time.monotonic() + 60
             while {model().partition_counts[stream] for stream in ("sales", REPARTITION)} != {8} or requests():
@@ -132,8 +132,8 @@ def test_what_would_break_a_reader_is_refused_with_the_ways_out(ran: Run) -> Non
     assert error.startswith("error: expanding stream 'sales' from 4 to 6 partitions breaks what reads it; nothing was changed.")
     assert "application 'shop': stream 'sales' had 4 partitions and now has 6" in error
     way = "`headrace stream expand sales --partitions 8`, which all applications that read it can follow"
-    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 6 --force`: what reads it there stops")
-    assert "until the stream has grown to a number that it can follow" in hint
+    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 6 --force`: its readers stop")
+    assert "until the stream has grown to a number that they can follow" in hint
     assert (partitions_of("sales"), requests()) == (4, [])
 
 
@@ -158,13 +158,13 @@ def test_what_a_stopped_job_has_not_seen_counts_too(ran: Run) -> None:
     assert error.startswith("error: expanding stream 'sales' from 8 to 12 partitions breaks what reads it; nothing was changed")
     assert "application 'shop': stream 'sales' has 8 partitions by now, and 12 is no multiple of 8" in error
     way = "`headrace stream expand sales --partitions 16`, which all applications that read it can follow"
-    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 12 --force`: what is not read yet")
+    assert hint.startswith(f"hint: {way}; or `headrace stream expand sales --partitions 12 --force`: unread records of a key")
     assert "stops" not in hint
     assert partitions_of("sales") == 8
     done = ran("stream", "expand", "sales", "--partitions", "12", "--force")
     assert done.exit_code == 0
     assert "warning: application 'shop': stream 'sales' has 8 partitions by now, and 12 is no multiple of 8" in done.stderr
-    assert "application shop takes them up" in done.stdout
+    assert "application shop reads them from" in done.stdout
     assert partitions_of("sales") == 12
 
 
@@ -217,7 +217,7 @@ def test_repartition_streams_have_a_short_name_too(ran: Run, arguments: tuple[st
         (
             ("per-item", "--partitions", "8"),
             (
-                "stream 'per-item' does not exist\nhint: it is a repartition of application 'shop': "
+                "stream 'per-item' does not exist\nhint: it is a repartition stream of application 'shop': "
                 "`headrace stream expand per-item --application shop --partitions 8`\n"
             ),
         ),

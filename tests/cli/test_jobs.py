@@ -59,7 +59,7 @@ def test_status_counts_lag_from_the_committed_positions(fresh: Run, place: Path,
 
 
 @pytest.mark.parametrize(
-    ("partitions", "why"), [(8, "the job takes them up at its next start"), (6, "the next start is refused")]
+    ("partitions", "why"), [(8, "the job picks them up at its next start"), (6, "the next start will fail")]
 )
 def test_partitions_that_were_not_taken_up_are_counted_and_said(
     fresh: Run, place: Path, tmp_path: Path, partitions: int, why: str
@@ -95,7 +95,7 @@ def test_status_tells_a_running_job_from_one_that_died(fresh: Run, place: Path, 
         store.release(epoch)
         silent_us = now_us - 60_000_000
         store.acquire(this_process("run-2", silent_us), silent_us)
-        assert "ended without a word" in fresh("status").stdout
+        assert "ended without releasing the job" in fresh("status").stdout
         assert json.loads(fresh("status", "--json").stdout)["running"] is False
         assert "\nrecords, rates and rounds: of the last run\n" in fresh("status").stdout
 

@@ -150,7 +150,7 @@ def test_the_toml_beside_the_file_is_read(tmp_path: Path) -> None:
 def test_a_file_that_runs_its_application_while_it_is_loaded_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "eager.py"
     file.write_text('import headrace as hr\napp = hr.App("eager")\napp.stream("in").to("out")\napp.run()\n')
-    with pytest.raises(AppLoadError, match="runs its application while it is loaded"):
+    with pytest.raises(AppLoadError, match="runs its application at import"):
         load_app(str(file))
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_runs_its_app_while_it_is_loaded_is_not_executed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = f"from headrace import App\n{TOUCH}app = App('a')\napp.stream('in').to('out')\n{runs}\n"
-    with pytest.raises(AppLoadError, match=r"job\.py, line \d+: it runs its application while it is loaded") as caught:
+    with pytest.raises(AppLoadError, match=r"job\.py, line \d+: it runs its application at import") as caught:
         load_app(written(tmp_path, text))
     assert not (tmp_path / "touched").exists()
     assert "__main__" in str(caught.value.hint)

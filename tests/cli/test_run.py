@@ -179,7 +179,7 @@ def test_columns_at_import_start_spark_and_sigterm_stops_cleanly(in_process: Run
     assert output == ""
     assert "starting Spark: the application builds Columns when it is imported" in errors
     assert errors.count("starting Spark") == 1, errors
-    assert errors.endswith("stopped columns: what is committed stays, the next run continues from there\n")
+    assert errors.endswith("stopped columns: committed rounds are kept, the next run resumes from there\n")
     assert json.loads(in_process("status", "--json").stdout)["running"] is False
     with hr.open_system("log:./data") as system:
         assert len(list(system.consume("large"))) == 5

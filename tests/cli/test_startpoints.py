@@ -115,7 +115,7 @@ class TestBeforeItWrites:
     def test_nobody_to_be_asked_is_wrong_usage_and_nothing_is_written(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "--earliest")
         assert done.exit_code == 2
-        assert "error: nobody is there to be asked, and nothing was written\nhint: give --yes\n" in done.stderr
+        assert "error: standard input is no terminal to confirm this; nothing was written\nhint: add --yes\n" in done.stderr
         assert requests() == []
 
     def test_json_asks_nobody_but_shows(self, ran: Run, asking: None) -> None:
@@ -149,9 +149,9 @@ class TestBeforeItWrites:
 
     def test_times_that_mean_the_end_are_said_to(self, ran: Run) -> None:
         future = ran("startpoint", "set", "sales", "--time", "2093-01-01T00:00:00Z")
-        assert "note: time 2093-01-01T00:00:00Z is in the future: it means the end of each partition" in future.stdout
+        assert "note: time 2093-01-01T00:00:00Z is in the future: the end offsets are used" in future.stdout
         past = ran("startpoint", "set", "sales", "--ago", "2 hours", "--partition", str(FULL))
-        assert f"note: no record is as new as that in sales/{FULL}: there it means the end" in past.stdout
+        assert f"note: no record at or after this timestamp in sales/{FULL}; the end offset is used" in past.stdout
 
     def test_a_time_means_its_first_record(self, ran: Run) -> None:
         shown = json.loads(ran("startpoint", "set", "sales", "--time", "1970-01-01T01:00:00Z", "--json").stdout)
@@ -179,8 +179,8 @@ class TestBeforeItWrites:
             killed.setattr(StartpointRecords, "settle", lambda *_: ())
             work_off()
         (before,) = listed(ran)
-        assert (before["became"], before["changed_at"]) == ("applied", None)
-        assert before["says"] == "applied by a commit that no driver has noted yet"
+        assert (before["status"], before["changed_at"]) == ("applied", None)
+        assert before["detail"] == "applied (not yet recorded by the driver)"
         shown = json.loads(ran(*set_, "--json").stdout)
         assert (shown["read_again"], shown["notes"]) == (ends()[FULL], [])
         assert f"startpoint {id_!r} of log.sales.{FULL} was applied: it" in ran("startpoint", "delete", id_, "--yes").stderr
@@ -188,7 +188,7 @@ class TestBeforeItWrites:
         assert listed(ran) == [before]
         work_off()
         (noted,), (again,) = listed(ran), listed(ran)
-        assert noted == again and noted["says"] == f"applied at {noted['changed_at']}"
+        assert noted == again and noted["detail"] == f"applied at {noted['changed_at']}"
 
 
 class TestRefusals:
@@ -253,18 +253,18 @@ class TestRefusals:
             system.delete_stream("sales")
             system.create_stream("sales", 4)
         done = ran("startpoint", "set", "sales", "--latest", "--yes")
-        assert done.stderr.startswith("error: stream 'sales' was deleted and made anew since application 'shop' last ran")
+        assert done.stderr.startswith("error: stream 'sales' was deleted and recreated since application 'shop' last ran")
 
 
 class TestWhatBecomesOfThem:
     def test_a_stopped_job_begins_there_at_its_next_start(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "shop.py", "--earliest", "--yes")
         assert done.exit_code == 0
-        assert done.stdout.splitlines()[-1] == "it takes effect when the job starts"
-        assert {one["says"] for one in listed(ran)} == {"waiting for a driver"}
+        assert done.stdout.splitlines()[-1] == "it takes effect at the next start"
+        assert {one["detail"] for one in listed(ran)} == {"waiting for a driver"}
         work_off()
         assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
-        became = {one["partition"]: one["became"] for one in listed(ran)}
+        became = {one["partition"]: one["status"] for one in listed(ran)}
         assert became[FULL] == "applied"
         empty = next(partition for partition, end in ends().items() if not end)
         assert became[empty] == "pending"
@@ -274,9 +274,9 @@ class TestWhatBecomesOfThem:
     def test_a_running_job_takes_it_up_at_once(self, ran: Run) -> None:
         with running():
             done = ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes")
-            assert done.stdout.splitlines()[-1] == "the job runs: it goes on from there at its next round"
+            assert done.stdout.splitlines()[-1] == "the job is running: it resumes from there at its next round"
             deadline_s = time.monotonic() + 60
-            while [one["became"] for one in listed(ran)] != ["applied"] or count_of(ran, "shop-0") != 2 * SALES // SHOPS:
+            while [one["status"] for one in listed(ran)] != ["applied"] or count_of(ran, "shop-0") != 2 * SALES // SHOPS:
                 assert time.monotonic() < deadline_s, listed(ran)
                 time.sleep(0.05)
 
@@ -313,18 +313,18 @@ class TestWhatBecomesOfThem:
         assert sorted([*rest, first[FULL]]) == sorted(first)
         work_off()
         assert count_of(ran, "shop-0") == SALES // SHOPS
-        assert {one["became"] for one in listed(ran)} == {"deleted"}
+        assert {one["status"] for one in listed(ran)} == {"deleted"}
 
     def test_of_a_pending_one_the_position_before_comes_back(self, ran: Run) -> None:
         end = ends()[FULL]
         ran("startpoint", "set", "sales", "-p", str(FULL), "--latest", "--yes")
         work_off()
-        assert [one["became"] for one in listed(ran)] == ["pending"]
+        assert [one["status"] for one in listed(ran)] == ["pending"]
         done = ran("startpoint", "delete", "--stream", "sales", "-p", str(FULL), "--yes")
         assert "pending: at offset" in done.stdout
         assert "its deletion waits for a driver" in ran("startpoint", "list").stdout
         work_off()
-        assert [one["became"] for one in listed(ran)] == ["deleted"]
+        assert [one["status"] for one in listed(ran)] == ["deleted"]
         exported = json.loads(ran("checkpoint", "export").stdout)["positions"]
         assert [one["offset"] for one in exported if (one["stream"], one["partition"]) == ("sales", FULL)] == [end]
 
@@ -346,7 +346,7 @@ class TestWhatBecomesOfThem:
         with hr.open_system("log:./data") as system:
             StartpointManager(system.metadata_store("shop")).write_startpoint(hr.SystemStreamPartition("log", "sales", 9), END)
         work_off()
-        assert [one["says"] for one in listed(ran)] == ["waiting: the job does not read sales/9"]
+        assert [one["detail"] for one in listed(ran)] == ["waiting: the job does not read sales/9"]
 
     def test_one_that_cannot_be_resolved_says_how_it_is_deleted(self, ran: Run) -> None:
         set_ = ("startpoint", "set", "sales", "-p", str(FULL), "--offset", "1", "--yes", "--json")
@@ -370,9 +370,9 @@ class TestWhatBecomesOfThem:
 def test_requests_may_be_kept_elsewhere(ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STARTPOINT_METADATA_STORE", "log:./elsewhere")
     assert ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes").exit_code == 0
-    assert (requests(), [one["became"] for one in listed(ran)]) == ([], ["waiting"])
+    assert (requests(), [one["status"] for one in listed(ran)]) == ([], ["waiting"])
     work_off()
-    assert [one["became"] for one in listed(ran)] == ["applied"]
+    assert [one["status"] for one in listed(ran)] == ["applied"]
     assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
     with hr.open_system("log:./elsewhere") as system:
         assert system.metadata_store("shop").requests(STARTPOINTS) == {}
@@ -391,13 +391,13 @@ class TestUnreadableRequests:
         assert id_ in done.stdout and stray not in done.stdout
         assert f"`headrace startpoint delete {stray} --application shop --system log:./data`" in done.stderr
         (shown,) = json.loads(ran("startpoint", "list", "--json").stdout)["unreadable"]
-        assert shown["request"] == stray and "stored request for startpoints" in shown["says"]
+        assert shown["request"] == stray and "stored request for startpoints" in shown["detail"]
         assert ran("startpoint", "delete", stray).exit_code == 2
         assert ran("startpoint", "delete", stray, "nothing", "--yes").exit_code == 1
         both = ran("startpoint", "delete", stray, id_, "--yes")
         assert both.stdout.splitlines()[-1] == "deleted 1 startpoint and 1 unreadable request"
         assert json.loads(ran("startpoint", "list", "--json").stdout)["unreadable"] == []
-        assert [one["became"] for one in listed(ran)] == ["deleted"]
+        assert [one["status"] for one in listed(ran)] == ["deleted"]
 
     def test_one_that_is_kept_elsewhere_is_withdrawn_there(self, ran: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADRACE_STARTPOINT_METADATA_STORE", "log:./elsewhere")
@@ -431,17 +431,18 @@ class TestStateGoesBackToo:
             (f"Partition_{FULL}", end + 5, end, 5),
             (BEHIND, written + 5, written, 0),
         ]
-        assert [move["passed_over"] for move in done["moves"]] == [0, 5]
+        assert [move["in_skipped_ranges"] for move in done["moves"]] == [0, 5]
         assert (done["read_again"], done["skipped"]) == (5, 0)
         assert [rewind["task"] for rewind in done["rewinds"]] == [f"Partition_{FULL}", BEHIND]
-        assert done["gaps"] == [{"stream": REPARTITION, "partition": BEHIND_FULL, "start": written, "end": written + 5}]
+        skipped = {"stream": REPARTITION, "partition": BEHIND_FULL, "start": written, "end": written + 5}
+        assert done["skipped_ranges"] == [skipped]
         work_off()
         assert count_of(ran, "shop-0") == SALES // SHOPS + 5  # each is counted once
         assert sold(ran) == 5  # behind the repartition stream too
         (record,) = listed(ran)
         offsets = {one["task"]: (one["before"], one["offset"]) for one in record["offsets"]}
         assert offsets == {f"Partition_{FULL}": (end + 5, end), BEHIND: (written + 5, written)}
-        assert (record["became"], record["state"]) == ("applied", "rewind")
+        assert (record["status"], record["state"]) == ("applied", "rewind")
 
     def test_what_goes_back_with_what_is_known_without_the_file(self, ran: Run) -> None:
         sell(5)
@@ -449,7 +450,7 @@ class TestStateGoesBackToo:
         position = ("startpoint", "set", "sales", "-p", str(FULL), "--offset", str(ends()[FULL] - 1), "--state", "rewind")
         by_file, by_name = (json.loads(ran(*position, *file, "--json").stdout) for file in (("shop.py",), ()))
         assert len(by_file["moves"]) == 2
-        for part in ("moves", "rewinds", "gaps"):
+        for part in ("moves", "rewinds", "skipped_ranges"):
             assert by_file[part] == by_name[part]
 
     def test_where_that_was_never_stored_the_file_is_asked_for(self, ran: Run) -> None:
@@ -477,10 +478,10 @@ class TestStateGoesBackToo:
         assert repartitioned() == written + 10
         done = json.loads(ran("startpoint", "set", "per-item", "-p", str(BEHIND_FULL), "--earliest", "--json").stdout)
         (move,) = done["moves"]
-        assert (move["now"], move["new"], move["passed_over"]) == (written + 10, 0, 5)
+        assert (move["now"], move["new"], move["in_skipped_ranges"]) == (written + 10, 0, 5)
         assert done["read_again"] == written + 5
         (note,) = done["notes"]
-        assert note.endswith(f"written again: {written} to {written + 4} of {REPARTITION}/{BEHIND_FULL}")
+        assert note.endswith(f"wrote it again: {written} to {written + 4} of {REPARTITION}/{BEHIND_FULL}")
         ran("startpoint", "set", "per-item", "-p", str(BEHIND_FULL), "--earliest", "--yes")
         work_off()
         assert sold(ran) == 10  # the five a second time, and not a third
@@ -491,15 +492,15 @@ class TestStateGoesBackToo:
             system.purge(REPARTITION, {partition: end - 1})
         done = ran("startpoint", "set", "per-item", "-p", str(partition), "--earliest", "--state", "rewind", "--yes")
         assert (done.exit_code, requests()) == (1, [])
-        assert done.stderr.startswith(f"error: task per-item/Partition_{partition}: no version of its state is kept")
+        assert done.stderr.startswith(f"error: task per-item/Partition_{partition}: no kept version of its state can be used")
         assert "--state keep" in done.stderr
 
     def test_what_was_asked_for_is_said_where_the_state_goes_back_further(self, ran: Run) -> None:
         done = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--offset", "5", "--state", "rewind")
         assert f"{SALES} records are read again" in done.stdout, "no cut was taken on the way: all begins anew"
-        assert f"note: asked for was offset 5 of sales/{FULL}: a task reads on from where the version is" in done.stdout
+        assert f"note: requested was offset 5 of sales/{FULL}: a task resumes from the positions of the version" in done.stdout
         exact = ran("startpoint", "set", "sales", "shop.py", "-p", str(FULL), "--earliest", "--state", "rewind")
-        assert "asked for" not in exact.stdout
+        assert "requested was" not in exact.stdout
 
     def test_without_a_store_there_is_nothing_to_take_back(self, ran: Run) -> None:
         app = hr.App("through", system="log:./data")
@@ -549,7 +550,7 @@ class TestTheSameFromPython:
             points.write(shown)
             assert [one.entry.startpoint.position for one in points.list()] == [2, 1]
         work_off()
-        assert [one["became"] for one in listed(ran)] == ["superseded", "applied"]
+        assert [one["status"] for one in listed(ran)] == ["superseded", "applied"]
         assert count_of(ran, "shop-0") > SALES // SHOPS
 
     def test_what_is_special_of_a_position_is_noted(self, ran: Run) -> None:
@@ -559,8 +560,8 @@ class TestTheSameFromPython:
             driver.run()
         with hr.startpoints(app, system="log:./noted/log") as points:
             assert points.preview("sales", "bootstrap").notes == (
-                "until it has reached the end, as that is then, a task reads none of its other streams",
-                "stream 'sales' begins anew at every start (reset_offset): a startpoint counts once, at the next one",
+                "until a task reaches the end offset as of its start, it reads none of its other streams",
+                "stream 'sales' is reset at every start (reset_offset): a startpoint counts once, at the next one",
             )
 
     @pytest.mark.parametrize("given", [None, 1.5, True, "first", -1])

@@ -33,7 +33,7 @@ def test_create_list_describe_delete(fresh: Run) -> None:
     unasked = fresh("stream", "delete", "flights")
     assert unasked.exit_code == 2
     assert unasked.stderr == (
-        "error: nobody is there to be asked whether flights is to be deleted, and nothing was changed\nhint: give --yes\n"
+        "error: standard input is no terminal to ask whether flights is to be deleted; nothing was changed\nhint: add --yes\n"
     )
     assert fresh("stream", "delete", "flights", "--yes").exit_code == 0
     assert json.loads(fresh("stream", "list", "--json").stdout) == []

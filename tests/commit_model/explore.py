@@ -1,4 +1,4 @@
-"""Owns the search: every interleaving of a model's steps, breadth first, and the shortest way to a broken state.
+"""The search: every interleaving of a model's steps, breadth first, and the shortest way to a broken state.
 
 It knows nothing of what is modelled. A protocol is a `Model`: initial states, labelled steps, invariants. The embedded
 log's is `log_model.LogModel`, Kafka's `kafka_model.KafkaModel`.
@@ -28,7 +28,7 @@ class Model(Protocol[State]):
         """Which invariant does not hold in `state`, in words; None if all do."""
 
     def finished(self, state: State) -> bool:
-        """Whether all input is worked off: what must be reachable."""
+        """Whether all input is processed: what must be reachable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Owns the steps of a container's attempt in Kafka's model: container steps 1 to 11 of protocol.md.
+"""The steps of a container's attempt in Kafka's model: container steps 1 to 11 of protocol.md.
 
-As in `adapters.kafka.lanes` and `wiring.worker.kafka_worker`. An attempt is never told that its round is over.
+As in `adapters.kafka.lanes` and `wiring.worker.entry.kafka_worker`. An attempt is never told that its round is over.
 """
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ def _sent(state: State, safeguards: KafkaSafeguards, index: int, attempt: Attemp
         if not safeguards.committed_checkpoints:
             after = after.with_broker(dirty=made)
     return (
-        f"[kafka 3-7] {who} works off [{base.position}, {round_.end}), writes {segment[0]}, sends all of it",
+        f"[kafka 3-7] {who} processes [{base.position}, {round_.end}), writes {segment[0]}, sends all of it",
         after.with_attempt(index, attempt._replace(at="commit", made=made, outputs=outputs)),
     )
 
 
 def _opened(store: Store, base: Checkpoint) -> Store:
-    """The store at `base`: what it lacks is put in; one that is elsewhere is built anew from the segments."""
+    """The store at `base`: what it lacks is put in; one that is elsewhere is rebuilt from the segments."""
     wanted = names_of(base.head)
     if wanted[: len(store.head)] != store.head:
         return Store(wanted, folded(base.head))
@@ -174,7 +174,7 @@ def _committed(state: State, safeguards: KafkaSafeguards, index: int, attempt: A
         yield f"[kafka 8, 9] {who} commits its outputs ALONE", alone
         return
     done = done.with_broker(topic=made, group=made.note, dirty=None)
-    if broker.pending is not None and broker.pending.touches_group:  # what is committed later is what stands
+    if broker.pending is not None and broker.pending.touches_group:  # the later commit counts
         done = done.with_broker(pending=broker.pending._replace(group=made.note))
     after = done.with_attempt(index, attempt._replace(at="apply", outputs=()))
     yield f"[kafka 8, 9] {who} commits position {made.position}", _keeping(after, attempt.process, attempt.producer)
@@ -212,7 +212,7 @@ def _applied(state: State, safeguards: KafkaSafeguards, index: int, attempt: Att
 
 
 def _heard(state: State, round_: Round, checkpoint: Checkpoint, process: int | None) -> State:
-    """The driver takes the answer if it waits for this round; nobody waits for a zombie's."""
+    """The driver takes the answer if it waits for this round; no driver waits for a zombie's."""
     driver = state.drivers[round_.driver]
     if driver.at != "waiting" or driver.round != round_:
         return state
@@ -221,7 +221,7 @@ def _heard(state: State, round_: Round, checkpoint: Checkpoint, process: int | N
 
 
 def _ended(state: State, index: int, attempt: Attempt) -> State:
-    """Without the attempt; nobody has its lane any more if it was the last."""
+    """Without the attempt; its lane is free if it was the last."""
     after = state.with_attempt(index, None)
     lane = state.broker.lanes[attempt.round.lane]
     if attempt.producer != NOBODY and lane.owner == attempt.producer and not lane.is_open:

@@ -1,4 +1,4 @@
-"""Owns the steps of a driver in Kafka's model: starting (start 2 to 11), rounds, recovering, a producer given up.
+"""The steps of a driver in Kafka's model: starting (start 2 to 11), rounds, recovering, a producer given up.
 
 As in `adapters.kafka.jobs` and `adapters.kafka.coordinator`: every transaction of the coordinator writes the driver's
 epoch as the group's position too, and is refused once another driver has inited the coordinator's id.
@@ -245,7 +245,7 @@ def _lanes_of(state: State) -> tuple[int, ...]:
 
 
 def _producer_lost(state: State, safeguards: KafkaSafeguards, index: int, who: str) -> Steps:
-    """A heartbeat's answer is lost, and the id is taken once more; whatever else the driver does goes on meanwhile."""
+    """A heartbeat's answer is lost, and the id is taken once more; the driver does other things meanwhile."""
     driver, broker = state.drivers[index], state.broker
     deposed = broker.epoch > driver.epoch
     match driver.producer:

@@ -1,4 +1,4 @@
-"""Owns the model of Kafka's commit (protocol.md 2, 6 to 12, 15, 17): its initial state, all steps, the invariants.
+"""The model of Kafka's commit (protocol.md 2, 6 to 12, 15, 17): its initial state, all steps, the invariants.
 
 How the labels of steps map to the numbered steps of protocol.md, "Steps", Kafka:
 
@@ -17,7 +17,7 @@ How the labels of steps map to the numbered steps of protocol.md, "Steps", Kafka
 one, and a driver may give up a round at any time. A transaction that its timeout ends is one that a fence ends.
 
 **What is left out, and why that is honest.** A fenced attempt that has looked is dropped at once: the broker refuses all
-it sends, and its answer is as good as none. What it does to the local store before (open it, build it anew) is in the
+it sends, and its answer is as good as none. What it does to the local store before (open it, rebuild it) is in the
 embedded log's model, as are files that go missing and torn reads; here a store is opened and read in one step.
 Producer epochs are who inited last: nothing else of them is ever compared. One task, on one lane of two: lanes meet only
 where a task moves.
@@ -157,7 +157,7 @@ def _wrong_state(state: State) -> str | None:
     topic, store = state.broker.topic, state.store
     for version, (name, base, _) in enumerate(topic.head):
         if base != names_of(topic.head)[:version]:
-            return f"no chain: segment {name} builds on {base}, stands after {names_of(topic.head)[:version]}"
+            return f"no chain: segment {name} builds on {base}, follows {names_of(topic.head)[:version]}"
     expected, _, _ = worked_off(EMPTY, 0, topic.position)
     if folded(topic.head) != expected:
         return f"the state at position {topic.position} is {folded(topic.head)}, expected {expected}"

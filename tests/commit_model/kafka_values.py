@@ -1,4 +1,4 @@
-"""Owns the values of Kafka's model: what is on the broker, in the store, in drivers and attempts; safeguards and bounds.
+"""The values of Kafka's model: what is on the broker, in the store, in drivers and attempts; safeguards and bounds.
 
 States are named tuples for the reason that the embedded log's are: comparing and hashing them is what the search does.
 """
@@ -34,12 +34,12 @@ class KafkaSafeguards:
     version_stamp: bool = True  # 12: a position of another job model is none; out: offset and round are enough
     done_answers: bool = True  # 8: a round that has committed answers with its result; out: it fails
     fenced_never_inits: bool = True  # 8: a fenced attempt ends; out: it takes the lane again and sends the same again
-    reuse_by_last_committer: bool = True  # 8: only the maker of the lane's last commit; out: whoever has kept a producer
+    reuse_by_last_committer: bool = True  # 8: only the maker of the lane's last commit; out: any that kept a producer
     stable_positions: bool = True  # 10: positions in doubt are waited for; out: the ones before are taken
     committed_checkpoints: bool = True  # 9: the topic is read committed; out: aborted records count
     end_at_stable_offset: bool = True  # 2: a range ends there; out: at the high watermark
     one_transaction: bool = True  # 9: outputs, positions and checkpoint; out: outputs first
-    compare_and_set: bool = True  # 17: a delta goes onto the head that it names; out: onto whatever is there
+    compare_and_set: bool = True  # 17: a delta goes onto the head that it names; out: onto any head
     read_back_epoch: bool = True  # 7: the epoch can be read before lanes are fenced; out: the commit's answer is enough
     epoch_before_fence: bool = True  # 7; out: fence, then write the epoch
     fence_before_read: bool = True  # 7; out: read the checkpoints, then fence
@@ -68,7 +68,7 @@ class KafkaBounds:
     attempts_per_round: int = 2
     moves_lane: bool = False  # each driver brings a job model of its own, with the task on the lane of its own number
     reuses: bool = False  # attempts run in either of two worker processes, which keep producers
-    answers_lost: int = 0  # a container's commit that stands, and whose sender does not know
+    answers_lost: int = 0  # a container's commit that succeeded, and whose sender does not know
     heartbeats_lost: int = 0  # the same of the coordinator: it must give its producer up
     delays: int = 0  # a commit is answered before what it wrote can be read
     expiries: int = 0  # positions of the group expire
@@ -115,7 +115,7 @@ class Attempt(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """A lane's transactional id: the number of the attempt that inited it last (a producer epoch in short: whoever is
+    """A lane's transactional id: the number of the attempt that inited it last (a producer epoch in short: one that is
     another one is fenced), and whether a transaction of it is open."""
 
     owner: int = NOBODY
@@ -123,7 +123,7 @@ class Lane(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A transaction that is committed, and whose markers are not written: whoever does not wait reads what was before."""
+    """A transaction that is committed, and whose markers are not written: a reader that does not wait reads what was before."""
 
     lane: int | None  # None: the coordinator's
     epoch: int
@@ -149,7 +149,7 @@ class Broker(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """A driver process. `at` is its next step; `producer` is "live", or where it stands in taking the id once more."""
+    """A driver process. `at` is its next step; `producer` is "live", or its progress in taking the id once more."""
 
     at: str = "take"
     epoch: int = 0
@@ -178,7 +178,7 @@ class State(NamedTuple):
 
     @property
     def is_topic_in_doubt(self) -> bool:
-        """Whether something of the task is written to the checkpoint topic and has not ended: whoever reads it waits."""
+        """Whether something of the task is written to the checkpoint topic and has not ended: readers wait."""
         return self.is_pending_in_group or any(lane.is_open for lane in self.broker.lanes)
 
     @property
@@ -218,7 +218,7 @@ def folded(head: tuple[Segment, ...]) -> Counts:
 
 
 def taken(state: State, safeguards: KafkaSafeguards, number: int, owner: int) -> State:
-    """`state` after an init of lane `number`: what is open is aborted, and whoever had the lane is fenced.
+    """`state` after an init of lane `number`: what is open is aborted, and the previous owner of the lane is fenced.
 
     A fenced attempt that has looked is at its end: all it sends is refused. One that has not may yet find its round done.
     """

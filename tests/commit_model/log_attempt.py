@@ -1,6 +1,6 @@
-"""Owns the steps of a Spark task attempt in the embedded log's model: log steps 2 to 8 of protocol.md.
+"""The steps of a Spark task attempt in the embedded log's model: log steps 2 to 8 of protocol.md.
 
-An attempt is never told that its round is over: it goes on, and any of its steps may come as late as it likes.
+An attempt never learns that its round is over: it continues, and any of its steps may come as late as it likes.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _read(state: State, safeguards: Safeguards, index: int, attempt: Attempt, wh
         cut = "" if end == attempt.round.end else ", cut short"
         done = attempt._replace(at="segment", counts=(), position=end, delta=delta, outputs=outputs)
         yield (
-            f"[log 2, 4] {who} reads {counts} at {_text(store.head)}, works off [{base.position}, {end}){cut}",
+            f"[log 2, 4] {who} reads {counts} at {_text(store.head)}, processes [{base.position}, {end}){cut}",
             state.with_attempt(index, done),
         )
 
@@ -137,7 +137,7 @@ def _segment_written(state: State, safeguards: Safeguards, index: int, attempt: 
 def _output_written(state: State, safeguards: Safeguards, index: int, attempt: Attempt, who: str) -> tuple[str, State]:
     name = f"o{attempt.number}"
     after = state.with_file(name, File(attempt.round.key, (), (), attempt.outputs))
-    # Nobody waits for a zombie's summary; ending it here instead of one step later halves the states.
+    # No driver waits for a zombie's summary; ending it here instead of one step later halves the states.
     heard = _awaits(state.drivers[attempt.round.driver], attempt, safeguards)
     ends = attempt._replace(at="report", outputs=()) if heard else None
     return f"[log 6, 7] {who} writes output file {name}", after.with_attempt(index, ends)
@@ -147,7 +147,7 @@ def _reported(state: State, safeguards: Safeguards, index: int, attempt: Attempt
     driver = state.drivers[attempt.round.driver]
     after = state.with_attempt(index, None)
     if not _awaits(driver, attempt, safeguards):
-        return f"[log 8] {who} reports, nobody listens", after
+        return f"[log 8] {who} reports, no driver waits for it", after
     summary = Summary(attempt.position, _segment_name(safeguards, attempt), f"o{attempt.number}")
     heard = driver._replace(at="collected", summaries=(*driver.summaries, summary))
     return f"[log 8] {who} reports to driver {attempt.round.driver + 1}", after.with_driver(attempt.round.driver, heard)

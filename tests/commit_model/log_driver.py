@@ -1,4 +1,4 @@
-"""Owns the steps of a driver in the embedded log's model: starting (start 3 to 9), log steps 1 and 9 to 12, collection.
+"""The steps of a driver in the embedded log's model: starting (start 3 to 9), log steps 1 and 9 to 12, collection.
 
 A SQLite write transaction excludes every other one (`BEGIN IMMEDIATE`), so what it reads cannot change under it; files
 and stores can. It is two steps here, entering with its checks (9, 10) and writing (11, 12), with a kill in between.

@@ -1,4 +1,4 @@
-"""Owns the model of the embedded log's commit (protocol.md 15 to 18): its initial state, all steps, the invariants.
+"""The model of the embedded log's commit (protocol.md 15 to 18): its initial state, all steps, the invariants.
 
 How the labels of steps map to the numbered steps of protocol.md, "Steps", Log:
 
@@ -140,7 +140,7 @@ def _wrong_chain(state: State, row: Checkpoint) -> str | None:
         segment = state.file(name)
         assert segment is not None
         if segment.base != row.head[:version]:
-            return f"no chain: segment {name} builds on {segment.base}, stands after {row.head[:version]}"
+            return f"no chain: segment {name} builds on {segment.base}, follows {row.head[:version]}"
     expected, _, _ = worked_off(EMPTY, 0, row.position)
     found = _folded(state, row.head)
     if found != expected:
@@ -151,7 +151,7 @@ def _wrong_chain(state: State, row: Checkpoint) -> str | None:
 def _wrong_store(state: State) -> str | None:
     head, counts = state.store
     if head == FORMER:
-        return None  # of a former life: to be noticed by whoever reads it
+        return None  # of a former life: to be noticed by its reader
     if not any(row is not None and row.head[: len(head)] == head for row in state.catalog.rows):
         return f"the store is at head {head}, which no checkpoint builds on"
     if counts != _folded(state, head):
@@ -165,7 +165,7 @@ def _lost_work(state: State) -> str | None:
         if driver.round is not None and driver.epoch == state.catalog.epoch:
             named = (name for summary in driver.summaries for name in (summary.segment, summary.output))
             if missing := [name for name in named if state.file(name) is None]:
-                return f"files of the round in flight are gone: {', '.join(missing)}"
+                return f"files of the round in flight are missing: {', '.join(missing)}"
     return None
 
 

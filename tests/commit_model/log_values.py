@@ -1,4 +1,4 @@
-"""Owns what a state of the embedded log's model consists of, and the knobs: safeguards that can be taken out, bounds.
+"""What a state of the embedded log's model consists of, and the knobs: safeguards that can be taken out, bounds.
 
 One task reads one partition of `Bounds.records` records; record i has key i % 2, and the state counts records per key.
 A record's output names the record and the WHOLE state after it, so that work on a wrong state shows in the output log.
@@ -24,13 +24,13 @@ SEED_ROUND: RoundKey = (0, 0)
 class Safeguards:
     """Each clause of the protocol that keeps a schedule harmless; False takes it out of the model."""
 
-    epoch_check: bool = True  # 15: a commit checks the epoch; out: whoever comes, commits
+    epoch_check: bool = True  # 15: a commit checks the epoch; out: every driver commits
     base_check: bool = True  # Words: a commit checks each task's base; out: only the epoch counts
-    compare_and_set: bool = True  # 17: a delta goes onto the head it names; out: onto whatever is there
+    compare_and_set: bool = True  # 17: a delta goes onto the head it names; out: onto any head
     unique_names: bool = True  # Words: a segment has a name of its own; out: it is called after its version
     head_identity: bool = True  # Words: heads are compared by identity; out: by version number
     stat_files: bool = True  # 15: a commit stats the files that it names; out: it trusts the summary
-    collect_finished_only: bool = True  # 16: of a finished round or a dead epoch; out: whatever is unreferenced
+    collect_finished_only: bool = True  # 16: of a finished round or a dead epoch; out: all that is unreferenced
     collect_unreferenced_only: bool = True  # 16: nothing that a checkpoint names; out: by age alone
     read_after_acquire: bool = True  # 7: epoch first, then checkpoints; out: the other way round
     apply_committed_only: bool = True  # 15: a delta is applied in the next round; out: when it is written
@@ -51,7 +51,7 @@ class Safeguards:
 class Bounds:
     """How large the world is and what may go wrong in it. A pause or a crash needs no bound: see `log_model`.
 
-    `committed_before`: records that an earlier epoch worked off, one a round; the local store is empty all the same.
+    `committed_before`: records that an earlier epoch processed, one a round; the local store is empty all the same.
     """
 
     records: int = 2
@@ -128,7 +128,7 @@ class Attempt(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """A driver process. `at` is where it stands; `base` what it believes its task's checkpoint to be."""
+    """A driver process. `at` is its state; `base` what it believes its task's checkpoint to be."""
 
     at: str = "off"
     epoch: int = 0

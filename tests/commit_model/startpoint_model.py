@@ -1,4 +1,4 @@
-"""Owns the model of startpoints (protocol.md 1, 25; start 6 to 9): asked for, taken up, spent, deleted, under every schedule.
+"""The model of startpoints (protocol.md 1, 25; start 6 to 9): requested, applied, spent, deleted, under every schedule.
 
 One task reads partitions A and B of one stream; startpoints are for A. A user asks for `back` (the position goes to 0) and
 `on` (it goes to the end as it is then), and for the deletion of either, whenever it likes; records come to A meanwhile.
@@ -7,7 +7,7 @@ One task reads partitions A and B of one stream; startpoints are for A. A user a
 |---|---|
 | start 3 | a driver acquires an epoch: at any time, as it starts or because it has seen a request |
 | start 6, 7 | it reads requests, records and positions, and resolves what is new, all in one step |
-| start 9 | one transaction: the position, and the records of what was taken up |
+| start 9 | one transaction: the position, and the records of the applied ones |
 | after that | the requests that it has read are removed; or not, where they are in another store that cannot be reached |
 | a round | planned from the position that the driver knows; its commit moves A, or B, and names what it has spent |
 | 25 | the driver stores that a startpoint is applied whose id a commit has named, at any time after that |
@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 Steps = Iterator[tuple[str, "StartpointState"]]
-ASKED, SET, SPENT, GONE = "asked", "set", "spent", "gone"
+ASKED, SET, SPENT, GONE = "asked", "set", "spent", "deleted early"
 PENDING, APPLIED, SUPERSEDED, DELETED = "pending", "applied", "superseded", "deleted"
 
 
@@ -31,9 +31,9 @@ PENDING, APPLIED, SUPERSEDED, DELETED = "pending", "applied", "superseded", "del
 class StartpointSafeguards:
     """What keeps a schedule harmless; False takes it out of the model."""
 
-    epoch_check: bool = True  # a driver commits under its own epoch only; out: whoever comes, commits
+    epoch_check: bool = True  # a driver commits under its own epoch only; out: every driver commits
     one_transaction: bool = True  # position and record; out: the position first, the record in a step of its own
-    taken_up_once: bool = True  # what is on record is not taken up again; out: every request that is there is
+    taken_up_once: bool = True  # what is on record is not applied again; out: every request that is there is
     removed_after: bool = True  # a request goes after that transaction; out: before it
     removed_by_id: bool = True  # only requests that were read go; out: all that are there
     resolved_once: bool = True  # the stored offset counts; out: a pending startpoint is resolved at each planning
@@ -51,7 +51,7 @@ class StartpointSafeguards:
 
 @dataclass(frozen=True, slots=True)
 class StartpointBounds:
-    """How large the world is. `read_before`: of A's records, those that were read before anything is asked for."""
+    """How large the world is. `read_before`: of A's records, those that were read before anything is requested."""
 
     records: int = 2
     read_before: int = 1
@@ -62,7 +62,7 @@ class StartpointBounds:
 
 
 class Record(NamedTuple):
-    """What is stored of a startpoint that was taken up: where A's position went, and where it was before."""
+    """What is stored of a startpoint that was applied: where A's position went, and where it was before."""
 
     id: str
     became: str
@@ -149,7 +149,7 @@ class StartpointModel:
         for id_, fact, offset in state.facts:
             became = records[id_].became if id_ in records else ""
             if fact == ASKED and f"+{id_}" not in state.requests:
-                return f"{id_} is lost: it has set nothing, and nobody will take it up"
+                return f"{id_} is lost: it has set nothing, and no driver will apply it"
             if fact == SET and state.a != offset:
                 return f"{id_} is lost: it set the position to {offset}, it is {state.a}, and no commit has spent it"
             if became == APPLIED and fact != SPENT:
@@ -189,7 +189,7 @@ class StartpointModel:
                 else:
                     ready = driver._replace(at="running")
                     yield f"{who} removes the requests", self._removed(state, index, driver).with_driver(index, ready)
-                    yield f"{who} cannot remove the requests, and goes on", state.with_driver(index, ready)
+                    yield f"{who} cannot remove the requests, and continues", state.with_driver(index, ready)
             case "running":
                 yield from self._rounds_planned(state, index, driver, who)
                 if driver.spent:

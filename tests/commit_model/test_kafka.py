@@ -168,7 +168,7 @@ def test_a_retried_task_of_a_round_that_has_committed_ends_that_round() -> None:
         "[kafka 1] attempt 1 of round 1:1 inits lane 0",
         "[kafka 2] attempt 1 of round 1:1 finds epoch 1",
         "[kafka 2] attempt 1 of round 1:1 finds its base, 0 of round 0:0",
-        "[kafka 3-7] attempt 1 of round 1:1 works off [0, 2), writes s1, sends all of it",
+        "[kafka 3-7] attempt 1 of round 1:1 processes [0, 2), writes s1, sends all of it",
         "[kafka 8] attempt 1 of round 1:1 commits position 2 and does not learn that it did",
         "Spark starts attempt 2 of driver 1's round",
         "[kafka 1] attempt 2 of round 1:1 inits lane 0",

@@ -97,8 +97,8 @@ def test_an_existing_stream_with_another_count_than_asked_for_stops_the_start_be
     with pytest.raises(hr.IncompatibleChangeError) as error:
         world.run(explicit(4))
     text = str(error.value)
-    assert f"repartition stream {stream!r} exists with 6 partitions, but the application asks for 4" in text
-    for way in ("ask for 6", "leave the number out", "another name", "delete it"):
+    assert f"repartition stream {stream!r} exists with 6 partitions, but the application requests 4" in text
+    for way in ("request 6", "leave the number out", "another name", "delete it"):
         assert way in text
     assert world.streams() == before
     job_store = world.system.job_store(world.name)

@@ -196,7 +196,7 @@ def test_a_stream_that_is_the_other_s_is_not_taken(world: World) -> None:
     with pytest.raises(hr.IncompatibleChangeError) as error:
         run(f"{world.name}-b")
     shared = f"{world.name}-b-c-repartition"
-    assert f"stream {shared!r} exists, but is no repartition stream of application '{world.name}-b'" in str(error.value)
+    assert f"stream {shared!r} exists, but is not a repartition stream of application '{world.name}-b'" in str(error.value)
     assert f"(it belongs to '{world.name}')" in str(error.value)
     assert {stream.name for stream in world.system.streams()} == before
     run(world.name)

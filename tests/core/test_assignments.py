@@ -323,7 +323,7 @@ def test_what_a_grouper_raises_is_the_cause_of_its_error() -> None:
     with pytest.raises(ConfigError, match="ValueError: no") as raised:
         tasks_of(sub_of("a"), ssps_of(a=2), {}, Mine(raising(ValueError("no"))))
     assert isinstance(raised.value.__cause__, ValueError)
-    assert raised.value.hint is not None and raised.value.hint.startswith("mend it at test_assignments.py:")
+    assert raised.value.hint is not None and raised.value.hint.startswith("fix it at test_assignments.py:")
 
 
 def test_a_name_that_is_refused_points_to_the_line_that_gave_it() -> None:
@@ -402,7 +402,7 @@ def test_under_state_no_partition_leaves_its_task() -> None:
     before = stored_of(tasks_of(sub, ssps_of(a=2), {}, PLAIN), sub)
     to_others = moving("Partition_0", "Partition_0")
     words = r"task Partition_1 has state, and partition 1 of stream 'a' was read by it and would be read by task Partition_0"
-    with pytest.raises(IncompatibleChangeError, match=rf"sub-topology 'source' cannot go on .* ssp_grouper Mine: {words}"):
+    with pytest.raises(IncompatibleChangeError, match=rf"'source' is incompatible with .* ssp_grouper Mine: {words}"):
         tasks_of(sub, ssps_of(a=2), before, to_others)
     assert len(tasks_of(sub, ssps_of(a=2), before, to_others, stateful=[name("Partition_0")])) == 1
     assert len(tasks_of(sub_of("a", state=False), ssps_of(a=2), before, to_others)) == 1

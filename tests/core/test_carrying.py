@@ -83,10 +83,10 @@ def test_what_goes_and_comes_is_noted() -> None:
     assert carrying_notes(None, {}, {"x": "x-1"}) == []
     assert carrying_notes(MODEL, before, {"x": "x-1"}) == ["stream 'y' is not read any more; where the job was in it is kept"]
     assert carrying_notes(later, only_x, {"x": "x-1", "y": "y-1"}) == [
-        "stream 'y' is read again, from where the job was in it"
+        "stream 'y' is an input again; reading resumes at the job's last position"
     ]
     assert carrying_notes(later, only_x, {"x": "x-1", "y": "y-2"}) == [
-        "stream 'y' was made anew since the job ceased to read it, and begins as a new one"
+        "stream 'y' was recreated since the job last read it, and is read as a new stream"
     ]
 
 

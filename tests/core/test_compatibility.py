@@ -90,8 +90,8 @@ def test_another_form_is_refused_and_both_are_named() -> None:
     with pytest.raises(IncompatibleChangeError) as error:
         check_compatible(previous, edited)
     text = str(error.value)
-    assert text.startswith("application 'delays' cannot go on from its stored state: store 'n': it had no windows")
-    assert "undo that edit; or give the state up: `headrace run ... --drop-store n`" in text
+    assert text.startswith("application 'delays' is incompatible with its stored state: store 'n': it had no windows")
+    assert "undo that edit; or drop the state: `headrace run ... --drop-store n`" in text
 
 
 FORMS: dict[str, Callable[[hr.KStream], object]] = {
@@ -140,7 +140,7 @@ def test_stores_that_go_and_come_are_noted() -> None:
     edited = stored(lambda s: by_carrier(s).count(store="new"))
     assert refusals(previous, edited) == []
     assert notes(previous, edited) == [
-        "store 'old' is gone; its state is dropped",
+        "store 'old' was removed; its state is dropped",
         "store 'new' is new and begins empty, at the stored positions",
     ]
 

@@ -71,7 +71,7 @@ def test_a_refusal_names_stream_counts_and_ways_out(before: int, after: int, tex
     assert raised.value.message.startswith(text)
     assert raised.value.hint is not None
     commands = " or ".join(f"`headrace stream expand flights --partitions {way}`" for way in ways)
-    assert raised.value.hint.startswith(f"{commands} (what was written by hash(key) mod {after} until then")
+    assert raised.value.hint.startswith(f"{commands} (records written by hash(key) mod {after} until then")
 
 
 @given(counts, counts)

@@ -61,9 +61,9 @@ def test_a_cycle_with_a_source_takes_the_sources_count() -> None:
 
 
 def test_an_explicit_count_that_is_not_the_existing_one_names_both_and_the_ways_out() -> None:
-    with pytest.raises(IncompatibleChangeError, match=r"'by-carrier' exists with 2 .* asks for 6") as raised:
+    with pytest.raises(IncompatibleChangeError, match=r"'by-carrier' exists with 2 .* requests 6") as raised:
         partition_counts_of({"by-carrier": ["x"]}, {"by-carrier": 6}, EXTERNAL, {"by-carrier": 2})
-    assert "ask for 2" in str(raised.value)
+    assert "request 2" in str(raised.value)
     assert "another name" in str(raised.value)
 
 
@@ -184,7 +184,7 @@ def test_an_explicit_count_is_compared_with_every_count_that_the_stream_had(aske
 
 
 def test_an_explicit_count_that_the_stream_never_had_is_refused_and_names_the_expansion() -> None:
-    with pytest.raises(IncompatibleChangeError, match=r"exists with 8 partitions \(it was expanded from 2, 4\).* asks for 6"):
+    with pytest.raises(IncompatibleChangeError, match=r"exists with 8 partitions \(it was expanded from 2, 4\).* requests 6"):
         partition_counts_of({"a": ["x"]}, {"a": 6}, EXTERNAL, {"a": 8}, recorded={"a": (2, 4, 8)})
 
 

@@ -58,7 +58,7 @@ def test_nobody_starves_below_one_record_each(starts: list[int], budget: int) ->
 
 
 def test_a_position_behind_the_end_is_an_error_that_names_it() -> None:
-    with pytest.raises(OffsetOutOfRangeError, match=r"stream 's' partition 3: the position is 8, but it ends at 7"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"stream 's' partition 3: the position is 8, but the end offset is 7"):
         ranges_of({SSP("k", "s", 3): 8}, {SSP("k", "s", 3): 7}, None)
 
 

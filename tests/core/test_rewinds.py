@@ -259,7 +259,7 @@ def test_before_all_cuts_where_the_input_is_gone_nothing_goes_back() -> None:
     world = World()
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
-    with pytest.raises(StateError, match=r"sub-topology 'source'.* no moment is kept at which none was after log\.in\.0 5"):
+    with pytest.raises(StateError, match=r"sub-topology 'source'.* there is no consistent cut at or before log\.in\.0 5"):
         world.go_back({TaskName(PartitionGroup(0)): {ssp("in", 0): 5}})
     assert not world.rewinds and world.checkpoints[TaskName(PartitionGroup(0))].positions == {ssp("in", 0): 40}
 
@@ -269,7 +269,7 @@ def test_the_task_is_named_that_has_no_version_which_is_old_enough() -> None:
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
     first, second = world.tasks(SOURCE)
-    with pytest.raises(StateError, match=r"task Partition_1: no version.* from before log\.in\.1 5; the oldest is .*1 20"):
+    with pytest.raises(StateError, match=r"task Partition_1: no kept version.* before log\.in\.1 5; the oldest is .*1 20"):
         world.go_back({first: {ssp("in", 0): 35}, second: {ssp("in", 1): 5}})
 
 

@@ -121,7 +121,7 @@ class TestGaps:
     def test_those_of_earlier_rewinds_are_said_where_they_matter(self) -> None:
         older = {BY_X: ((20, 30), (90, 95)), A: ((0, 500),)}
         said = older_gaps([self.BACK], older, Past())
-        assert said == "passed over still, for an earlier rewind had it written again: 90 to 94 of shop-by-x-repartition/0"
+        assert said == "still skipped, because an earlier rewind wrote it again: 90 to 94 of shop-by-x-repartition/0"
         assert older_gaps([self.BACK], older, Past(gaps={BY_X: (85, 300)})) is None
         assert older_gaps([self.BACK], {BY_X: ((20, 30),)}, Past()) is None
 
@@ -247,7 +247,7 @@ class TestWhatIsSaid:
                 "all tasks of sub-topology 'source' go back together, and the stores behind its repartition streams with them: "
                 "none counts a record twice"
             ),
-            "passed over, for it is written again: 40 to 229 of shop-by-x-repartition/0",
+            "skipped, because it is written again: 40 to 229 of shop-by-x-repartition/0",
         ]
 
     def test_one_that_only_reads_a_repartition_stream_goes_back_alone(self) -> None:
@@ -271,7 +271,7 @@ class TestWhatIsSaid:
         assert said[NAMED_MAX - 1].startswith(f"Partition_{NAMED_MAX - 1} goes back")
         assert said[NAMED_MAX:-2] == ([rest] if rest else [])
         last = f"7 of shop-by-x-repartition/7{f' and {count:,} more' if count else ''}"
-        assert said[-1].startswith("passed over, for it is written again: 0 of ") and said[-1].endswith(f", {last}")
+        assert said[-1].startswith("skipped, because it is written again: 0 of ") and said[-1].endswith(f", {last}")
 
     def test_what_has_no_state_does_not_go_back(self) -> None:
         without = preview([self.BACK], StoresBehind(), StatePolicy.REWIND)
@@ -287,7 +287,7 @@ class TestWhatIsSaid:
         assert further_back([Move(A, TASKS[0], 10, 3)], moves) is None
         assert further_back([Move(B, TASKS[1], 20, 3)], moves) is None
         said = further_back([self.BACK, Move(WIDE, TASKS[0], 5, 1)], moves)
-        assert said == "asked for was offset 4 of a/0: a task reads on from where the version is that it goes back to"
+        assert said == "requested was offset 4 of a/0: a task resumes from the positions of the version that it goes back to"
         many = [Move(SSP("log", "a", number), TASKS[0], 10, 4) for number in range(10)]
         short = further_back(many, [replace(move, after=0) for move in many])
         assert short is not None and "offset 4 of a/7 and 2 more: a task" in short
@@ -295,4 +295,4 @@ class TestWhatIsSaid:
     def test_what_is_read_again_already_is_said(self) -> None:
         assert read_already([self.BACK, self.ON], [self.BACK, self.ON]) is None
         said = read_already([self.BACK, self.ON], [self.BACK, replace(self.ON, after=20)])
-        assert said == "asked for was offset 23 of a/1: an earlier rewind has that read again already, and nothing is skipped"
+        assert said == "requested was offset 23 of a/1: an earlier rewind already reads that again, and nothing is skipped"

@@ -208,11 +208,11 @@ class TestGoingBack:
     def test_the_error_names_what_is_there(self) -> None:
         error = no_version(TASK, [version(9, 40, kept_us=1_700_000_000_000_000)], {A: 12})
         assert error.message == (
-            "task Partition_0: no version of its state is kept from before log.a.0 12; "
+            "task Partition_0: no kept version of its state is at or before log.a.0 12; "
             "the oldest is of 2023-11-14 22:13:20 UTC, at log.a.0 40, log.b.0 80"
         )
         assert "--state keep" in str(error.hint)
-        assert "is kept that it could go back to, for log.a.0 12" in no_version(TASK, [], {A: 12}).message
+        assert "no kept version of its state can be used for log.a.0 12" in no_version(TASK, [], {A: 12}).message
 
 
 def test_a_version_is_stored_as_it_is() -> None:

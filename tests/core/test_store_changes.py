@@ -71,7 +71,7 @@ def test_state_that_is_given_up_under_a_name_that_stays_is_deleted_in_its_databa
 def test_a_store_that_was_taken_out_comes_back_empty_where_that_is_asked_for() -> None:
     gone = started(model(n=COUNT, m=COUNT), {"m": COUNT})
     assert emptied_databases(gone, "source") == ("n",)
-    with pytest.raises(IncompatibleChangeError, match="store 'n' was taken out of the application once") as refused:
+    with pytest.raises(IncompatibleChangeError, match="store 'n' was removed from the application before") as refused:
         started(gone, {"m": COUNT, "n": COUNT})
     assert "undo that edit" not in str(refused.value)
     assert "--drop-store n" in str(refused.value)
@@ -93,9 +93,9 @@ def test_what_may_have_been_renamed_is_refused_and_what_is_taken_out_is_not() ->
         check_compatible(model(a=COUNT), {"c": COUNT}, ["orders"], "kafka://b:9092")
     hint = str(refused.value.hint)
     assert "undo that edit" not in hint
-    assert hint.startswith("keep the old name 'a'; or rename with the state: `headrace run ... --rename-store a=c`; or give")
+    assert hint.startswith("keep the old name 'a'; or rename with the state: `headrace run ... --rename-store a=c`; or drop")
     command = "headrace startpoint set orders --application shop --system kafka://b:9092 --earliest --state rewind"
-    assert "`headrace run ... --drop-store a` (in Python: drop_stores='a'), and rebuild what begins" in hint
+    assert "`headrace run ... --drop-store a` (in Python: drop_stores='a'), and rebuild the empty stores" in hint
     assert command in hint
 
 

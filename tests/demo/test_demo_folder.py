@@ -43,7 +43,7 @@ def test_again_keeps_what_is_not_ours(tmp_path: Path) -> None:
     filled(tmp_path / "demo")
     (tmp_path / "demo" / "notes.txt").write_text("mine")
     with begun_anew(tmp_path / "demo", "app", "app = 2\n") as place:
-        assert place.found == "demo holds an earlier demonstration; it is made anew"
+        assert place.found == "demo holds an earlier demonstration; it is recreated"
         assert not has_run(place)
         assert place.example.read_text() == "app = 2\n"
         assert (place.path / "notes.txt").read_text() == "mine"

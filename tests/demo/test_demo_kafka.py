@@ -83,7 +83,7 @@ def test_with_a_broker_of_its_own(tmp_path: Path, session: Any, monkeypatch: pyt
     assert again[:4] == ["kafka", "start", "--dir", "kafka"]
     monkeypatch.chdir(tmp_path / "headrace-demo")
     with KafkaServer(folder="kafka", port=int(again[5])):
-        for meaning in ("where it stands", "its streams", "its output", "a carrier's state", "what it is made of"):
+        for meaning in ("its progress", "its streams", "its output", "a carrier's state", "what it is made of"):
             shown = CliRunner().invoke(application, next(c for m, c in commands.items() if m.startswith(meaning)).split())
             assert shown.exit_code == 0, (meaning, shown.output)
             assert shown.stdout

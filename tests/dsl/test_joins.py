@@ -180,7 +180,7 @@ def long_keys(shop: Shop) -> hr.KTable:
             lambda s: s.orders.join(s.refunds, pair, within="1 h", grace="1 minute", retention="1 day"),
             r"join: grace='1 minute' and retention='1 day': expected one of them",
         ),
-        (lambda s: s.orders.join(s.users, pair, key=lambda r: r.key), r"only a global table can be asked for any key"),
+        (lambda s: s.orders.join(s.users, pair, key=lambda r: r.key), r"only a global table can be joined by any key"),
         (lambda s: s.orders.join("users", pair), r"join\(str\): expected a stream or a table"),
         (lambda s: s.users.join(s.orders, pair), r"join\(KStream\): expected a table(.|\n)*stream\.join\(table"),
         (lambda s: s.users.join(s.rates, pair), r"join\(GlobalTable\): expected a table"),

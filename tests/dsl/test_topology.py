@@ -267,9 +267,9 @@ def test_names_that_are_no_names() -> None:
 
 def test_a_stream_is_read_once() -> None:
     app, _ = app_and_flights()
-    with pytest.raises(hr.TopologyError, match=r"'flights' is asked for twice: stream\('flights'\) reads it"):
+    with pytest.raises(hr.TopologyError, match=r"'flights' is declared twice: stream\('flights'\) reads it"):
         app.stream("flights", name="again")
-    with pytest.raises(hr.TopologyError, match="'flights' is asked for twice"):
+    with pytest.raises(hr.TopologyError, match="'flights' is declared twice"):
         app.table("flights")
 
 
@@ -625,7 +625,7 @@ def test_one_repartition_name_twice_is_an_error() -> None:
         flights.repartition(name="again-repartition")
     with pytest.raises(hr.TopologyError, match=r"internal stream of repartition\("):
         flights.to("flight-delays-again-repartition")
-    with pytest.raises(hr.TopologyError, match="asked for twice"):
+    with pytest.raises(hr.TopologyError, match="declared twice"):
         app.stream("flight-delays-again-repartition")
     assert names(app) == before
 

@@ -181,14 +181,14 @@ class TestTopics:
         admin.create(name, 1, {})
         with pytest.raises(StreamExistsError, match=name):
             admin.create(name, 1, {})
-        with pytest.raises(ConfigError, match=r"cannot be made: (.|\n)*nonsense"):
+        with pytest.raises(ConfigError, match=r"cannot be created: (.|\n)*nonsense"):
             admin.create(f"{name}-b", 1, {"nonsense": "1"})
 
     def test_an_unknown_topic_is_not_waited_for_long(
         self, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(admins, "SETTLE_S", 0.5)
-        with pytest.raises(StorageError, match=f"cannot ask for the offsets of topic '{name}'"):
+        with pytest.raises(StorageError, match=f"cannot read the offsets of topic '{name}'"):
             admin.ends(Topic(name, 1, "id"))
 
     def test_offsets_and_purging(self, admin: Admin, system: KafkaSystem, name: str) -> None:
@@ -240,7 +240,7 @@ class TestSystem:
             with pytest.raises(IncompatibleChangeError, match=f"stream '{name}' was deleted while the application runs"):
                 system.end_offsets(name)
             another.create_stream(name, 1)
-        with pytest.raises(IncompatibleChangeError, match=f"stream '{name}' was deleted and made anew while"):
+        with pytest.raises(IncompatibleChangeError, match=f"stream '{name}' was deleted and recreated while"):
             system.end_offsets(name)
 
     def test_a_time_that_the_broker_does_not_take_is_named(

@@ -162,5 +162,5 @@ def test_a_topic_made_anew_is_an_error_and_not_what_it_held(
     while topic.topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline_s:
         time.sleep(0.02)
     admin.create_topics([NewTopic(topic.topic, 1, 1)], operation_timeout=20)[topic.topic].result(30)
-    with pytest.raises(StorageError, match=r"ends at offset 0, and was read up to [12] before: it was made anew"):
+    with pytest.raises(StorageError, match=r"ends at offset 0, but was read up to [12]: it was recreated"):
         topic.refresh()

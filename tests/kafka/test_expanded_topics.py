@@ -247,12 +247,12 @@ class TestEveryBroker:
 
     def test_one_that_never_tells_is_named(self, world: World) -> None:
         world.told[2] = (2, 2)
-        with pytest.raises(StorageError, match="'t' was expanded to 4 partitions, and broker 2 does not tell of all"):
+        with pytest.raises(StorageError, match="'t' was expanded to 4 partitions, but broker 2 does not report all"):
             expand(world)
 
     def test_an_answer_of_another_broker_does_not_count(self, world: World) -> None:
         world.answers_as = {3: 1}
-        with pytest.raises(StorageError, match="broker 3 does not tell"):
+        with pytest.raises(StorageError, match="broker 3 does not report"):
             expand(world)
 
     def test_one_that_leaves_the_cluster_is_not_waited_for(self, world: World, monkeypatch: Any) -> None:
@@ -268,5 +268,5 @@ class TestEveryBroker:
         assert expand(world, wait_s=3).partitions == 4
         assert world.asked == [[2, 3], [2, 3], [3], [3]]
         world.left = [[3]] * 4
-        with pytest.raises(StorageError, match="expanded to 4 partitions, and its partition 3 cannot be asked for its end"):
+        with pytest.raises(StorageError, match="expanded to 4 partitions, and its partition 3 has no end offset"):
             expand(world, wait_s=3)

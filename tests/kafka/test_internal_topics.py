@@ -56,7 +56,7 @@ def test_more_replicas_than_brokers_are_refused_by_name(kafka_server: KafkaServe
     name = f"topics-{uuid.uuid4().hex[:8]}"
     with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
         system.create_stream(f"{name}-in", 1)
-    with pytest.raises(ConfigError, match=rf"topic '{name}-\w+' cannot be made: .*[Rr]eplication factor"):
+    with pytest.raises(ConfigError, match=rf"topic '{name}-\w+' cannot be created: .*[Rr]eplication factor"):
         job_of(kafka_server, name, tmp_path, "caught-up", **{"replication.factor": "3"})
 
 

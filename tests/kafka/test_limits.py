@@ -98,7 +98,7 @@ def test_a_repartition_topic_that_times_records_anew_is_refused(world: World) ->
     entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
     place.add_incremental_config(entry)
     world.admin.incremental_alter_configs([place])[place].result(WAIT_S)
-    with pytest.raises(ConfigError, match="again-repartition' does not keep the times of records"):
+    with pytest.raises(ConfigError, match="again-repartition' does not keep the timestamps of records"):
         world.run(app)
 
 

@@ -64,7 +64,7 @@ def test_a_topic_that_is_gone_is_named(running: Any) -> None:
     job, system, name = running
     system.delete_stream(f"{name}-out")
     send(system, name)
-    ended(job, StreamNotFoundError, rf"output stream '{name}-out' is gone(.|\n)*with 4 partitions")
+    ended(job, StreamNotFoundError, rf"output stream '{name}-out' was deleted(.|\n)*with 4 partitions")
 
 
 def test_a_topic_with_fewer_partitions_is_named(running: Any) -> None:

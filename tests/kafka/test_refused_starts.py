@@ -41,7 +41,7 @@ def test_a_lingering_that_fits_in_a_transaction_is_taken(kafka_server: KafkaServ
 
 
 def test_more_replicas_than_brokers(kafka_server: KafkaServer, tmp_path: Path) -> None:
-    words = r"cannot be made: .*factor of 3(.|\n)*there is 1 broker(.|\n)*kafka\.replication\.factor to at most 1"
+    words = r"cannot be created: .*factor of 3(.|\n)*there is 1 broker(.|\n)*kafka\.replication\.factor to at most 1"
     with pytest.raises(ConfigError, match=words):
         start(kafka_server, tmp_path, **{"replication.factor": "3"})
 

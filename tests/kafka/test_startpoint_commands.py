@@ -66,12 +66,12 @@ def test_a_job_goes_back_and_on_as_it_was_shown(ran: Run, kafka_server: KafkaSer
     assert "note: what is counted are offsets: on Kafka some of them may be markers of transactions" in shown.stdout
     assert answer(ran("startpoint", "list", *NAME, "--json"))["startpoints"] == []
     done = answer(ran("startpoint", "set", "again-sales", *NAME, "-p", str(FULL), "--earliest", "--yes", "--json"))
-    assert (done["counted"], done["read_again"]) == ("offsets", end)
+    assert (done["unit"], done["read_again"]) == ("offsets", end)
     work_off()
     (entry,) = answer(ran("state", "get", "per-shop", "shop-0", *NAME, "--json"))["entries"]
     assert entry["value"] == 2 * SALES // SHOPS
     (known,) = answer(ran("startpoint", "list", *NAME, "--json"))["startpoints"]
-    assert (known["id"], known["became"]) == (done["startpoints"][0], "applied")
+    assert (known["id"], known["status"]) == (done["startpoints"][0], "applied")
 
     Path("positions.json").write_text(json.dumps({**answer(ran("checkpoint", "export", *NAME)), "positions": positions}))
     unmoved = ran("checkpoint", "import", "positions.json", *NAME)
@@ -84,8 +84,8 @@ def test_a_job_goes_back_and_on_as_it_was_shown(ran: Run, kafka_server: KafkaSer
     done = answer(ran(*back, "--yes", "--json"))
     behind = f"per-item/Partition_{partition_of(b'x', 4)}"
     assert [rewind["task"] for rewind in done["rewinds"]] == [f"Partition_{FULL}", behind]
-    (gap,) = done["gaps"]
-    assert [(move["new"], move["passed_over"] > 4) for move in done["moves"]] == [(end, False), (gap["start"], True)]
+    (gap,) = done["skipped_ranges"]
+    assert [(move["new"], move["in_skipped_ranges"] > 4) for move in done["moves"]] == [(end, False), (gap["start"], True)]
     work_off()
     (entry,) = answer(ran("state", "get", "per-shop", "shop-0", *NAME, "--json"))["entries"]
     assert entry["value"] == 2 * SALES // SHOPS + 5

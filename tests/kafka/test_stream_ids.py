@@ -56,7 +56,7 @@ def anew(url: str, stream: str, *, create: bool = True, records: int = 0) -> Non
             system.produce(stream, [(b"k", b"other")] * records)
 
 
-@pytest.mark.parametrize(("create", "words"), [(True, "was deleted and made anew since"), (False, "does not exist")])
+@pytest.mark.parametrize(("create", "words"), [(True, "was deleted and recreated since"), (False, "does not exist")])
 def test_between_two_runs(url: str, name: str, made: Make, create: bool, words: str) -> None:
     started(made()).wait(60)
     anew(url, f"{name}-in", create=create, records=9)  # as many as make the stored position look right

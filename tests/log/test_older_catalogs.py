@@ -133,7 +133,7 @@ def of_an_older_headrace(folder: Path, tmp_path: Path) -> None:
         db.commit()
 
 
-REFUSED = r"does not fit the data files beside it: it is .*\n.*headrace doctor --system log:"
+REFUSED = r"does not match its data files: it is .*\n.*headrace doctor --system log:"
 WAYS = [
     closed_copy,
     copy_before_any_data,
@@ -190,7 +190,7 @@ def test_a_wal_file_of_another_state_is_not_written_into_an_older_catalog(
     if calls == 1:
         assert len(records(folder)) == 4  # the -wal file holds all that has changed since: that is the newest state
     else:
-        with pytest.raises(StorageError, match=r"is damaged, after what catalog.sqlite-wal holds was applied to it"):
+        with pytest.raises(StorageError, match=r"is damaged, after catalog.sqlite-wal was applied to it"):
             records(folder)
         assert not verify(folder).is_whole
         assert ((folder / CATALOG[0]).read_bytes(), (folder / CATALOG[1]).read_bytes()) == (old, wal)

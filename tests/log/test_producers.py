@@ -121,7 +121,7 @@ def test_a_stream_made_anew_during_a_call_is_refused(system: LogSystem, monkeypa
                 system.create_stream("s", 1)
             yield (b"k", b"%d" % i)
 
-    with pytest.raises(StreamNotFoundError, match="deleted and made anew meanwhile; 10 records were written"):
+    with pytest.raises(StreamNotFoundError, match="deleted and recreated meanwhile; 10 records were written"):
         system.produce("s", records())  # type: ignore[arg-type]
     assert system.end_offsets("s") == {0: 0}
 

@@ -124,7 +124,7 @@ def test_an_expanded_repartition_stream_may_be_asked_for_as_it_was_or_as_it_is(t
             send_all(d)
             d.run()
             assert d.store("c").all() == dict.fromkeys(KEYS, 3 + number)
-    words = r"exists with 8 partitions \(it was expanded from 2, 4\), but the application asks for 6"
+    words = r"exists with 8 partitions \(it was expanded from 2, 4\), but the application requests 6"
     with pytest.raises(hr.IncompatibleChangeError, match=words):
         Driver(repartitioned(6), directory=tmp_path).open()
 

@@ -134,7 +134,7 @@ def test_an_input_that_was_deleted_and_made_anew_is_refused(tmp_path: Path) -> N
     with hr.open_system(f"log:{folder}") as log:
         log.delete_stream("in")
         log.create_stream("in", 1)
-    with pytest.raises(hr.IncompatibleChangeError, match="deleted and made anew"), Driver(counting(), directory=tmp_path) as d:
+    with pytest.raises(hr.IncompatibleChangeError, match="deleted and recreated"), Driver(counting(), directory=tmp_path) as d:
         d.run()
 
 

@@ -183,7 +183,7 @@ def test_an_override_without_a_value_is_refused() -> None:
 
 
 def test_a_file_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"headrace\.toml is no TOML.*line 2"):
+    with pytest.raises(ConfigError, match=r"headrace\.toml is not valid TOML.*line 2"):
         load_config(write_toml(tmp_path, "max_lag = 1\nmax_lag =\n"), {}, {})
 
 

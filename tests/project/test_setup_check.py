@@ -92,7 +92,7 @@ def test_java_home_is_never_passed_over_for_another_java(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "status", "message"),
-    [("Unable to locate a Java Runtime.", 1, "Unable to locate"), ("hello", 0, "does not say its Java version: hello")],
+    [("Unable to locate a Java Runtime.", 1, "Unable to locate"), ("hello", 0, "does not report its Java version: hello")],
 )
 def test_a_java_that_is_none_is_refused(tmp_path: Path, text: str, status: int, message: str) -> None:
     home = make_java(tmp_path / "j", text, status)

@@ -81,7 +81,7 @@ def test_what_came_of_an_input_that_was_taken_out_is_not_forgotten(tmp_path: Pat
     with Driver(app_of("a"), directory=tmp_path, overrides=EACH_ROUND, partitions=1) as driver:
         send(driver, "a", numbers, 5)
         driver.run()
-        with pytest.raises(StateError, match="no version of its state is kept"):
+        with pytest.raises(StateError, match="no kept version of its state"):
             driver.startpoint("a", 10, state="rewind")
         assert counted(driver) == (45, 45)
     with Driver(app_of("a", "b"), directory=tmp_path, overrides=EACH_ROUND) as driver:

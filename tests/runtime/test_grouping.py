@@ -217,7 +217,7 @@ def test_a_module_and_the_name_of_a_class_or_an_object_in_it(module: Callable[[s
         (dict, rf"ssp_grouper: dict is no grouper(.|\n)*{EXPECTED}"),
         (Unfinished, rf"ssp_grouper: Unfinished is no grouper(.|\n)*{EXPECTED}"),
         (OfThree, rf"ssp_grouper: .*OfThree.* is no grouper(.|\n)*{EXPECTED}"),
-        (Demanding, r"class Demanding is not made without arguments(.|\n)*give the object"),
+        (Demanding, r"class Demanding cannot be instantiated without arguments(.|\n)*give the object"),
         ("partitions", r"'partitions' is not known(.|\n)*did you mean 'partition'(.|\n)*MODULE:NAME"),
         ("GroupByKey", r"'GroupByKey' is not known(.|\n)*GroupByPartitionFixedTaskNum"),
         ("no_such_module.at_all:Mine", r"there is no module 'no_such_module'"),
@@ -242,7 +242,7 @@ def test_what_a_users_module_lacks_is_the_users_own_error(module: Callable[[str]
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("1 / 0", r"making a Mine raised ZeroDivisionError: division by zero\n  hint: mend it at grouping_of_mine\.py:3; "),
+        ("1 / 0", r"making a Mine raised ZeroDivisionError: division by zero\n  hint: fix it at grouping_of_mine\.py:3; "),
         ("import sys; sys.exit(3)", r"making a Mine raised SystemExit: 3\n"),
     ],
 )

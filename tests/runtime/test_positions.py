@@ -17,7 +17,7 @@ from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
 A, B = SSP("log", "in", 0), SSP("log", "in", 1)
-BEHIND_THE_END = r"stream 'in' partition 0: the position is 3, but it ends at 2"
+BEHIND_THE_END = r"stream 'in' partition 0: the position is 3, but the end offset is 2"
 
 
 def application(folder: Path | None = None) -> hr.App:
@@ -49,7 +49,7 @@ def test_lags_count_what_can_be_read_and_refuse_what_cannot_be() -> None:
     ]:
         with pytest.raises(OffsetOutOfRangeError, match=words):
             lags_of(positions, {A: 2})
-    with pytest.raises(OffsetOutOfRangeError, match=r"position is 3, but it begins at 5: 2 offsets .* are gone"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"position is 3, but the first offset is 5: 2 offsets were deleted"):
         check_positions({A: 3}, {A: 5}, {A: 9})
 
 
@@ -68,7 +68,7 @@ def test_what_was_never_read_and_is_gone_is_named_at_the_start(tmp_path: Path) -
             driver.send("in", str(number), b"v")
     with hr.open_system(f"log:{next(tmp_path.rglob('catalog.sqlite')).parent}") as log:
         log.purge("in", {0: 3})
-    with pytest.raises(OffsetOutOfRangeError, match=r"'in' partition 0: the position is 1, but it begins at 3: 2 offsets"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"'in' partition 0: the position is 1, but the first offset is 3: 2"):
         Driver(application(), directory=tmp_path).open()
 
 
@@ -105,5 +105,5 @@ def test_a_stream_that_grows_again_behind_a_position_is_still_another_one(tmp_pa
         log.delete_stream("in")
         log.create_stream("in", 1)
         log.produce("in", [(b"k", b"v")] * 9)
-    with pytest.raises(hr.IncompatibleChangeError, match=r"'in' was deleted and made anew"):
+    with pytest.raises(hr.IncompatibleChangeError, match=r"'in' was deleted and recreated"):
         Driver(application(), directory=tmp_path).open()

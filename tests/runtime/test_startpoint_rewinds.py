@@ -179,7 +179,7 @@ def test_without_a_version_that_is_old_enough_nothing_changes() -> None:
     rewinds = job.rewinds(consumer)
     consumer.register = lambda ssp, startpoint: 7 if startpoint.position is None else startpoint.position  # type: ignore[method-assign]
     asked = Asked({"1": StartpointRequest((rewind("a", X, 12),))})
-    with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no version of its state is kept from before"):
+    with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no kept version of its state is at or before"):
         taken_up(asked, {TASK: job.now}, {TASK: job.now}, consumer, (), 1, (), rewinds)
 
 

@@ -203,7 +203,7 @@ class TestRunningJob:
         try:
             wait_for(lambda: world.written == 5)
             lost = Broken(monkeypatch, world.root / "elsewhere", "requests")
-            wait_for(lambda: "the job goes on without it" in caplog.text)
+            wait_for(lambda: "the job keeps running without it" in caplog.text)
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
             world.send(1)
             wait_for(lambda: world.written == 6)
@@ -212,7 +212,7 @@ class TestRunningJob:
         finally:
             job.stop()
         job.wait()
-        assert caplog.text.count("the job goes on without it") == 1
+        assert caplog.text.count("the job keeps running without it") == 1
         assert "answers again" in caplog.text
 
 

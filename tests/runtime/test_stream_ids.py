@@ -25,9 +25,9 @@ def test_the_same_streams_and_new_ones_are_fine(now: dict[str, str | None]) -> N
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        ({"a": "1", "b": "9"}, r"^stream 'b' was deleted and made anew since application 'delays' last ran"),
+        ({"a": "1", "b": "9"}, r"^stream 'b' was deleted and recreated since application 'delays' last ran"),
         ({"a": None, "b": "2"}, r"^stream 'a' was deleted since"),
-        ({"a": "9", "b": "9"}, r"^stream 'a' \(and 1 more\) was deleted and made anew since"),
+        ({"a": "9", "b": "9"}, r"^stream 'a' \(and 1 more\) was deleted and recreated since"),
     ],
 )
 def test_others_are_refused_by_name(now: dict[str, str | None], words: str) -> None:
@@ -61,7 +61,7 @@ def test_ids_and_plan_are_stored_at_once(
     monkeypatch.setattr(steps, "_traps", None)
     make_anew(tmp_path, "in")
     if is_stored:
-        with pytest.raises(IncompatibleChangeError, match="'in' was deleted and made anew"):
+        with pytest.raises(IncompatibleChangeError, match="'in' was deleted and recreated"):
             Driver(application(), directory=tmp_path).open()
     else:
         with Driver(application(), directory=tmp_path) as driver:

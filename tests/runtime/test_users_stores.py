@@ -222,7 +222,7 @@ def test_a_store_that_cannot_be_read_stops_a_start_and_is_waited_for_by_a_job_th
     try:
         wait_for(lambda: world.written() == 5)
         broken[0] = True
-        wait_for(lambda: "the job goes on without it" in caplog.text)
+        wait_for(lambda: "the job keeps running without it" in caplog.text)
         shared("app").request("startpoints", b"of no version")
         broken[0] = False
         wait_for(lambda: "answers again" in caplog.text)

@@ -53,7 +53,7 @@ def test_while_the_job_runs(place: Path) -> None:
     os.killpg(process.pid, signal.SIGTERM)  # as `timeout` does: to all of the group
     said = process.communicate(timeout=WAIT_S)[0]
     assert process.returncode == 0
-    assert said.splitlines()[-1] == "stopped interrupted: what is committed stays, the next run continues from there"
+    assert said.splitlines()[-1] == "stopped interrupted: committed rounds are kept, the next run resumes from there"
     assert "Error" not in said and "Traceback" not in said
     wait_for(lambda: not family(mark), "something was left behind")
 

@@ -27,7 +27,7 @@ def test_a_job_whose_jvm_was_killed_says_so_and_the_next_one_in_this_process_goe
     assert re.fullmatch(
         r"RoundFailedError: round 1:source:1 cannot end: Spark's JVM, process \d+, was killed by SIGKILL", line
     ), first
-    assert hint.startswith("  hint: what is committed stays: start the job again")
+    assert hint.startswith("  hint: earlier commits are unaffected: restart the job")
     assert second == "caught up"
     assert told["values"] == list(range(20))
     assert "Traceback" not in done.stderr

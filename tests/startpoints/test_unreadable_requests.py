@@ -26,7 +26,7 @@ def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.Log
         try:
             id_ = log.metadata_store("app").request("startpoints", b"{")
             deadline_s = time.monotonic() + 30
-            while f"request {id_} for startpoints is passed over" not in caplog.text:
+            while f"startpoint request {id_} is ignored" not in caplog.text:
                 assert job.is_running and time.monotonic() < deadline_s, caplog.text
                 time.sleep(0.05)
             epoch = job.status()["epoch"]

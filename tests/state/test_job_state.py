@@ -84,7 +84,7 @@ def test_a_damaged_state_file_stops_the_job_by_name_and_nothing_is_lost(tmp_path
             with pytest.raises(HeadraceError) as caught:
                 send(driver, 3)
             text = f"{caught.value.message} {caught.value.hint}"
-            assert str(path.relative_to(tmp_path / "state")) in text and "bring the file back from a copy" in text
+            assert str(path.relative_to(tmp_path / "state")) in text and "restore the file from a copy" in text
         assert all(record.value <= 3 for record in driver.read("out"))
         path.write_bytes(data)
         driver.run()
@@ -103,7 +103,7 @@ def test_a_job_in_threads_ends_at_once_with_the_file(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HEADRACE_LOCAL_STORE_DIR", str(tmp_path / "stores"))
     with pytest.raises(StateError, match=path.name) as caught:
         wiring.start(counting(), "caught-up", engine=InlineEngine(run_container)).wait(60)
-    assert "bring the file back from a copy" in str(caught.value.hint)
+    assert "restore the file from a copy" in str(caught.value.hint)
 
 
 def test_a_file_that_goes_while_the_job_runs_is_named_at_the_commit(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_state_of_a_store_that_is_gone_is_deleted_piece_by_piece(
         snapshot = next((tmp_path / "state").rglob("3-*.arrow"), None)
         assert snapshot is not None
         assert driver.store("counts").get(LONG[0]) == 4
-    with pytest.raises(IncompatibleChangeError, match="'last' was taken out of the application once"):
+    with pytest.raises(IncompatibleChangeError, match="'last' was removed from the application before"):
         Driver(counting(extra=True), directory=tmp_path).open()
 
 

@@ -71,7 +71,7 @@ def test_a_state_that_is_restored_as_it_should_be_is_no_trouble(place: Place, ca
     place.read(states[-1][0])
     causes = {
         "as after a rewind; nothing is damaged": lambda: place.open(states[1][0]),
-        "the machine was started anew": lambda: place.open(states[1][0], boot_id="boot-2"),
+        "the machine was restarted": lambda: place.open(states[1][0], boot_id="boot-2"),
     }
     for said, opened in causes.items():
         with caplog.at_level(logging.INFO, "headrace.state"), opened() as store:
@@ -116,7 +116,7 @@ def test_an_old_generation_is_removed(place: Place) -> None:
     head, contents = history(place)[-1]
     for boot in ("boot-2", "boot-3"):
         found, notes = place.read(head, boot_id=boot)
-        assert found == contents and "started anew" in notes[0]
+        assert found == contents and "the machine was restarted" in notes[0]
     assert place.data_file().exists()  # there is exactly one
 
 

@@ -370,7 +370,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
             preview = points.preview("words", 4, state="rewind")
         assert [(move.before, move.after, move.skipped) for move in preview.moves] == [(2, 2, 0)]
         assert preview.notes == (
-            "asked for was offset 4 of words/0: an earlier rewind has that read again already, and nothing is skipped",
+            "requested was offset 4 of words/0: an earlier rewind already reads that again, and nothing is skipped",
         )
         d.startpoint("words", 4, state="rewind")
         d._plan_anew()

@@ -1,4 +1,4 @@
-"""Owns the command line, `headrace`. `commands` puts it together, `output` says how results and errors look.
+"""The command line, `headrace`. `commands` puts it together, `output` says how results and errors look.
 
 Nothing here decides anything about a job. What a command needs is imported when it runs: most start no Spark and load
 no Arrow, and answer at once.

@@ -22,7 +22,7 @@ _NOT_EXECUTED = "it was read, and not executed"
 
 
 def refuse_what_is_no_application(path: Path, text: str) -> None:
-    """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source says so.
+    """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source shows it.
 
     A source that is no Python is let through: importing it says what is wrong with it.
     """
@@ -32,9 +32,8 @@ def refuse_what_is_no_application(path: Path, text: str) -> None:
         return
     if source.runs_in_line is not None:
         raise AppLoadError(
-            f"{path.name}, line {source.runs_in_line}: it runs its application while it is loaded, and a command only wants "
-            "to know it",
-            f'put what runs under `if __name__ == "__main__":`; {_NOT_EXECUTED}',
+            f"{path.name}, line {source.runs_in_line}: it runs its application at import, but a command only loads it",
+            f'put the run under `if __name__ == "__main__":`; {_NOT_EXECUTED}',
         )
     imports_app = source.is_dynamic or _imports_app(path, source)
     if imports_app is None or source.is_dynamic or (source.binds and (source.names_app or imports_app)):

@@ -1,8 +1,8 @@
-"""Owns loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
+"""Loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
 
 The file is read first: one that can hold no application is refused, and nothing of it is executed (`app_files`). Then it is
-imported under a name of its own, not as `__main__`: its whole top level is executed but for what stands under
-`if __name__ == "__main__":`. Its folder goes on `sys.path`, and is where its `headrace.toml` is looked for.
+imported under a name of its own, not as `__main__`: its whole top level is executed but for the code under
+`if __name__ == "__main__":`. Its folder is added to `sys.path`, and is where its `headrace.toml` is looked for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
 def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
     """The application that `text` names, with `folder` set to where its file is.
 
-    Spark is started only if the import asks for it, as `F.col` does; `say` is told so. `overrides` (as `--set` takes
+    Spark is started only if the import asks for it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes
     them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
     """
     path, name = _split(text)
@@ -151,7 +151,7 @@ def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
         return AppLoadError(f"{path.name} is no Python file: {reason}", "give the source file that makes the App, in UTF-8")
     return AppLoadError(
         f"{path.name}, line {error.lineno}: {error.msg}",
-        "it is no valid Python as it stands: mend that line, or what comes before it",
+        "it is not valid Python: fix that line, or the lines before it",
         user_traceback="".join(traceback.format_exception_only(error)),
     )
 

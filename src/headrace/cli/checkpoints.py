@@ -1,4 +1,4 @@
-"""Owns `headrace checkpoint`: what tasks have committed, and their positions as a file, out and in."""
+"""`headrace checkpoint`: what tasks have committed, and their positions as a file, out and in."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
 def export_positions(
     target: Target,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write them to this file, not to standard output.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write the positions of all tasks as JSON, for `checkpoint import`: of an application that runs or not.
+    """Write the positions of all tasks as JSON, for `checkpoint import`: whether the application runs or not.
 
-    Standard output gets JSON in any case; with --output, --json is about what is said of the file.
+    Standard output is always JSON; with --output, --json sets the format of the report about the file.
     """
     from headrace.client.positions_file import encode_positions
     from headrace.wiring.folders import whole_file
@@ -123,19 +123,19 @@ def export_positions(
 @about_an_application
 def import_positions(
     target: Target,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `headrace checkpoint export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file from `headrace checkpoint export`.")],
     state: StateOption = "keep",
-    force: Annotated[bool, typer.Option("--force", help="Also the positions of another application.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Accept positions of another application.")] = False,
     repartitions: Annotated[
-        bool, typer.Option("--repartitions", help="Also the positions in the application's own repartition streams.")
+        bool, typer.Option("--repartitions", help="Also set positions in the application's repartition streams.")
     ] = False,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Go on from exported positions: a startpoint for each partition that is elsewhere now. Shows them first, and asks.
+    """Resume from exported positions: a startpoint for each partition whose position differs. Shows them first, then prompts.
 
-    Positions in repartition streams are not set, for what the inputs give again is written to those again; but --state rewind
-    takes them back as far as it has to.
+    Positions in repartition streams are not set, because replayed inputs are written to them again; but --state rewind
+    rewinds them as far as necessary.
     """
     from headrace.client.positions_file import decode_positions
     from headrace.wiring.folders import bytes_of_file

@@ -1,4 +1,4 @@
-"""Owns the tree of commands: which there are, in which order, and what `headrace` itself says."""
+"""The tree of commands: which there are, in which order, and what `headrace` itself says."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ A first look:
 
 \b
   headrace demo                              the main job on real data, in a minute
-  headrace run flights.py --until caught-up  work off what is there, then end
-  headrace status flights.py                 where it stands, while it runs and after
+  headrace run flights.py --until caught-up  process up to the current end offsets
+  headrace status flights.py                 its progress, lag and tasks
   headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
 """
 _DEMO = "demo"
 
 
 class LazyGroup(ReportingGroup):
-    """The root group. `demo` is a module of its own that is loaded when it is asked for."""
+    """The root group. `demo` is a module of its own that is loaded at its first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *([_DEMO] if _has_demo() else [])]
@@ -66,7 +66,7 @@ application = typer.Typer(
 @application.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="With an error, show Headrace's own stack trace too.")] = False,
 ) -> None:
@@ -76,14 +76,12 @@ def root(
 _sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
 _stream = typer.Typer(help="Streams: create, list, describe, expand, produce, consume, delete.", **_sub_group)
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
-_startpoint = typer.Typer(help="Startpoints: where tasks are told to read on.", **_sub_group)
+_startpoint = typer.Typer(help="Startpoints: set, list and delete resume positions.", **_sub_group)
 _kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
 _state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
 
 application.command("run", short_help="Run an application on Spark.", epilog=run.EXAMPLES)(run.run)
-application.command("status", short_help="Show where a job stands, while it runs and after.", epilog=jobs.STATUS_EXAMPLES)(
-    jobs.status
-)
+application.command("status", short_help="Show a job's progress, lag and tasks.", epilog=jobs.STATUS_EXAMPLES)(jobs.status)
 application.command("describe", short_help="Show an application's topology.", epilog=describe.EXAMPLES)(describe.describe)
 application.command("tasks", short_help="Show the tasks, their containers and inputs.", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
 _checkpoint.command("list", short_help="Show what each task has committed.", epilog=checkpoints.EXAMPLES)(
@@ -92,16 +90,16 @@ _checkpoint.command("list", short_help="Show what each task has committed.", epi
 _checkpoint.command("export", short_help="Write the positions of all tasks to a file.", epilog=checkpoints.EXPORT_EXAMPLES)(
     checkpoints.export_positions
 )
-_checkpoint.command("import", short_help="Go on from exported positions.", epilog=checkpoints.IMPORT_EXAMPLES)(
+_checkpoint.command("import", short_help="Resume from exported positions.", epilog=checkpoints.IMPORT_EXAMPLES)(
     checkpoints.import_positions
 )
-_startpoint.command("set", short_help="Read again, or skip: set where tasks read on.", epilog=startpoints.SET_EXAMPLES)(
+_startpoint.command("set", short_help="Replay or skip: set where tasks resume.", epilog=startpoints.SET_EXAMPLES)(
     startpoints.set_startpoint
 )
-_startpoint.command("list", short_help="Show startpoints, and what became of them.", epilog=startpoints.LIST_EXAMPLES)(
+_startpoint.command("list", short_help="List startpoints and their status.", epilog=startpoints.LIST_EXAMPLES)(
     startpoints.list_startpoints
 )
-_startpoint.command("delete", short_help="Delete startpoints before they count.", epilog=startpoints.DELETE_EXAMPLES)(
+_startpoint.command("delete", short_help="Delete startpoints that are not applied yet.", epilog=startpoints.DELETE_EXAMPLES)(
     startpoints.delete_startpoints
 )
 _stream.command("create", short_help="Create a stream.", epilog=streams.CREATE_EXAMPLES)(streams.create)
@@ -115,10 +113,8 @@ _stream.command("consume", short_help="Print records as JSON lines.", epilog=str
 _stream.command("delete", short_help="Delete a stream and its records.", epilog=streams.DELETE_EXAMPLES)(streams.delete)
 _state.command("get", short_help="Read a store by key.", epilog=states.GET_EXAMPLES)(states.get)
 _state.command("dump", short_help="Write a store to a Parquet file.", epilog=states.DUMP_EXAMPLES)(states.dump)
-application.command("doctor", short_help="Look at the machine: what is there, what is wrong.", epilog=doctor.DOCTOR_EXAMPLES)(
-    doctor.doctor
-)
-application.command("submit-args", short_help="Print what spark-submit is to be told.", epilog=doctor.SUBMIT_ARGS_EXAMPLES)(
+application.command("doctor", short_help="Check this machine, or verify a log.", epilog=doctor.DOCTOR_EXAMPLES)(doctor.doctor)
+application.command("submit-args", short_help="Print the options for spark-submit.", epilog=doctor.SUBMIT_ARGS_EXAMPLES)(
     doctor.submit_args
 )
 _kafka.command("start", short_help="Start a broker for trials.", epilog=kafka.START_EXAMPLES)(kafka.start)

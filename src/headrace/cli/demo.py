@@ -1,4 +1,4 @@
-"""Owns the command `headrace demo`: its options, and what it writes to the screen."""
+"""The command `headrace demo`: its options, and what it writes to the screen."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ DEFAULT_DIR = Path("headrace-demo")
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--dir", help="Where the log, the state and the example go.")] = DEFAULT_DIR,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder for the log, the state and the example.")] = DEFAULT_DIR,
     json: JsonOption = False,
     system: Annotated[
         str | None, typer.Option("--system", metavar="URL", help="A Kafka cluster for the streams, kafka://HOST:PORT.")
     ] = None,
     with_kafka: Annotated[
-        bool, typer.Option("--with-kafka", help="Start a Kafka broker for it, which ends with it and leaves its data.")
+        bool, typer.Option("--with-kafka", help="Start a Kafka broker for the demo; it stops with the demo and keeps its data.")
     ] = False,
     partitions: Annotated[
         int,
@@ -43,12 +43,12 @@ def demo(
         ),
     ] = 4,
     max_records_per_round: Annotated[
-        int | None, typer.Option(parser=whole_number(1), metavar="N", help="The most records that a round reads.")
+        int | None, typer.Option(parser=whole_number(1), metavar="N", help="Maximum records per round.")
     ] = None,
     containers: Annotated[
         int | None,
         typer.Option(
-            parser=whole_number(1), metavar="N", help="Containers per part of the job; as many as cores if unset."
+            parser=whole_number(1), metavar="N", help="Containers per sub-topology; default: the number of cores."
         ),
     ] = None,
 ) -> None:
@@ -58,7 +58,7 @@ def demo(
     sends them through a repartition stream and aggregates them in hourly windows, exactly once. Then: the busiest and
     the most delayed carriers, and what to look at next. With --system or --with-kafka all streams are Kafka topics.
 
-    Run again in the same folder, it begins anew; it deletes nothing but what it made itself.
+    Run again in the same folder, it starts over; it deletes only its own files.
     """
     from headrace.demo import data, job
     from headrace.demo import folder as folders
@@ -76,7 +76,7 @@ def demo(
         result = runs.run(place, options, say, sys.stderr)
     if result.status["stopped"]:
         there = shlex.quote(_shown(place.path))
-        say("stopped: what is committed stays. To go on from there:")
+        say("stopped: committed rounds are kept. To resume:")
         say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
         if with_kafka:
             say(f"after this, in another terminal: {_broker_again(place)}")
@@ -159,7 +159,7 @@ def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
         *started,
         ("the job's code", f"less {example}"),
         ("what it is made of", f"{headrace} describe {example}"),
-        ("where it stands", f"{headrace} status{there and f' {example}'}"),
+        ("its progress", f"{headrace} status{there and f' {example}'}"),
         ("its streams", f"{headrace} stream list{there}"),
         ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5{there}"),
         ("a carrier's state", f"{headrace} state get {job.STORE} HA{there and f' {example}'}"),
@@ -167,7 +167,7 @@ def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
             "one more flight, now",
             f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json{there}",
         ),
-        ("go on with it", f"{headrace} run {example} --until caught-up"),
+        ("continue it", f"{headrace} run {example} --until caught-up"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Owns `headrace describe`."""
+"""`headrace describe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns `headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and what Spark is to be told.
+"""`headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and the options that Spark needs.
 
 No JVM is started but for `java -version`; nothing is fetched by `doctor`.
 """
@@ -81,25 +81,25 @@ class Setting:
 
 def doctor(
     system: Annotated[
-        str | None, typer.Option("--system", metavar="log:FOLDER", help="Verify this embedded log, in place of the machine.")
+        str | None, typer.Option("--system", metavar="log:FOLDER", help="Verify this embedded log instead of the machine.")
     ] = None,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="Take the log's catalog as it is; move data files that it does not know.")
+        bool, typer.Option("--quarantine", help="Keep the catalog as it is; move data files that it does not know.")
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild what can be rebuilt of the log's catalog from its data files.")
+        bool, typer.Option("--rebuild", help="Rebuild the log's catalog from its data files as far as possible.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Look at the machine: Python, Java, PySpark, the jars for Kafka, and the settings of Spark; or verify a log.
+    """Check this machine: Python, Java, PySpark, the jars for Kafka, and the settings of Spark; or verify a log.
 
-    Ends with 1 only if something that is needed is wrong. Settings of Spark that differ cost something, and are said;
+    Exits with 1 only if something necessary is wrong. It also lists Spark settings that differ and what they cost;
     in a session of your own (`hr.App(..., spark=session)`, `spark-submit`) only you can set those of its start:
     `headrace submit-args` prints them.
 
-    With --system a log's catalog and data files are compared, both ways, with all checksums; it ends with 1 if they do not fit.
+    With --system it compares a log's catalog and data files, with all checksums, and exits with 1 if they do not match.
     """
     if system is not None:
         check_log(system, quarantine, rebuild, yes, json)
@@ -109,7 +109,7 @@ def doctor(
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
     findings = list(findings_of(config, os.environ))
     settings = settings_of(config, os.environ)
-    # what a session of the user's has is told, but it is not known here whether there is one
+    # a session of the user's is shown, but it is not known here whether there is one
     is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
     if json:
         print_json(
@@ -127,15 +127,15 @@ def doctor(
 
 def submit_args(
     kafka: Annotated[
-        bool | None, typer.Option("--kafka/--no-kafka", help="With the jars for Kafka; default: if `system` is a Kafka.")
+        bool | None, typer.Option("--kafka/--no-kafka", help="Include Kafka's jars; default: if `system` is Kafka.")
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print what spark-submit is to be told, as `--conf NAME=VALUE`, on one line.
+    """Print the options for spark-submit, as `--conf NAME=VALUE`, on one line.
 
-    Jars for Kafka that are missing are fetched. What `spark.*` of the configuration says wins. The line is for
-    `spark-submit $(headrace submit-args) APP.py`: a shell takes it as it is, without quotes.
+    Missing jars for Kafka are fetched. `spark.*` of the configuration wins. The line is for
+    `spark-submit $(headrace submit-args) APP.py`: use it in a shell without quotes.
     """
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
     chosen = _full_names(config)
@@ -261,7 +261,7 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
     )
     differing = [one for one in settings if one.state != "ok"]
     if differing:
-        print("\nWhat it costs where they differ (`headrace submit-args` prints what spark-submit is to be told):")
+        print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
         for setting in differing:
             print(f"  {setting.name}: {setting.without_it}")
 

@@ -1,4 +1,4 @@
-"""Owns `headrace stream expand`: whom it would break, doing it, and telling the applications that read the stream."""
+"""`headrace stream expand`: whom it would break, doing it, and telling the applications that read the stream."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ EXAMPLES = """Examples:
 
 
 def expand(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The stream's name; with --application, a repartition's.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The stream's name; with --application, a repartition name.")],
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", parser=whole_number(), metavar="N", help="How many partitions it is to have then."
+            "--partitions", "-p", parser=whole_number(), metavar="N", help="The new number of partitions."
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Also where an application that reads it cannot follow.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Expand even if an application that reads it cannot follow.")] = False,
     application: Annotated[
-        str | None, typer.Option("--application", metavar="ID", help="Whose repartition NAME is: by-carrier, for short.")
+        str | None, typer.Option("--application", metavar="ID", help="The application whose repartition NAME is.")
     ] = None,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Add partitions to a stream. The applications that read it take them up, those that run at once."""
+    """Add partitions to a stream. Running applications that read it pick them up at once, stopped ones at their next start."""
     from headrace.core.job_plan.partition_growth import check_expansion
     from headrace.core.job_plan.stream_readers import readers_of
 
@@ -99,7 +99,7 @@ def _point_at_repartitions(system: Any, name: str, partitions: int, missing: Hea
     ]
     if commands:
         whose = " and ".join(map(repr, sorted(owners)))
-        missing.hint = f"it is a repartition of application {whose}: {' or '.join(commands)}"
+        missing.hint = f"it is a repartition stream of application {whose}: {' or '.join(commands)}"
 
 
 def _point_at_others(system: Any, url: str, application: str, missing: HeadraceError) -> None:
@@ -191,11 +191,11 @@ def _refuse_to_break(
     forced = f"`{expand_command(stream.name, partitions, system, force=True)}`"
     if stopped:
         ways.append(
-            f"{forced}: what reads it there stops, state and positions untouched, until the stream has grown to a number that "
-            "it can follow; where an application is given up, that harms nobody"
+            f"{forced}: its readers stop, with state and positions intact, until the stream has grown to a number that "
+            "they can follow; safe if the application is no longer used"
         )
     else:
-        ways.append(f"{forced}: what is not read yet of a key may be read out of order there")
+        ways.append(f"{forced}: unread records of a key may be processed out of order there")
     reasons = "; ".join(f"application {application!r}: {reason}" for application, reason in [*stopped, *disordered])
     fail(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "
@@ -216,8 +216,8 @@ def _tell(system: Any, application: str, stream: StreamDescription) -> None:
         system.metadata_store(application).request(PARTITION_CHECKS, request)
     except HeadraceError as error:
         say(
-            f"warning: application {application!r} could not be told ({error.message}): it takes the partitions up when it "
-            "looks by itself, every partition_check_interval_s"
+            f"warning: application {application!r} was not notified ({error.message}): it picks the partitions up at its "
+            "next check, every partition_check_interval_s"
         )
 
 
@@ -252,7 +252,7 @@ def _report(
     for reader in readers:
         if reader.refusal is None:
             is_running = reader.application in running
-            when = "runs: it takes them up at its next round" if is_running else "takes them up when it starts"
+            when = "is running: it reads them from its next round" if is_running else "reads them from its next start"
             print(f"  application {reader.application} {when}")
         else:
-            print(f"  application {reader.application} cannot follow: what reads the stream there stops")
+            print(f"  application {reader.application} cannot follow: its sub-topologies that read the stream stop")

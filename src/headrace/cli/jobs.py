@@ -1,4 +1,4 @@
-"""Owns `headrace status` and `headrace tasks`: what the system has stored about a job, whether it runs or not."""
+"""`headrace status` and `headrace tasks`: what the system has stored about a job, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TASKS_EXAMPLES = """Examples:
 
 @about_an_application
 def status(target: Target, json: JsonOption = False) -> None:
-    """Show where a job stands: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
+    """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
-    taken up yet. Records, rates and rounds are those of
-    this run, as last reported; of the last run where the job does not run. JSON: `counts_of` says which. Other counters, such
+    picked up yet. Records, rates and rounds are those of
+    this run, as last reported; of the last run if the job is not running. JSON: `counts_of` tells which. Other counters, such
     as dead_letters, are also given for all runs, where these have counted more.
     """
     with opened(target) as (opened_system, store):
@@ -101,7 +101,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
 
 
 def _holder(holder: Any) -> dict[str, Any] | None:
-    """Who holds the job. `alive`: not known to be gone, and heard of within the time after which it may be taken over."""
+    """Who holds the job. `alive`: not known to have ended, and its last heartbeat is newer than the takeover limit."""
     if holder is None:
         return None
     from headrace.adapters.common.job_lease import is_alive
@@ -127,9 +127,9 @@ def _print_status(found: dict[str, Any]) -> None:
     if holder is None:
         state = "not running"
     elif holder["alive"]:
-        state = f"running: process {holder['pid']} on {holder['host']}, heard of {holder['silent_s']} s ago"
+        state = f"running: process {holder['pid']} on {holder['host']}, last heartbeat {holder['silent_s']} s ago"
     else:
-        state = f"not running: process {holder['pid']} on {holder['host']} ended without a word"
+        state = f"not running: process {holder['pid']} on {holder['host']} ended without releasing the job"
     print(f"{found['application']} on {found['system']}: {state}")
     print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")

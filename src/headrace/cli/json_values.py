@@ -1,4 +1,4 @@
-"""Owns how values look as JSON on the command line, and how they are read from it.
+"""How values look as JSON on the command line, and how they are read from it.
 
 Bytes are their UTF-8 text, or `{"base64": ...}` where they are none; windowed keys are `{"key", "start", "end"}`; times
 are ISO 8601 in UTC.
@@ -138,7 +138,7 @@ def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partition
 
 def _fields_of(line: bytes) -> dict[str, Any]:
     try:
-        line.decode()  # first: what msgspec says of other bytes depends on where they stand
+        line.decode()  # first: what msgspec says of other bytes depends on their place
         fields = msgspec.json.decode(line)
     except UnicodeDecodeError as error:
         raise SerdeError(

@@ -1,4 +1,4 @@
-"""Owns `headrace kafka start`: a Kafka broker in the foreground, to try things without Docker."""
+"""`headrace kafka start`: a Kafka broker in the foreground, to try things without Docker."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _HEAP_MB = 512
 
 def start(
     port: Annotated[
-        int, typer.Option(parser=whole_number(1, 65_535), metavar="N", help="The port on 127.0.0.1 that clients use.")
+        int, typer.Option(parser=whole_number(1, 65_535), metavar="N", help="The port on 127.0.0.1 for clients.")
     ] = 9092,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where the data go and stay; without it they go when the broker stops.")
+        Path | None, typer.Option("--dir", help="Folder that keeps the data; without it they are deleted at the end.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Start a real Kafka broker on this machine, and keep it until Ctrl-C.
 
-    For trials: one broker, no password, reached from this machine only. Needs Java; fetches Kafka (43 MB) once. With
-    --dir a later start goes on with the same topics.
+    For trials: one broker, no password, reachable from this machine only. Needs Java; fetches Kafka (43 MB) once. With
+    --dir a later start continues with the same topics.
     """
     try:
         with KafkaServer(port=port, folder=folder, heap_mb=_HEAP_MB, tell=say) as kafka:
@@ -66,5 +66,5 @@ def _announce(kafka: KafkaServer, folder: Path | None, json: bool) -> None:
         print(f"  headrace stream create words --partitions 4 --system {system}")
         print(f"  headrace stream list --system {system}")
         print(f'and in an application: hr.App("words", system="{system}")')
-    # whoever reads a pipe waits for these lines, and the command goes on
+    # a reader of a pipe waits for these lines, and the command keeps running
     sys.stdout.flush()

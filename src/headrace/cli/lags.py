@@ -1,4 +1,4 @@
-"""Owns how far behind tasks are, counted now: in what their job model knows, and in partitions that have come since."""
+"""How far behind tasks are, counted now: in what their job model knows, and in partitions that have come since."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Ends:
-    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none. `application`: whose gaps are
-    passed over."""
+    """The ends of streams, looked up once each; a stream that was deleted meanwhile has none. `application`: whose skipped
+    ranges count."""
 
     def __init__(self, system: Any, application: str) -> None:
         self._system, self._application = system, application
@@ -41,7 +41,7 @@ class Ends:
 
 
     def lag(self, ssp: SSP, position: int) -> int:
-        """Offsets from a position to the end that will be read: what is passed over will not."""
+        """Offsets from a position to the end that will be read: skipped ranges will not."""
         from headrace.core.rewind.rewinds import passed_over
 
         end = max(position, self.of(ssp) or 0)

@@ -1,4 +1,4 @@
-"""Owns `headrace doctor --system log:DIR`: whether a log's catalog and data files fit, and what can be done if not."""
+"""`headrace doctor --system log:DIR`: whether a log's catalog and data files fit, and what can be done if not."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from headrace.adapters.log.verifying import Verified
 
 _WAYS = """\
-  The newest catalog back in its place is the only way without a loss. Without one:
-  --quarantine  takes the catalog that is there; the data files that it does not know are moved, none is deleted
-  --rebuild     as well appends to the streams what producers wrote, or, without a catalog, all that the data files hold"""
+  Restoring the newest catalog is the only way without data loss. Without one:
+  --quarantine  keeps this catalog; data files that it does not know are moved, none is deleted
+  --rebuild     also appends the records of producers to the streams, or, without a catalog, all records in the data files"""
 
 _STATE = """\
-  Jobs continue from the checkpoints in that catalog; without one they begin again. Their present state files are kept until the
-  folder in quarantine/ is deleted, so that the newest catalog can still be put back."""
+  Jobs continue from the checkpoints in that catalog; without one they start over. Their present state files are kept until the
+  folder in quarantine/ is deleted, so that the newest catalog can still be restored."""
 
 
 def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) -> None:
-    """Verify the log; with `quarantine` or `rebuild`, put it right once that was shown and confirmed."""
+    """Verify the log; with `quarantine` or `rebuild`, repair it after a confirmation."""
     from headrace.adapters.log.system import root_of
     from headrace.adapters.log.verifying import verify
 
@@ -59,7 +59,7 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
     from headrace.adapters.log import repairing
 
     if not rebuild and not found.is_usable:
-        fail(f"there is no catalog to take: {found.catalog}", "rebuild one from the data files: --rebuild")
+        fail(f"there is no usable catalog: {found.catalog}", "rebuild one from the data files: --rebuild")
     what = "rebuild the catalog from the data files" if rebuild else "take this catalog, and move what it does not know"
     if not json:
         print(_STATE)
@@ -95,7 +95,7 @@ def _show_repaired(found: Verified, done: Repaired) -> None:
     if done.brought_back:
         print(f"brought {counted(len(done.brought_back), 'data file')} back from the quarantine")
     print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
-    print("state files of before are kept while that folder is there; delete it once the newest catalog will not come back")
+    print("earlier state files are kept while that folder exists; delete it when the newest catalog need not be restored")
     print("done; `headrace doctor --system` verifies it")
 
 

@@ -1,4 +1,4 @@
-"""Owns how commands read whole numbers: what was expected and found is said in the same words everywhere."""
+"""How commands read whole numbers: what was expected and found is said in the same words everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what commands print: JSON, tables and single lines on standard output, errors and progress on standard error."""
+"""What commands print: JSON, tables and single lines on standard output, errors and progress on standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReportingGroup(TyperGroup):
-    """The root of all commands: shows errors as a line and a hint, and ends quietly where nobody reads on."""
+    """The root of all commands: shows errors as a line and a hint, and ends quietly when the reader has closed the pipe."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command; all that it prints, errors of usage too, goes through streams that keep a terminal safe."""
@@ -68,7 +68,7 @@ def _end_by(signalled: KeyboardInterrupt) -> NoReturn:
 
 
 def _is_whole(ctx: Any) -> bool:
-    """Whether our own stack trace was asked for."""
+    """Whether our own stack trace was requested."""
     return bool(ctx.params.get("traceback"))
 
 
@@ -101,7 +101,7 @@ def _leave_standard_output() -> None:
 def show_error(error: HeadraceError, *, whole: bool = False) -> None:
     """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised.
 
-    `whole`: also the whole stack trace, for whoever looks into Headrace itself.
+    `whole`: also the whole stack trace, for those who debug Headrace itself.
     """
     if whole:
         say("".join(traceback.format_exception(error)).rstrip())

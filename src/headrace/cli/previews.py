@@ -1,4 +1,4 @@
-"""Owns what people are shown and asked before startpoints are written: which positions move, how far, and what of state."""
+"""What people are shown and asked before startpoints are written: which positions move, how far, and what of state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def print_preview(preview: Preview, title: str) -> None:
         )
         for move in preview.moves
     ]
-    names += ["passed over"] if has_gaps else []
+    names += ["in skipped ranges"] if has_gaps else []
     print_table(names, rows, right=("partition", *names[3:]))
     print(f"{preview.read_again:,} {preview.unit} are read again, {preview.skipped:,} are skipped")
     print(state_text(preview))
@@ -42,7 +42,7 @@ def print_preview(preview: Preview, title: str) -> None:
 
 
 def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
-    """For programs. `ids`: of what was written; none where it was only shown."""
+    """For programs. `ids`: of the startpoints that were written; none where it was only shown."""
     from headrace.core.rewind.previews import state_text
 
     moves = [
@@ -54,7 +54,7 @@ def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
             "new": move.after,
             "read_again": move.read_again,
             "skipped": move.skipped,
-            "passed_over": move.passed_over,
+            "in_skipped_ranges": move.passed_over,
         }
         for move in preview.moves
     ]
@@ -70,27 +70,27 @@ def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
         "application": preview.application,
         "startpoints": list(ids),
         "moves": moves,
-        "counted": preview.unit,
+        "unit": preview.unit,
         "read_again": preview.read_again,
         "skipped": preview.skipped,
         "state": preview.state.value,
-        "state_says": state_text(preview),
+        "state_detail": state_text(preview),
         "stores": [*preview.stores.own, *preview.stores.later],
         "stores_are_certain": preview.stores.is_certain,
         "rewinds": rewinds,
-        "gaps": gaps,
+        "skipped_ranges": gaps,
         "notes": list(preview.notes),
     }
 
 
 def confirm(question: str, yes: bool, json: bool) -> None:
-    """Ask, unless `yes` says so already; wrong usage where there is nobody to be asked. Returns if it may be done."""
+    """Prompt, unless `yes` is given; wrong usage where there is no terminal. Returns if it may be done."""
     if yes:
         return
     if json:
-        raise typer.BadParameter("--json asks nobody, and nothing was written: give --yes as well")
+        raise typer.BadParameter("--json does not prompt; nothing was written: add --yes")
     if not is_somebody_there():
-        fail("nobody is there to be asked, and nothing was written", "give --yes", EXIT_USAGE)
+        fail("standard input is no terminal to confirm this; nothing was written", "add --yes", EXIT_USAGE)
     typer.confirm(question, abort=True, err=True)
 
 
@@ -109,5 +109,5 @@ def show_and_confirm(preview: Preview, title: str, question: str, yes: bool, jso
 
 
 def when_text(is_running: bool) -> str:
-    """When what was written takes effect."""
-    return "the job runs: it goes on from there at its next round" if is_running else "it takes effect when the job starts"
+    """When the new startpoints take effect."""
+    return "the job is running: it resumes from there at its next round" if is_running else "it takes effect at the next start"

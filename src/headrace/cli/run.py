@@ -1,4 +1,4 @@
-"""Owns `headrace run`."""
+"""`headrace run`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EXAMPLES = """Examples:
 
 \b
   headrace run flights.py                       until Ctrl-C or SIGTERM
-  headrace run flights.py --until caught-up     work off what is there now, then end
+  headrace run flights.py --until caught-up     process up to the current end offsets
   headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
-  headrace run flights.py --rename-store delays=mean-delays      the store was renamed, and keeps its state
-  headrace run flights.py --drop-store delays                    its state is given up: see `headrace startpoint set --help`
+  headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
+  headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`
 """
 
 
@@ -35,7 +35,7 @@ def run(
     until: Annotated[
         str | None,
         typer.Option(
-            "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: end once the inputs' present end is worked off."
+            "--until", parser=_until, metavar=CAUGHT_UP, help="`caught-up`: exit after processing up to the current end offsets"
         ),
     ] = None,
     drop_store: Annotated[
@@ -43,23 +43,23 @@ def run(
         typer.Option(
             "--drop-store",
             metavar="NAME",
-            help="Give the state of a store up that the edited application cannot use. Repeatable.",
+            help="Drop the state of a store that the edited application cannot use. Repeatable.",
         ),
     ] = None,
     rename_store: Annotated[
         list[str] | None,
-        typer.Option("--rename-store", metavar="OLD=NEW", help="The store NEW was OLD, and keeps its state. Repeatable."),
+        typer.Option("--rename-store", metavar="OLD=NEW", help="Rename store OLD to NEW with its state. Repeatable."),
     ] = None,
     set_: SetOption = None,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show no progress.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Hide the progress display.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Run an application on Spark, with its progress, until it is stopped or has caught up.
 
-    The file is read first, and refused if it can hold no application. Then it is imported: its whole top level is executed,
-    but not what stands under `if __name__ == "__main__":`. All commands that take APP do so.
+    The file is read first, and refused if it cannot hold an application. Then it is imported: its whole top level is executed,
+    but not the code under `if __name__ == "__main__":`. All commands that take APP do so.
 
-    Ctrl-C and SIGTERM stop it cleanly: the round that runs is dropped whole, and the next run continues from there.
+    Ctrl-C and SIGTERM stop it cleanly: the running round is discarded, and the next run resumes from the last commit.
     """
     from headrace.cli.app_loading import load_app
 
@@ -71,7 +71,7 @@ def run(
     config = wiring.config_of(loaded, overrides)
     unprocessed = unprocessed_text(status, config.dead_letter_stream)
     if status.get("stopped"):
-        say(f"stopped {loaded.name}: what is committed stays, the next run continues from there{unprocessed}")
+        say(f"stopped {loaded.name}: committed rounds are kept, the next run resumes from there{unprocessed}")
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)

@@ -1,4 +1,4 @@
-"""Owns `headrace startpoint`: where tasks are told to read on."""
+"""`headrace startpoint`: sets, lists and deletes the positions that tasks resume from."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ DELETE_EXAMPLES = """Examples:
 """
 
 StreamArgument = Annotated[
-    str, typer.Argument(metavar="STREAM", help="A stream that the application reads, its own repartitions too.")
+    str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")
 ]
-_NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "what became of it")
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "status")
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
 StateOption = Annotated[
     str,
-    typer.Option("--state", metavar="keep|rewind", help="State stays as it is, or all goes back to versions from before."),
+    typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state."),
 ]
 
 
@@ -56,33 +56,33 @@ def set_startpoint(
     target: Target,
     stream: StreamArgument,
     partition: Annotated[
-        str, typer.Option("--partition", "-p", metavar="P|all", help="Of this partition alone.")
+        str, typer.Option("--partition", "-p", metavar="P|all", help="Only this partition.")
     ] = "all",
-    task: Annotated[str | None, typer.Option("--task", metavar="T", help="Of several tasks that read it, this one.")] = None,
-    earliest: Annotated[bool, typer.Option("--earliest", help="The first record that is there.")] = False,
-    latest: Annotated[bool, typer.Option("--latest", help="The end: only what comes from now on.")] = False,
+    task: Annotated[str | None, typer.Option("--task", metavar="T", help="Only this task, of several readers.")] = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="The first available record.")] = False,
+    latest: Annotated[bool, typer.Option("--latest", help="The end offset: only new records.")] = False,
     bootstrap: Annotated[
-        bool, typer.Option("--bootstrap", help="The first record, and up to the present end before any other stream.")
+        bool, typer.Option("--bootstrap", help="The first record; up to the current end before other streams.")
     ] = False,
     offset: Annotated[
         int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--time", metavar="ISO", help="The first record of this time or later; with a zone.")
+        str | None, typer.Option("--time", metavar="ISO", help="The first record at or after this time (with a time zone).")
     ] = None,
-    ago: Annotated[str | None, typer.Option("--ago", metavar="DURATION", help='The same, before now: "2 hours".')] = None,
+    ago: Annotated[str | None, typer.Option("--ago", metavar="DURATION", help='As --time, relative to now: "2 hours".')] = None,
     state: StateOption = "keep",
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Set where tasks read on, while the job runs or not. Shows first what would be read again or skipped, and asks.
+    """Set where tasks resume, while the job runs or not. Shows first what would be read again or skipped, then prompts.
 
-    Exactly one of --earliest, --latest, --bootstrap, --offset, --time and --ago says where. It counts until the position
-    has moved, however often the job is started before.
+    Exactly one of --earliest, --latest, --bootstrap, --offset, --time and --ago sets the position. It counts until the position
+    has moved, over any number of restarts.
 
     With --state rewind the whole application goes back: also stores behind repartition streams, and other tasks that write
-    to these, so that no store counts a record twice. What it comes to is shown first. With --state keep stores stay, and
-    count what is read again twice.
+    to these, so that no store counts a record twice. The preview shows all of it. With --state keep stores stay, and
+    count records that are read again twice.
     """
     words = {"earliest": earliest, "latest": latest, "bootstrap": bootstrap}
     chosen: list[Any] = [word for word, is_given in words.items() if is_given]
@@ -132,16 +132,16 @@ def partition_of_text(text: str) -> int | None:
 
 @about_an_application
 def list_startpoints(target: Target, json: JsonOption = False) -> None:
-    """Show all startpoints, oldest first, those of one command by partition, and what became of each: of those that are
-    done with, the newest thousand.
+    """List all startpoints and the status of each, oldest first, those of one command by partition. Of those that are
+    finished, the newest thousand.
 
-    One waits for a driver, is pending until a commit has moved the position, was applied, superseded by a later one, or
-    deleted. None expires.
+    A startpoint waits for a driver, is pending until a commit moves the position, and then is applied. It may also be
+    superseded by a later one, or deleted. None expires.
     """
     with opened_startpoints(target) as points:
         found, unreadable = points.list(), points.unreadable()
     if json:
-        requests = [{"request": id_, "says": why} for id_, why in unreadable.items()]
+        requests = [{"request": id_, "detail": why} for id_, why in unreadable.items()]
         shown = [_described(one) for one in found]
         print_json({"application": target.application, "startpoints": shown, "unreadable": requests})
         return
@@ -156,22 +156,22 @@ def _say_unreadable(target: Target, unreadable: Mapping[str, str]) -> None:
     """On standard error: it is trouble, and no startpoint."""
     where = f"--application {target.application} --system {target.config.system}"
     for id_, why in unreadable.items():
-        say(f"request {id_} is unreadable, and no driver of this version takes it up: {why}")
-        say(f"hint: `headrace startpoint delete {id_} {where}` withdraws it")
+        say(f"request {id_} is unreadable, and no driver of this version applies it: {why}")
+        say(f"hint: `headrace startpoint delete {id_} {where}` removes it")
 
 
 def delete(
     target: Target,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Of startpoints, or unreadable requests.")] = None,
-    stream: Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="In place of ids: all of a stream.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Startpoints, or unreadable requests.")] = None,
+    stream: Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="Instead of ids: all of a stream.")] = None,
     partition: Annotated[
-        str, typer.Option("--partition", "-p", metavar="P|all", help="With --stream: of this partition alone.")
+        str, typer.Option("--partition", "-p", metavar="P|all", help="With --stream: only this partition.")
     ] = "all",
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete startpoints that have not moved anything yet. Where one is pending, the position before comes back, and with it
-    all that went back for it."""
+    """Delete startpoints that have not moved a position yet. Deleting a pending one restores the earlier position, and undoes
+    the rewind that belongs to it."""
     if bool(ids) == (stream is not None):
         raise typer.BadParameter("expected either ids or --stream")
     number = partition_of_text(partition)
@@ -253,10 +253,10 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
         "state": entry.state.value,
         "written_by": entry.written_by,
         "written_at": iso(entry.written_at_us),
-        "became": "waiting" if known.became is None else known.became.value,
-        "deletion_asked": known.deletion_asked,
-        "says": became_text(known),
-        "taken_up_at": None if record is None else iso(record.taken_up_at_us),
+        "status": "waiting" if known.became is None else known.became.value,
+        "deletion_requested": known.deletion_asked,
+        "detail": became_text(known),
+        "picked_up_at": None if record is None else iso(record.taken_up_at_us),
         "changed_at": iso(known.changed_at_us),
         "replay": None if record is None else record.replay,
         "offsets": []
@@ -268,7 +268,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
                 "partition": one.ssp.partition,
                 "offset": one.offset,
                 "before": one.before,
-                "until": one.until,
+                "bootstrap_end": one.until,
             }
             for one in record.resolutions
         ],
@@ -276,7 +276,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
 
 
 def became_text(known: KnownStartpoint) -> str:
-    """What became of a startpoint, for people."""
+    """The status of a startpoint, for people."""
     record = known.record
     if known.became is None:
         if known.is_read:
@@ -290,4 +290,4 @@ def became_text(known: KnownStartpoint) -> str:
         text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
         return f"{text}; its deletion waits for a driver" if known.deletion_asked else text
     at = iso(known.changed_at_us)
-    return f"{known.became.value} at {at}" if at else f"{known.became.value} by a commit that no driver has noted yet"
+    return f"{known.became.value} at {at}" if at else f"{known.became.value} (not yet recorded by the driver)"

@@ -1,4 +1,4 @@
-"""Owns `headrace state`: what a store holds, as committed."""
+"""`headrace state`: what a store holds, as committed."""
 
 from __future__ import annotations
 

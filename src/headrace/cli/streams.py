@@ -1,4 +1,4 @@
-"""Owns `headrace stream`: the streams of a system, their records as JSON lines in and out."""
+"""`headrace stream`: the streams of a system, their records as JSON lines in and out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DELETE_EXAMPLES = """Examples:
   headrace stream delete flights --yes
 """
 PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
-and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is passed over: what `consume` prints can be
+and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is ignored: the output of `consume` can be
 produced again, and gets new offsets. Examples:
 
 \b
@@ -64,14 +64,14 @@ _FOLLOW_INTERVAL_S = 0.2
 _BATCH_LINES = 100_000
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.")]
-KeyOption = Annotated[str, typer.Option("--key", metavar="SERDE", help=f"Of the keys: {_SERDES}.")]
-ValueOption = Annotated[str, typer.Option("--value", metavar="SERDE", help="Of the values: the same.")]
+KeyOption = Annotated[str, typer.Option("--key", metavar="SERDE", help=f"Serde of the keys: {_SERDES}.")]
+ValueOption = Annotated[str, typer.Option("--value", metavar="SERDE", help="Serde of the values, as for --key.")]
 
 
 def create(
     name: NameArgument,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", parser=whole_number(), metavar="N", help="How many partitions.")
+        int, typer.Option("--partitions", "-p", parser=whole_number(), metavar="N", help="Number of partitions.")
     ] = 1,
     system: SystemOption = None,
     json: JsonOption = False,
@@ -124,25 +124,25 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
 
 def delete(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also a stream that an application reads, writes or needs.")
+        bool, typer.Option("--force", help="Delete even if an application reads, writes or needs it.")
     ] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete a stream and its records. A job that reads or writes it fails from then on.
 
-    Refused while an application reads it, whether that runs or not, and while one that runs writes it: --force deletes it all
-    the same. An application that read it cannot start again under its name, also where a stream of that name is created again.
+    Refused while an application reads it, running or not, and while a running one writes it: --force deletes it
+    anyway. An application that read it cannot start again under its name, even if a stream of that name is created again.
     """
     with wiring.open_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
         if stream.internal_of is not None and not force:
             fail(
-                f"stream {name!r} belongs to application {stream.internal_of!r}: with it go its positions, or records that it "
-                "has read and not worked off, and it cannot go on from where it stands",
-                "--force deletes it all the same; the application is to be run under another name then",
+                f"stream {name!r} belongs to application {stream.internal_of!r}: deleting it loses positions, or records "
+                "in flight, and the application cannot resume from its committed offsets",
+                "--force deletes it anyway; then run the application under another name",
             )
         readers = _readers_of(opened, stream, force)
         writers = _writers_of(opened, stream, force)
@@ -150,7 +150,7 @@ def delete(
         if not yes:
             if not sys.stdin.isatty():
                 question = f"whether {name} is to be deleted"
-                fail(f"nobody is there to be asked {question}, and nothing was changed", "give --yes", EXIT_USAGE)
+                fail(f"standard input is no terminal to ask {question}; nothing was changed", "add --yes", EXIT_USAGE)
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
     if json:
@@ -321,16 +321,20 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
         offsets = system.beginning_offsets(name)
     elif start == "latest":
         offsets = system.end_offsets(name)
-    elif start.isdecimal():
+    elif _is_offset(start):
         offsets = dict.fromkeys(system.end_offsets(name), int(start))
     else:
         offsets = system.offsets_for_time(name, _time_of(start))
     if missing := [number for number in wanted or () if number not in offsets]:
         fail(f"stream {name!r} has no partition {missing[0]}", f"it has {_partitions_text(len(offsets))}, 0 to {max(offsets)}")
     chosen = sorted(offsets) if wanted is None else wanted
-    if start.isdecimal():
+    if _is_offset(start):
         _check_offset(system, name, int(start), chosen)
     return {number: offsets[number] for number in chosen}
+
+
+def _is_offset(start: str) -> bool:
+    return start.isdecimal() and len(start) < 20  # of 64 bits; Python refuses to read thousands of digits
 
 
 def _time_of(start: str) -> int:

@@ -1,4 +1,4 @@
-"""Owns how a command is told which application and which system it is about: by the application's file, or by names."""
+"""How a command learns which application and which system it is about: by the application's file, or by names."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def looked_up(system: str | None) -> Any:
 
 
 def system_url(system: str | None) -> str:
-    """The system of commands that need no application: as asked for, else as configured here."""
+    """The system of commands that need no application: as requested, else as configured here."""
     return load_config(Path.cwd(), os.environ, {}, _system_set(system)).system
 
 

@@ -1,4 +1,4 @@
-"""Owns what is stored about an application that has run, looked up at one moment: its plan, positions and startpoints."""
+"""What is stored about an application that has run, looked up at one moment: its plan, positions and startpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoredJob:
     """What is stored of an application. `url` is that of its system, `topology` is there if its file is at hand.
 
     `known`: its startpoints by id, oldest first, as what is committed makes them. `unreadable`: requests for startpoints that
-    no driver can take up, by their ids, and why.
+    no driver can apply, by their ids, and why.
     """
 
     application: str
@@ -54,13 +54,13 @@ class StoredJob:
 
     @property
     def unspent(self) -> list[KnownStartpoint]:
-        """Startpoints that would count if nothing else were asked for, in the driver's order: those that it took up first."""
+        """Startpoints that would count if nothing else were requested, in the driver's order: those that it applied first."""
         left = [one for one in self.known.values() if one.became in (None, Became.PENDING) and not one.deletion_asked]
         return sorted(left, key=lambda one: one.became is None)
 
     @property
     def is_running(self) -> bool:
-        """Whether a driver holds the application that is not known to be gone, and was heard of lately."""
+        """Whether a driver holds the application that is not known to have ended, and was heard of lately."""
         return holders.is_alive(self.system.job_store(self.application).holder(), time.time_ns() // 1000)
 
     @cached_property
@@ -122,7 +122,7 @@ def stored_job(
 
 
 def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
-    """As applied, where a commit has spent it that no driver has taken note of."""
+    """As applied, where a commit has spent it that no driver has recorded."""
     if is_spent:
         return replace(known, became=Became.APPLIED, deletion_asked=False)
     return known if is_read else replace(known, is_read=False)

@@ -1,4 +1,4 @@
-"""Owns the positions of a job as a file for people and programs: where every task was, and how it can be there again."""
+"""The positions of a job as a file for people and programs: where every task was, and how it can be there again."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def wanted_of(
 ) -> list[tuple[StartpointKey, Startpoint]]:
     """What has to be set so that the job is at these positions; nothing for what is there already.
 
-    Those of the job's own `repartitions` only where that is asked for: what its inputs give again is written to them again.
+    Those of the job's own `repartitions` only where that is requested: what its inputs give again is written to them again.
     """
     if exported.application != job.application and not force:
         raise ConfigError(

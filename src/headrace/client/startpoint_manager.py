@@ -1,7 +1,7 @@
-"""Owns startpoints as other processes see them: writing, reading and deleting them, whether the job runs or not. Seed: SEP-18
+"""Startpoints as other processes see them: writing, reading and deleting them, whether the job runs or not. Seed: SEP-18
 "StartpointManager", "Changes to OffsetManager". What the driver makes of them is `startpoint_plans`.
 
-Only the driver writes values (protocol.md 6): what is written here are requests, which it takes up at its next round, or at
+Only the driver writes values (protocol.md 6): this module writes requests, which it applies at its next round, or at
 the next start.
 """
 
@@ -44,10 +44,10 @@ ENTRIES_PER_REQUEST_MAX = 1000  # of some 200 to 800 bytes each: one request fit
 
 @dataclass(frozen=True, slots=True)
 class KnownStartpoint:
-    """What became of a startpoint. `became` None: no driver has taken it up yet; `record`: what the one that has made of it.
+    """What became of a startpoint. `became` None: no driver has applied it yet; `record`: what the one that has made of it.
 
-    `deletion_asked`: somebody has asked to delete it, and no driver has seen that yet. `is_read`: not known not to be of what
-    the job reads. Where `record` is pending and `became` is applied, a commit has spent it that no driver has noted.
+    `deletion_asked`: its deletion was requested, and no driver has seen that yet. `is_read`: not known not to be of what
+    the job reads. Where `record` is pending and `became` is applied, a commit has spent it that no driver has recorded.
     """
 
     entry: StartpointEntry
@@ -58,7 +58,7 @@ class KnownStartpoint:
 
     @property
     def changed_at_us(self) -> int | None:
-        """When it became what it is; None where no driver has noted that."""
+        """When it became what it is; None where no driver has recorded that."""
         return None if self.record is None or self.record.became is not self.became else self.record.changed_at_us
 
 
@@ -116,7 +116,7 @@ class StartpointManager:
     ) -> tuple[str, ...]:
         """Ask for many positions, durably, as of one time; their ids. Entries are written as they are.
 
-        Up to `ENTRIES_PER_REQUEST_MAX` are one request, which takes effect in one step; of more, the driver may take up the
+        Up to `ENTRIES_PER_REQUEST_MAX` are one request, which takes effect in one step; of more, the driver may apply the
         first part alone.
         """
         if isinstance(startpoints, Mapping):
@@ -135,7 +135,7 @@ class StartpointManager:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is written inside is requested as a whole when the block ends, and none of it if the block raises.
+        """Requests all startpoints written inside as a whole when the block ends, and none of them if the block raises.
 
         Until then none of it can be read, and nothing is durable. Parts as for `write_startpoints`.
         """
@@ -159,7 +159,7 @@ class StartpointManager:
         """The startpoint that counts for this key now: requested or pending, not spent. None if there is none.
 
         For an SSP and a task the later of those for both and those for the SSP, at a tie the task's own. With
-        `remove_upon_read` it is deleted as by `delete_startpoint`. As long as nobody writes, all that is stored is read once.
+        `remove_upon_read` it is deleted as by `delete_startpoint`. All that is stored is read once, until it changes.
         """
         wanted, stored = key_of(key), self._stored()
         found = counting_for(wanted, stored.unspent.get(wanted.ssp, ()), stored.tasks_of(wanted.ssp))
@@ -172,7 +172,7 @@ class StartpointManager:
         return newest_by_key(entry for entries in self._stored().unspent.values() for entry in entries)
 
     def records(self) -> dict[str, KnownStartpoint]:
-        """Every startpoint that is known, by id, oldest first, those of one command by partition. Of those that are done with
+        """Every startpoint that is known, by id, oldest first, those of one command by partition. Of finished ones
         the newest thousand are kept."""
         asked = self._stored().asked
         to_delete = {id_ for request in asked.requests.values() for id_ in request.deleted}
@@ -198,7 +198,7 @@ class StartpointManager:
     def delete_startpoint(self, startpoint: str | Key) -> tuple[str, ...]:
         """Ask to delete one by its id, or all of exactly this key that are not spent; the ids.
 
-        One that was not taken up yet never will be; of a pending one the position before comes back. `StartpointError` for an
+        One that was not applied yet never will be; for a pending one the previous position returns. `StartpointError` for an
         id that is not known, and for one that is done with: it says what became of it. By key there may be none.
         """
         if isinstance(startpoint, str):
@@ -229,7 +229,7 @@ class StartpointManager:
         return self._own if self._elsewhere is None else self._elsewhere
 
     def _stored(self) -> _Read:
-        """Requests in the job's own store count as well: whoever does not know of the other one writes there."""
+        """Requests in the job's own store count as well: programs that do not know of the other one write there."""
         stamps = self._own.stamp(), None if self._elsewhere is None else self._elsewhere.stamp()
         if self._read is None or self._read.stamps != stamps:
             elsewhere = None if self._elsewhere is None else self._elsewhere.requests(STARTPOINTS)

@@ -1,4 +1,4 @@
-"""Owns the making of startpoints that somebody asks for, and of what they would do: checked and resolved as the driver
+"""The making of startpoints that somebody asks for, and of what they would do: checked and resolved as the driver
 does it, so that what cannot be is refused before anything is written.
 """
 
@@ -92,7 +92,7 @@ def startpoint_text(startpoint: Startpoint) -> str:
     return startpoint.position_type.lower()
 
 
-# --- what is asked for ----------------------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------------------------
 
 
 def entries_for(
@@ -152,7 +152,7 @@ def _written_at_us(job: StoredJob, ssps: Collection[SSP]) -> int:
 
 
 def _ssps(job: StoredJob, stream: str) -> list[SSP]:
-    """All partitions that the stream has now, also those that the job has not taken up yet."""
+    """All partitions that the stream has now, also those that the job does not read yet."""
     described = job.system.describe_stream(stream)
     check_same_streams(job.model, {stream: described.id}, {stream: described.partitions})
     return [SSP(job.system.name, stream, partition) for partition in range(described.partitions)]
@@ -247,18 +247,18 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     notes: list[str] = []
     now_us = time.time_ns() // 1000
     future = {one.startpoint for one in entries if (_time_of(one) or 0) > now_us}
-    notes += [f"{startpoint_text(one)} is in the future: it means the end of each partition" for one in sorted(future, key=str)]
+    notes += [f"{startpoint_text(one)} is in the future: the end offsets are used" for one in sorted(future, key=str)]
     ended = [_place_text(entry.key.ssp) for entry in at_end if entry.startpoint not in future]
     if ended:
-        notes.append(f"no record is as new as that in {', '.join(ended)}: there it means the end")
+        notes.append(f"no record at or after this timestamp in {', '.join(ended)}; the end offset is used")
     if any(entry.startpoint.position_type is PositionType.BOOTSTRAP for entry in entries):
-        notes.append("until it has reached the end, as that is then, a task reads none of its other streams")
+        notes.append("until a task reaches the end offset as of its start, it reads none of its other streams")
     reset = {source.stream for source in job.topology.sources if source.reset_offset} if job.topology is not None else set()
     for stream in sorted(reset & {entry.key.ssp.stream for entry in entries}):
-        notes.append(f"stream {stream!r} begins anew at every start (reset_offset): a startpoint counts once, at the next one")
+        notes.append(f"stream {stream!r} is reset at every start (reset_offset): a startpoint counts once, at the next one")
     unread = [_place_text(entry.key.ssp) for entry in entries if not job.owners.get(entry.key.ssp)]
     if unread:
-        notes.append(f"the job does not read {', '.join(unread)} yet: it begins there when it takes the partitions up")
+        notes.append(f"the job does not read {', '.join(unread)} yet: it starts there when it picks the partitions up")
     places = {place for entry in entries for place in places_of(entry, job.owners)}
     counting = winners([known.entry for known in job.unspent], job.owners)
     displaced = {counting[place].id for place in places if place in counting}
@@ -275,7 +275,7 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
 
 
 def _is_rewound(known: KnownStartpoint) -> bool:
-    """Whether state went back for a startpoint that a driver took up."""
+    """Whether state went back for a startpoint that a driver applied."""
     record = known.record
     if record is None or record.entry.state is not StatePolicy.REWIND:
         return False

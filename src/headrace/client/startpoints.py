@@ -1,4 +1,4 @@
-"""Owns startpoints as users ask for them, from any process, whether the job runs or not: what they would do, setting them,
+"""Startpoints as users ask for them, from any process, whether the job runs or not: what they would do, setting them,
 what became of each, deleting them; and positions as a whole, for another day. How a preview is made is `startpoint_previews`.
 """
 
@@ -41,7 +41,7 @@ from headrace.wiring.request_store import metadata_elsewhere
 
 
 def startpoints(application: Any, system: str | None = None) -> Startpoints:
-    """The startpoints of an application, by its `App` or by its name: where its tasks read on, whatever they have committed.
+    """The startpoints of an application, by its `App` or by its name: where its tasks resume, whatever they have committed.
 
     `system` is the URL of where it runs, as configured if None. Use it in a `with`.
     """
@@ -52,9 +52,9 @@ def startpoints(application: Any, system: str | None = None) -> Startpoints:
 
 
 class Startpoints:
-    """The startpoints of one application: where its tasks are told to read on, whatever they have committed.
+    """The startpoints of one application: where its tasks resume reading, whatever they have committed.
 
-    Use it in a `with`. A job that runs takes up what is set within a second, one that does not at its next start. Errors
+    Use it in a `with`. A running job applies what is set within a second, any other at its next start. Errors
     are raised before anything is written.
     """
 
@@ -99,8 +99,8 @@ class Startpoints:
 
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before now, or an `hr.Startpoint`.
         `partition` None: all; `task`: of several that read it only this one. `state`: "keep" it as it is, so that aggregates
-        count again what is read again; or "rewind" it too, and all that is behind repartition streams with it: then more may be
-        read again than was asked for.
+        count replayed records again; or "rewind" it too, and all that is behind repartition streams with it: then more may be
+        read again than was requested.
         """
         job = self._job()
         chosen = startpoint_of(startpoint, time.time_ns() // 1000)
@@ -127,11 +127,11 @@ class Startpoints:
     # --- what became of them ----------------------------------------------------------------------------------------
 
     def list(self) -> tuple[KnownStartpoint, ...]:
-        """Every startpoint that is known and what became of it, oldest first: of those that are done with the newest 1,000."""
+        """Every known startpoint and its status, oldest first; of finished ones the newest 1,000."""
         return tuple(self._job().known.values())
 
     def unreadable(self) -> Mapping[str, str]:
-        """Requests for startpoints that no driver can take up, by their ids, and why: of a newer version, or damaged."""
+        """Requests for startpoints that no driver can apply, by their ids, and why: of a newer version, or damaged."""
         return self._job().unreadable
 
     def delete(self, *ids: str) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Startpoints:
 
     @property
     def is_running(self) -> bool:
-        """Whether a driver runs that takes up what is set."""
+        """Whether a driver runs that applies what is set."""
         return self._job().is_running
 
     # --- the managers of SEP-18 --------------------------------------------------------------------------------------

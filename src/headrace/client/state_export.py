@@ -1,4 +1,4 @@
-"""Owns a store as an Arrow table, and that as a Parquet file."""
+"""A store as an Arrow table, and that as a Parquet file."""
 
 from __future__ import annotations
 

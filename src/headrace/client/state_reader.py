@@ -1,4 +1,4 @@
-"""Owns reading state from outside, as committed (protocol.md 15): by key, or a store as a whole.
+"""Reading state from outside, as committed (protocol.md 15): by key, or a store as a whole.
 
 It reads the state files that the current checkpoints name, never the local stores: a job that runs is not disturbed, and
 what is committed but not yet applied is there.
@@ -61,7 +61,7 @@ class Committed:
 
 
 class StateView:
-    """One store of an application, as committed. Every call looks anew; nothing is held open between calls.
+    """One store of an application, as committed. Every call looks again; nothing is held open between calls.
 
     What has outlived its time is there until the job deletes it, in the next round of its task.
     """

@@ -1,4 +1,4 @@
-"""Owns reading the form of a store, the text in the job model, back into what its bytes mean.
+"""Reading the form of a store, the text in the job model, back into what its bytes mean.
 
 The form names everything that the bytes depend on, so stored state can be read where the code that made it is not at
 hand. Serdes that the text does not give back (a user's own) are taken from the application where it is; else the bytes
@@ -33,7 +33,7 @@ _NULL = 2
 class StoreForm:
     """What the bytes of a store mean. `result` is the serde of what users see, which `count` and named do not store.
 
-    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many of 8 bytes stand before a value;
+    `size_us`: of an aggregate's windows; `by_time`: sub-keys are times. `times`: how many of 8 bytes precede a value;
     the first of them is when it expires (`expires`), or when the window ends that begins at the sub-key's time (`ends`).
     """
 
@@ -109,7 +109,7 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
 
 
 def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
-    """The serde whose `form` it is; `Bytes()` where nobody knows.
+    """The serde whose `form` it is; `Bytes()` where it is unknown.
 
     >>> serde_of_form("windowed<json<a int>>"), serde_of_form("my-own")
     (Windowed(Json('a int')), Bytes())

@@ -1,4 +1,4 @@
-"""Owns reading stores from outside, as committed: which operator a store belongs to, and what its entries mean.
+"""Reading stores from outside, as committed: which operator a store belongs to, and what its entries mean.
 
 It reads the state files that a checkpoint names, never the local store of a task at work (protocol.md 15).
 """

@@ -1,8 +1,8 @@
-"""Owns the JSON forms of what is stored: checkpoints, job models, heads, round ids, handovers, and what is on
+"""The JSON forms of what is stored: checkpoints, job models, heads, round ids, handovers, and what is on
 record of streams: which tasks read an SSP, how many partitions there were.
 
-Both the runtime and the adapters use them, so they stand at the level of the ports. Every document carries `wire`, the
-number of its form; SSPs and task names stand as their texts; maps are sorted, so equal values give equal bytes. A
+Both the runtime and the adapters use them, so they are at the level of the ports. Every document carries `wire`, the
+number of its form; SSPs and task names are stored as their texts; maps are sorted, so equal values give equal bytes. A
 document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
 """
 

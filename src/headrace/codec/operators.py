@@ -1,4 +1,4 @@
-"""Owns the JSON form of the operators of a run (`core.topology.operator_changes`)."""
+"""The JSON form of the operators of a run (`core.topology.operator_changes`)."""
 
 from __future__ import annotations
 

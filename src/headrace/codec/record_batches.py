@@ -1,4 +1,4 @@
-"""Owns the way between records as Python objects and Arrow batches of `RECORD_SCHEMA`, for `produce` and `consume` of all
+"""The way between records as Python objects and Arrow batches of `RECORD_SCHEMA`, for `produce` and `consume` of all
 systems."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BYTES_LIKE = (bytes, bytearray, memoryview)
 def batch_of(
     records: Sequence[Any], key: Serde | None, value: Serde | None, first: int, now_us: int
 ) -> tuple[pa.RecordBatch, list[int | None] | None]:
-    """`records` ((key, value) pairs or `Record`s) as one batch, and the partitions asked for (None: nobody asked).
+    """`records` ((key, value) pairs or `Record`s) as one batch, and the requested partitions (None: none is).
 
     `first` is the number of the first one among all that are produced, for errors; `now_us` the timestamp of those that
     have none. `SerdeError`, naming the record, for one that cannot be encoded or is no record.
@@ -59,7 +59,7 @@ def batch_of(
 def partitions_of(
     keys: pa.Array, asked: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The partition of each record: the one asked for, else Kafka's default for its key, else one after the other.
+    """The partition of each record: the requested one, else Kafka's default for its key, else one after the other.
 
     A null key takes part `round_robin`, `round_robin + 1`, …; `known` remembers the partitions of keys between calls.
     """
@@ -83,7 +83,7 @@ def partitions_of(
                 continue
             if not isinstance(partition, int) or not 0 <= partition < partitions:
                 raise OffsetOutOfRangeError(
-                    f"a record asks for partition {partition!r}: expected 0 to {partitions - 1}"
+                    f"a record names partition {partition!r}: expected 0 to {partitions - 1}"
                 )
             chosen[index] = partition
     return chosen

@@ -1,4 +1,4 @@
-"""Owns the JSON forms of what going back across repartition streams goes by: cuts, rewinds, and the flows of a job."""
+"""The JSON forms of what going back across repartition streams goes by: cuts, rewinds, and the flows of a job."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def decode_flows(data: bytes | str, what: str = "flows of the job") -> tuple[Flo
 
 
 def _partition(ssp: SSP) -> _Partition:
-    assert ssp.key_bucket is None, f"{ssp}: what is written or passed over is so of a whole partition"
+    assert ssp.key_bucket is None, f"{ssp}: ranges are written or skipped for whole partitions"
     return ssp.system, ssp.stream, ssp.partition
 
 

@@ -1,4 +1,4 @@
-"""Owns where the operators of the last run are on record, and reading them."""
+"""Where the operators of the last run are on record, and reading them."""
 
 from __future__ import annotations
 

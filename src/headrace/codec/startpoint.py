@@ -1,4 +1,4 @@
-"""Owns the JSON forms of startpoints: of the requests that ask for them, and of what the driver made of each."""
+"""The JSON forms of startpoints: of the requests that ask for them, and of what the driver made of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the JSON form of a kept version of a task's state."""
+"""The JSON form of a kept version of a task's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their
+"""Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their
 values. Where values come from is in `config`; what they do is not known here: adapters are chosen in `wiring`.
 
 Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one;
@@ -47,24 +47,24 @@ class Config(Mapping[str, Any]):
 
     system: str = _key(
         "log:./data",
-        "Where the streams of the job are, and its checkpoints: `log:FOLDER` is the embedded log, `kafka://HOST:PORT,...` a "
-        "Kafka cluster.",
+        "Where the streams and checkpoints of the job are: `log:FOLDER` is the embedded log, `kafka://HOST:PORT,...` a Kafka "
+        "cluster.",
     )
     processing_guarantee: Literal["exactly_once", "at_least_once"] = _key(
         "exactly_once",
-        "Whether output, state and position move together, or (on Kafka, for less delay) outputs come first: then a record "
-        "may be worked off again, and its outputs come twice.",
+        "`exactly_once`: outputs, state and offsets commit atomically; `at_least_once` (on Kafka, for lower latency): outputs "
+        "are flushed before the commit, so after a failure records may be processed again and their outputs duplicated.",
     )
     containers: int | None = _key(
         None,
-        "How many containers a sub-topology has, at most one per task; unset: as many as Spark has slots.",
+        "Number of containers of a sub-topology, at most one per task; unset: as many as Spark has slots.",
         least=1,
         per_sub_topology=True,
     )
-    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; more than 1 (off) is refused so far.", least=1)
+    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; not supported yet: only 1 is accepted.", least=1)
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
-        "How partitions become tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
+        "How partitions are grouped into tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
         "(`GroupBySystemStreamPartition`), `GroupByPartitionFixedTaskNum`, `GroupBySystemStreamPartitionFixedTaskNum`, "
         "`all_ssps_to_every_task` (`AllSspsToEveryTask`), "
         "or a class of your own with `group(previous_assignment, ssps)` (the class, an object, or `MODULE:NAME`); unset: by "
@@ -73,116 +73,116 @@ class Config(Mapping[str, Any]):
         method="group",
     )
     max_records_per_round: int = _key(
-        1_000_000, "The most records that one round of a sub-topology reads.", least=1, per_sub_topology=True
+        1_000_000, "Maximum number of records in one round of a sub-topology.", least=1, per_sub_topology=True
     )
     max_bytes_per_round: int = _key(
         256 * 1024 * 1024,
-        "The most bytes of stored records that one round of a sub-topology reads, though always one record; not on Kafka, "
-        "which does not tell sizes: there the number of records is the bound.",
+        "Maximum number of stored bytes in one round of a sub-topology; at least one record is always read; not on Kafka, "
+        "which does not report sizes: there `max_records_per_round` is the limit.",
         least=1,
         per_sub_topology=True,
     )
     max_round_ms: int = _key(
-        20_000, "After so many milliseconds of work a round is cut short and commits what it has reached.", least=1
+        20_000, "Time limit of a round in milliseconds: a longer one ends early and commits its positions.", least=1
     )
     trigger_interval_ms: int = _key(
-        100, "Milliseconds from one look for new records to the next, where there are none.", least=1
+        100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1
     )
     local_store_dir: str = _key(
-        ".headrace/stores", "Folder of the local stores, on a local disk of each machine; it is a cache of the state."
+        ".headrace/stores", "Folder of the local stores on each machine's local disk; it is a cache of the state."
     )
     state_uri: str | None = _key(
         None,
-        "Folder or file system URI of the state's segments and snapshots, reached by all machines; unset: "
-        "`.headrace/state` beside the log's folder.",
+        "Folder or file system URI of the state files (deltas and snapshots), shared by all machines; unset: "
+        "`.headrace/state` next to the log's folder.",
     )
     metadata_store: Any = _key(
         None,
-        "Where job models, startpoints and requests are kept; any other place than the job's own system is refused, since one "
-        "transaction has to hold them together with checkpoints.",
+        "Where job models, startpoints and requests are stored; only the job's own system is accepted, because they commit in "
+        "one transaction with the checkpoints.",
         takes="a metadata store",
         method="requests",
     )
     startpoint_metadata_store: Any = _key(
         None,
-        "What keeps the requests for startpoints, under the application's name: a system, as for `system`, or a class of your "
-        "own as `hr.MetadataStore` (the class, an object, or `MODULE:NAME`); what became of them is kept with the job all the "
-        "same; unset: the job's own system.",
+        "Where startpoint requests are stored, under the application's name: a system, as for `system`, or your own "
+        "`hr.MetadataStore` (the class, an object, or `MODULE:NAME`); the status of startpoints is always stored with the job; "
+        "unset: the job's own system.",
         takes="a metadata store",
         method="requests",
     )
     drop_stores: str | None = _key(
         None,
-        "Stores whose state is given up where the application, as it was edited, cannot use it or no longer has them: names, "
-        "with commas between, as `headrace run --drop-store NAME` gives one; a store that continues is left alone.",
+        "Stores whose state is dropped if the edited application cannot use it or no longer has them: names, separated by "
+        "commas (`headrace run --drop-store NAME` adds one); a compatible store is not affected.",
     )
     rename_stores: str | None = _key(
         None,
-        "Stores that have another name now and keep their state: OLD=NEW, with commas between, as `headrace run --rename-store "
-        "OLD=NEW` gives one; what was renamed before is left alone.",
+        "Stores that were renamed and keep their state: OLD=NEW, separated by commas (`headrace run --rename-store OLD=NEW` "
+        "adds one); a store that was renamed before is not affected.",
     )
     partition_check_interval_s: float = _key(
-        60.0, "Seconds from one look for new partitions of the inputs to the next.", least=0.001
+        60.0, "How often the driver checks the inputs for new partitions, in seconds.", least=0.001
     )
     idle_timeout_s: float = _key(
         30.0,
-        "An input that is idle at its end for so many seconds does not hold the watermark back, also where all are idle.",
+        "An input that has been read to its end for this many seconds is idle and does not hold the watermark back.",
         least=0,
     )
     event_time_warning_s: float = _key(
         31_536_000.0,
-        "A warning names the first record of a stream whose event time (`timestamp=`) is more than so many seconds from the "
-        "record's own timestamp, as one in a wrong unit is; the counter `far_event_times` counts them; 0: no check.",
+        "Warn of the first record of a stream whose event time (`timestamp=`) is more than this many seconds from the record's "
+        "own timestamp: its unit is probably wrong; the counter `far_event_times` counts such records; 0: no check.",
         least=0,
     )
     settle_time_s: float = _key(
-        600.0, "Seconds after a partition expansion within which every producer has learned of it.", least=0
+        600.0, "Seconds after a partition expansion by which every producer knows the new partitions.", least=0
     )
     check_partitioning: Literal["off", "sample"] = _key(
         "off",
-        "`sample`: look, by a sample of their keys, whether the inputs' producers choose partitions by hash(key) mod their "
-        "number, and warn of a key in two partitions where it cannot be.",
+        "`sample`: check with a sample of keys that the inputs' producers choose partitions by hash(key) mod the number of "
+        "partitions, and warn if a key is in two partitions that this rule excludes.",
     )
     on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
         "fail",
-        "What to do where records of an input are gone before they were read: stop with an error that names them, or go "
-        "on at the first record that is still there, or at the end; what was passed over is counted and noted.",
+        "If records were deleted by retention before being read: `fail` with an error that lists them, or skip to the first "
+        "available record (`earliest`) or to the end offset (`latest`); skipped records are counted and shown in `status`.",
     )
     max_lag: int = _key(
         10_000_000,
-        "Records that a repartition stream may hold unread before the sub-topology that writes it begins no further "
-        "round; what one round writes may come on top.",
+        "Back pressure: while a repartition stream holds this many unread records, the sub-topology that writes it starts no "
+        "new round; one round may exceed the limit.",
         least=1,
     )
     keep_state_versions: int = _key(
         5,
-        "How many committed versions of each task's state are kept for it to go back to, the current one included (1: none "
-        "but that, and a rewind goes to the very beginning); repartition streams keep the records that follow the oldest.",
+        "Number of versions of each task's state that are kept for rewinds, including the current one (1: only the current "
+        "one, and a rewind goes to the very beginning); repartition streams keep the records after the oldest version.",
         least=1,
     )
     keep_state_versions_s: float = _key(
         3_600.0,
-        "Over how many seconds the kept versions are spread, the older the further apart, and none is older; 0: the newest "
-        "ones are kept, however old.",
+        "Age in seconds of the oldest kept version; the versions are spread over this time, older ones further apart; 0: the "
+        "newest ones are kept, whatever their age.",
         least=0,
     )
     state_version_interval_s: float = _key(
-        60.0, "Seconds from one version of a task's state that is kept to the next, at least.", least=0
+        60.0, "Minimum number of seconds between two kept versions of a task's state.", least=0
     )
     coordinator: str | None = _key(
         None,
-        "Reserved for groups of processes (what elects their driver), and refused if set: the process that runs the "
-        "application drives it.",
+        "Reserved for groups of processes (elects their driver), and rejected if set: the process that runs the application "
+        "is its driver.",
     )
     location_id: str | None = _key(
         None,
-        "Reserved for groups of processes (where this one runs, so that tasks stay where their state is), and refused if set: "
-        "one process has all tasks.",
+        "Reserved for groups of processes (the location of this one, so that tasks stay near their state), and rejected if "
+        "set: one process has all tasks.",
     )
     artifact_dir: str | None = _key(
         None,
-        "Folder of the jars that are fetched at first use, such as Spark's Kafka connector; unset: `headrace/jars` in "
-        "the user's cache folder.",
+        "Folder for jars that are downloaded at first use, such as Spark's Kafka connector; unset: `headrace/jars` in the "
+        "user's cache folder.",
     )
     dead_letter_stream: str | None = _key(
         None, "Stream for records that cannot be processed; unset: the first such record stops the job."

@@ -1,4 +1,4 @@
-"""Owns how the five places that may set a configuration key are read, checked and merged. The keys themselves, and the
+"""How the five places that may set a configuration key are read, checked and merged. The keys themselves, and the
 `Config` that comes out, are in `config_keys`.
 """
 
@@ -77,7 +77,7 @@ def _table_in(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is no TOML: {error}", "mend the line that is named, or take the file away") from None
+        raise ConfigError(f"{file} is not valid TOML: {error}", "fix that line, or remove the file") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
 
@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
 
 
 def _number(text: str, kind: type) -> Any:
-    """`text` as a number, or as it is where it is none: the check that follows says so."""
+    """`text` as a number, or as it is where it is none: the check that follows reports it."""
     try:
         return kind(text)
     except ValueError:

@@ -15,7 +15,7 @@ def refuse_reserved(config: Config, *, is_whole: bool) -> None:
     """
     if config.coordinator is not None:
         raise NotSupportedError(
-            f"coordinator = {config.coordinator!r} ({_origin(config, 'coordinator')}): groups of processes are not there yet",
+            f"coordinator = {config.coordinator!r} ({_origin(config, 'coordinator')}): process groups are not supported yet",
             "leave it unset",
         )
     if config.location_id is not None:

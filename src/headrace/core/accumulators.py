@@ -1,4 +1,4 @@
-"""Owns the named aggregates: what each asks of Arrow's group-by, how a round's partial result is merged into the stored
+"""The named aggregates: what each asks of Arrow's group-by, how a round's partial result is merged into the stored
 state, and what the state means.
 
 Nulls are skipped by all of them, but counted by `count()` without a field. Numbers are whole (64 bits with a sign) or

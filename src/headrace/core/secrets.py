@@ -14,7 +14,7 @@ _SHORTEST = 3  # a shorter text is found in half of all words, and guards nothin
 _SHORTEST_IN_PATTERN = 6  # Spark hides the whole of a value in which one is found
 _NO_SECRETS = frozenset({"true", "false", "none", "null"})
 
-# Words that mean a secret wherever they stand in a name.
+# Words that mean a secret wherever they are in a name.
 _WORDS = r"(?i:secret|passw|passphrase|passcode|token|credential|jaas|private|webhook|oauthbearer\.config)"
 # Short ones count as a part of a name only: between `.`, `_`, `-` and the capitals of camelCase. `key` also ends a part
 # (`accesskey`); a key store and a key tab are files.

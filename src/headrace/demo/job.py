@@ -1,4 +1,4 @@
-"""Owns the demonstration's job: flights, their number and mean delay per carrier and hour.
+"""The demonstration's job: flights, their number and mean delay per carrier and hour.
 
 `flight_delays.txt` beside this module is the same job as a user writes it: the demonstration leaves it in its folder, and
 it is examples/flight_delays.py in the repository. A test holds both against each other.

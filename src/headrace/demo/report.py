@@ -1,4 +1,4 @@
-"""Owns what the demonstration shows of its result: from the last update of each carrier and hour to totals per carrier."""
+"""What the demonstration shows of its result: from the last update of each carrier and hour to totals per carrier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns a run of the demonstration from its beginning to its result: produce the flights, run the job, read what came out.
+"""A run of the demonstration from its beginning to its result: produce the flights, run the job, read what came out.
 
 Spark takes seconds to start, so it starts while the flights are produced.
 """
@@ -24,7 +24,7 @@ from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
 
-ROUND_RECORDS = 100_000  # the whole year would fit into one round: several show how a job goes on from round to round
+ROUND_RECORDS = 100_000  # the whole year would fit into one round: several show how a job continues from round to round
 _COUNTED_AT_ONCE = 1_000
 
 
@@ -51,9 +51,9 @@ class Result:
 def run(
     folder: DemoFolder, options: Options, say: Callable[[str], None], progress: TextIO | None, spark: Any = None
 ) -> Result:
-    """Run all of it in `folder`; `say` is told what happens, `progress` is where progress is shown (None: nowhere).
+    """Run all of it in `folder`; `say` reports what happens, `progress` is where progress is shown (None: nowhere).
 
-    A signal that stops the job ends the run without its `windows`; `status["stopped"]` says so.
+    A signal that stops the job ends the run without its `windows`; `status["stopped"]` is set then.
     `spark` is a session to run in; without one, one is started, and stopped at the end.
     """
     if spark is None:
@@ -147,7 +147,7 @@ def _spark_of(app: Any) -> Iterator[Callable[..., bool]]:
         yield started
     except BaseException:
         if thread.is_alive():
-            raise  # whoever interrupts does not wait for Spark to start: its JVM ends with this process
+            raise  # an interrupt does not wait for Spark to start: its JVM ends with this process
         _stop_spark(app, failed)
         raise
     thread.join()

@@ -1,4 +1,4 @@
-"""Owns when a job that runs until it is caught up has come there (protocol.md 2)."""
+"""When a job that runs until it is caught up has come there (protocol.md 2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELD_BACK_S = 120.0  # how long records that are written may stay unreadable
 
 
 class CaughtUp:
-    """Where each sub-topology is done: the sources at what was written when the job started, any other at what its
+    """Where each sub-topology is done: the sources at the ends when the job started, any other at what its
     writers had written when they were done."""
 
     def __init__(self, sources: Iterable[Rounds]) -> None:
@@ -21,7 +21,7 @@ class CaughtUp:
         self._open_since_s: dict[str | None, float] = {}
 
     def begin_anew(self, sources: Iterable[Rounds]) -> None:
-        """Positions were set anew: the sources end where they ended before, and what comes of it is waited for again."""
+        """Positions were set again: the sources end where they ended before, and what comes of it is waited for again."""
         names = {rounds.sub.name for rounds in sources}
         self._targets = {name: targets for name, targets in self._targets.items() if name in names}
         self._held_since_s.clear()
@@ -50,7 +50,7 @@ class CaughtUp:
     def reached(self, rounds: Rounds, now_s: float) -> bool:
         """Whether all that is to be read was read; to be asked when no round can be planned.
 
-        What is written and cannot be read yet (Kafka: a transaction is open) is waited for, up to `HELD_BACK_S`.
+        Records that cannot be read yet (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`.
         """
         targets, name = self.limit_of(rounds), rounds.sub.name
         if targets is None:
@@ -64,6 +64,6 @@ class CaughtUp:
             raise WaitTimeoutError(
                 f"stream {ssp.stream!r} partition {ssp.partition}: offsets {positions[ssp]} to {target} were written, but "
                 f"could not be read for {HELD_BACK_S:g} s; held back by {rounds.standing.held_back_by() or 'unknown'}",
-                "end that transaction (commit or abort it), and start the job again",
+                "end that transaction (commit or abort it), and restart the job",
             )
         return False

@@ -1,4 +1,4 @@
-"""Owns the rounds of a job under one job model: a thread per sub-topology, until it is done or the model changes."""
+"""The rounds of a job under one job model: a thread per sub-topology, until it is done or the model changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOG = logging.getLogger("headrace.job")
 Answer = TypeVar("Answer")
 FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 STATUS_S = 0.5
-SYSTEM_WAIT_S = 300.0  # how long the system may be gone before the job gives up
+SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
@@ -51,8 +51,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan and its rounds. `begin` is told of every round before it runs, `collect` of every commit; `tidy` keeps versions
-    of the state that are due, as `keep` does, and gives room back.
+    """A plan and its rounds. `begin` is called before every round, `collect` after every commit; `tidy` keeps versions
+    of the state that are due, as `keep` does, and reclaims space.
     """
 
     plan: JobPlan
@@ -66,8 +66,8 @@ class Planned:
 class Generation:
     """The rounds of one job model. Its threads end when the work is done, at `stop`, at an error, or at `yield_soon`.
 
-    `fail` is told of what ends the job. `caught_up` is the job's, where it runs until it is. `watch` knows how the streams
-    have changed since the plan was made.
+    `fail` is called with the error that ends the job. `caught_up` is the job's, where it runs until it is. `watch` knows how
+    streams have changed since the plan was made.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Generation:
         self._slowed_by: dict[str | None, str] = {}  # what a sub-topology waits for before it writes more
         self._started_s = time.monotonic()
         self._published: dict[str | None, float] = {}
-        self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others go on
+        self.stopped_by: dict[str | None, HeadraceError] = {}  # sub-topologies that have stopped, while others keep running
         self._threads: list[threading.Thread] = []
 
     # --- its life ---------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ class Generation:
             rounds.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
 
     def catch_up(self, caught_up: CaughtUp) -> None:
-        """Run until all has gone through, as `caught_up` knows."""
+        """Run until all is processed, as `caught_up` knows."""
         self._caught_up = caught_up
 
     def start(self) -> None:
-        """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they stand."""
+        """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
         for name, rounds in self.rounds.items():
             refused = [self.plan.refused[stream] for stream in rounds.sub.reads if stream in self.plan.refused]
             if refused:
@@ -137,7 +137,7 @@ class Generation:
     def _stop_alone(self, name: str | None, error: HeadraceError) -> None:
         self.stopped_by[name] = error
         self._waiting_for[name] = f"stopped: {error.message}"
-        LOG.error("sub-topology %s has stopped, others go on: %s", self.rounds[name].sub.title, error)
+        LOG.error("sub-topology %s has stopped, the others keep running: %s", self.rounds[name].sub.title, error)
         self._done[name].set()
         self.publish(self.rounds[name], force=True)
 
@@ -181,7 +181,7 @@ class Generation:
         for name, planned in list(self._current.items()):
             bound_s = max(ROUND_WAIT_S, 30 * self.rounds[name].max_round_s)
             if now_s - self._began_s.get(name, now_s) > bound_s:
-                LOG.warning("round %s has not ended after %.0f s: it is given up", planned.id, bound_s)
+                LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
                 self.rounds[name].stop_flag(planned)
                 self._engine.cancel(str(planned.id))
@@ -220,7 +220,7 @@ class Generation:
                 failures = 0 if self._try(rounds, planned, failures) else failures + 1
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
-                LOG.warning("while stopping: %s", error)  # what was asked for is dropped whole, as the round is
+                LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
             else:
                 self._end_with(rounds, self._explained(error))
         finally:
@@ -259,7 +259,7 @@ class Generation:
         return planned
 
     def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
-        """Run and commit a round; False if it failed in a way that another try may mend."""
+        """Run and commit a round; False if it failed in a way that another try may fix."""
         name = rounds.sub.name
         self._current[name] = planned
         self._waiting_for[name] = f"round {planned.id}"
@@ -278,7 +278,7 @@ class Generation:
         finally:
             self._whole_rounds.ended(name)
             self._current.pop(name, None)
-            self.wake()  # whoever reads what was just written may look
+            self.wake()  # the readers of this output may look
 
     def _run(self, rounds: Rounds, planned: PlannedRound) -> None:
         self._began_s[rounds.sub.name] = time.monotonic()
@@ -294,10 +294,10 @@ class Generation:
         try:
             self._collect(rounds)
         except OSError as error:
-            LOG.warning("could not remove files that are not needed any more, the next start does: %s", error)
+            LOG.warning("could not delete unneeded files, the next start does: %s", error)
 
     def _finds_culprits(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
-        """Whether records on which an expression raises were found: the next round goes on without them."""
+        """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
         try:
@@ -305,11 +305,11 @@ class Generation:
                 self._engine, rounds, planned, say=self._say_of(rounds), is_stopping=self._ending.is_set
             )
         except EngineFailure as error:
-            LOG.warning("the search for the record that fails in round %s ended: %s", planned.id, error.message)
+            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
 
     def _say_of(self, rounds: Rounds) -> Callable[[str], None]:
-        """What tells whoever looks at the log or the status what a sub-topology is doing."""
+        """Reports to the log and the status what a sub-topology is doing."""
 
         def say(line: str) -> None:
             LOG.warning("%s", line)
@@ -358,7 +358,7 @@ class Generation:
     # --- what people see --------------------------------------------------------------------------------------------
 
     def status_of(self, rounds: Rounds) -> dict[str, Any]:
-        """Where a sub-topology stands, for people."""
+        """The status of a sub-topology, for people."""
         progress = rounds.progress
         seconds = max(time.monotonic() - self._started_s, 1e-3)
         return {

@@ -1,4 +1,4 @@
-"""Owns a running job: its life, from one job model to the next; a heartbeat; stopping; and what `status` shows."""
+"""A running job: its life, from one job model to the next; a heartbeat; stopping; and what `status` shows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
 
 
 class Job:
-    """A job that runs. `status()` says where it stands, `wait()` waits for its end, `stop()` ends it.
+    """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
-    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, have gone through.
-    `plan_anew` makes the plan of a job that goes on with other partitions, under an epoch that was taken for `holder`.
+    `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
+    `plan_anew` makes the plan of a job that continues with other partitions, under an epoch that was taken for `holder`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Job:
         self._generation = self._generation_of(made)
         self._generation.remember(_published(store))
         self._stopping = threading.Event()
-        self._changing = threading.Event()  # a new job model is asked for
+        self._changing = threading.Event()  # a new job model is requested
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -157,14 +157,14 @@ class Job:
         try:
             self._startpoints.settle(self._pace.clock_us())
         except Exception as error:
-            LOG.info("what became of startpoints is stored at the next start: %s", getattr(error, "message", error))
+            LOG.info("the status of startpoints is stored at the next start: %s", getattr(error, "message", error))
 
     def _give_back(self) -> None:
         """Let the next driver start at once, then close everything. Changes nothing where another has taken over."""
         try:
             self._store.release(self._epoch)
         except HeadraceError as error:
-            LOG.warning("could not give the application back, the next start takes it over: %s", error.message)
+            LOG.warning("could not release the application, the next start takes it over: %s", error.message)
         except Exception:
             LOG.exception("could not give the application back; the next start takes it over")
         finally:
@@ -182,7 +182,7 @@ class Job:
     # --- a new job model --------------------------------------------------------------------------------------------
 
     def _change(self) -> None:
-        """Take a new epoch, plan anew, and begin: no round runs. What is committed stands, whatever comes of it."""
+        """Take a new epoch, plan again, and begin: no round runs. Earlier commits are unaffected, also if this fails."""
         began_s = time.monotonic()
         with self._tidying:
             self._generation.keep()  # the next plan may go back to what rounds have come to just now
@@ -203,12 +203,12 @@ class Job:
             except UnavailableError as error:
                 if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
                     raise
-                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
+                LOG.warning("waiting for the system, to create a new job model: %s", error.message)
                 self._stopping.wait(1.0)
         LOG.info("job model %d is in force after %.2f s", made.plan.model.version, time.monotonic() - began_s)
         reached("start", 11)
         self._generation.start()
-        if self._stopping.is_set():  # asked for in between, of the generation before
+        if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()
 
     def _keep_watch(self) -> None:
@@ -226,9 +226,9 @@ class Job:
                 self._fail(error)
                 return
             except Exception as error:  # a thread that ends in silence would never look again
-                LOG.warning("could not look for what is asked for, it is tried again: %s", getattr(error, "message", error))
+                LOG.warning("could not check for requests, trying again: %s", getattr(error, "message", error))
 
-    # --- beside the rounds ------------------------------------------------------------------------------------------
+    # --- in the background ------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_S):
@@ -252,7 +252,7 @@ class Job:
     # --- what people see --------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Where the job stands: for the whole, and per sub-topology (`source` is the one that reads the inputs)."""
+        """The status of the job: as a whole, and per sub-topology (`source` is the one that reads the inputs)."""
         generation = self._generation
         return {
             "application": generation.plan.topology.application,

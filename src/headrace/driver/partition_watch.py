@@ -1,4 +1,4 @@
-"""Owns looking, while a job runs, whether its streams have other numbers of partitions than its plan was made with."""
+"""Looking, while a job runs, whether its streams have other numbers of partitions than its plan was made with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartitionWatch:
         self._metadata = self._system.metadata_store(plan.topology.application)
 
     def is_changed(self, now_s: float) -> bool:
-        """Whether a new plan is due. Looks only where it is time to, or a command has asked for it."""
+        """Whether a new plan is due. Looks only where it is time to, or a command has requested it."""
         asked = self._metadata.requests(PARTITION_CHECKS)
         if not asked and now_s - self._looked_s < self._interval_s:
             return False
@@ -46,7 +46,7 @@ class PartitionWatch:
         return bool(changed)
 
     def _is_other(self, stream: str, count: int) -> bool:
-        """Whether it has changed. No system takes partitions away: fewer ones are those of a stream that was made anew, or
+        """Whether it has changed. No system takes partitions away: fewer ones are those of a stream that was recreated, or
         the answer of a broker that has not heard of the new ones yet."""
         before = self._plan.found_counts[stream]
         if count >= before:
@@ -55,7 +55,7 @@ class PartitionWatch:
         return known is not None and self._system.describe_stream(stream).id != known
 
     def refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
-        """Of these streams those that have changed in a way that nobody can follow who reads them, and why."""
+        """Of these streams those that have changed in a way that no reader can follow, and why."""
         try:
             found = self._system.partition_counts(streams)
         except HeadraceError:

@@ -1,4 +1,4 @@
-"""Owns the progress display of what runs in the foreground, a job or the producing of records: a live table on a terminal,
+"""The progress display of what runs in the foreground, a job or the producing of records: a live table on a terminal,
 else a line every few seconds, as long as something changes. Of a job it reads `job.status()` and nothing else.
 """
 
@@ -31,7 +31,7 @@ def shown(job: Any, stream: TextIO, *, enabled: bool = True) -> Iterator[None]:
 
 @contextmanager
 def shown_count(what: str, total: int, stream: TextIO, *, enabled: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show how far `what` has come on the way to `total` records; the context is a function that is told of more."""
+    """Show how far `what` has come on the way to `total` records; the context is a function that counts more."""
     view = _CountView(what, total)
     with _watched(stream, view.line, view.table, enabled):
         yield view.add
@@ -57,7 +57,7 @@ def _dead_letters(sub: Mapping[str, Any]) -> int:
 
 
 class Rate:
-    """How fast a count grows: over the last `RATE_S` seconds of what it was told."""
+    """How fast a count grows: over the last `RATE_S` seconds of what was counted."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()

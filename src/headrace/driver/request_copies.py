@@ -1,8 +1,8 @@
-"""Owns requests for startpoints that are kept outside of the job's own system (`startpoint_metadata_store`): reading them, and
+"""Requests for startpoints that are kept outside of the job's own system (`startpoint_metadata_store`): reading them, and
 removing those that are on record with the job.
 
-The two systems have no transaction in common, and need none: what the driver takes up goes on record in the job's own store,
-with the plan, and what is on record is not taken up again. So a request that is removed late does no harm.
+The two systems have no transaction in common, and need none: what the driver applies is recorded in the job's own store,
+with the plan, and what is on record is not applied again. So a request that is removed late does no harm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RequestsElsewhere:
         self._closed = threading.Event()
 
     def requests(self) -> Mapping[str, bytes]:
-        """All that stand there, by id: as they are now, or as they were seen last if a thread looks.
+        """All requests there, by id: as they are now, or as they were seen last if a thread looks.
 
         Raises what the store raises, naming it, if no thread looks.
         """
@@ -80,7 +80,7 @@ class RequestsElsewhere:
                 self._look()
             except Exception as error:  # a thread that ends in silence would never look again
                 if not is_lost and not self._closed.is_set():
-                    LOG.warning("%s; the job goes on without it, it is tried again", getattr(error, "message", error))
+                    LOG.warning("%s; the job keeps running without it and tries again", getattr(error, "message", error))
                 is_lost = True
             else:
                 if is_lost:

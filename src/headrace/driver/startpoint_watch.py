@@ -1,4 +1,4 @@
-"""Owns noticing, while a job runs, that startpoints are asked for, and storing that those of its plan are applied."""
+"""Noticing, while a job runs, that startpoints are requested, and storing that those of its plan are applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOG = logging.getLogger("headrace.job")
 
 
 class StartpointWatch:
-    """Looks at the requests of a job that runs, also at those `elsewhere`. Not for several threads."""
+    """Looks at the requests of a job that runs, also at those `elsewhere`. Not thread-safe."""
 
     def __init__(self, system: System, store: JobStore, elsewhere: RequestsElsewhere | None = None) -> None:
         self._system, self._store, self._elsewhere = system, store, elsewhere
@@ -26,7 +26,7 @@ class StartpointWatch:
             self._elsewhere.watch()
 
     def is_asked(self) -> bool:
-        """Whether there are requests that the plan has not seen: a new one takes them up."""
+        """Whether there are requests that the plan has not seen: a new one applies them."""
         there = frozenset() if self._elsewhere is None else self._elsewhere.new_ids()
         asked = (self._metadata.requests(STARTPOINTS).keys() | there) - self._plan.startpoint_requests
         if asked:

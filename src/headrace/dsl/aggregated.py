@@ -1,4 +1,4 @@
-"""Owns what named aggregates say: whether their fields exist, the type of their results, the form of their state."""
+"""What named aggregates say: whether their fields exist, the type of their results, the form of their state."""
 
 from __future__ import annotations
 

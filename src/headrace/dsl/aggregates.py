@@ -1,4 +1,4 @@
-"""Owns the public words for named aggregates: `count`, `sum`, `mean`, `min`, `max`, `first`, `last`, `count_distinct`.
+"""The public words for named aggregates: `count`, `sum`, `mean`, `min`, `max`, `first`, `last`, `count_distinct`.
 
 They only say what is wanted: `.aggregate(flights=count(), mean_delay=mean("value.dep_delay"))`. In this module, and in
 it alone, `sum`, `min` and `max` are not Python's.

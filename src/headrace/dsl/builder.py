@@ -1,4 +1,4 @@
-"""Owns the growing topology of one application: its nodes in order, and every name in it.
+"""The growing topology of one application: its nodes in order, and every name in it.
 
 A name that state or positions hang on (a store, an aggregation, a repartition stream) is made of the nearest name that
 the user gave before it on its path and the operator's kind: `flights` and `count` give `flights-count`. Stateless
@@ -46,7 +46,7 @@ class Builder:
 
     def add(self, kind: str, node: Node) -> None:
         """Append `node`; `kind` is what errors call it."""
-        assert node.name not in self._texts, f"two nodes named {node.name!r}: ask for a name first"
+        assert node.name not in self._texts, f"two nodes named {node.name!r}: reserve a name first"
         self._texts[node.name] = operator_text(kind, node.name)
         for store in stores_of(node):
             self._stores[store.name] = self._texts[node.name]
@@ -130,7 +130,7 @@ class Builder:
             if isinstance(node, Source | Repartition) and node.stream == stream:
                 what = "reads" if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION else "writes"
                 raise TopologyError(
-                    f"stream {stream!r} is asked for twice: {self._texts[node.name]} {what} it already",
+                    f"stream {stream!r} is declared twice: {self._texts[node.name]} {what} it already",
                     "branch from the stream that the first call gave; in a notebook, make the App in the same cell",
                 )
         return self.checked("stream", stream if name is None else name)

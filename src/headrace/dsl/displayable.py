@@ -1,4 +1,4 @@
-"""Owns how a stream or a table shows itself while the topology is written: as text, as a picture, by some of its records."""
+"""How a stream or a table shows itself while the topology is written: as text, as a picture, by some of its records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Looks:
         self.flow = flow
 
     def preview(self, n: int = 20) -> Preview:
-        """What comes of the first `n` records of each input, of tables all, as a table; nothing is committed."""
+        """The result of the first `n` records of each input (of tables: all), as a table; nothing is committed."""
         return self.app.preview_of(self, n)
 
     def print_schema(self) -> None:
@@ -32,7 +32,7 @@ class Looks:
         print(schema_text(self.flow.key, self.flow.value))
 
     def describe(self) -> str:
-        """How this stream or table comes about, as text."""
+        """How this stream or table is computed, as text."""
         return text_of(self._way_here())
 
     def _way_here(self) -> Topology:

@@ -1,4 +1,4 @@
-"""Owns `KStream.drop_duplicates` while the topology is written: its operator, its store, and what it asks of the key."""
+"""`KStream.drop_duplicates` while the topology is written: its operator, its store, and what it asks of the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how what a user gives to an operator is told apart: SQL text, Column, batch function, function over a record.
+"""How a user's arguments to an operator are classified: SQL text, Column, batch function, function over a record.
 
 Never guessed (api.md "Three kinds of function"): a batch function is marked, a Column is known by its class.
 """
@@ -60,7 +60,7 @@ def function_of(operator: str, given: Any, arguments: Sequence[str] = ("record",
 
 
 def checked_arguments(what: str, given: Callable[..., Any], arguments: Sequence[str]) -> None:
-    """Raise `TopologyError` where `given` cannot be called with `arguments`; of many built-ins nobody can say."""
+    """Raise `TopologyError` where `given` cannot be called with `arguments`; for many built-ins this is unknown."""
     if inspect.iscoroutinefunction(given):
         raise TopologyError(f"{what} is an async function", "write it without async: it is called, and not awaited")
     try:

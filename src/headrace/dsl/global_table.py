@@ -1,4 +1,4 @@
-"""Owns `GlobalTable`: a table that every task has whole, for streams to be joined with by any key."""
+"""`GlobalTable`: a table that every task has whole, for streams to be joined with by any key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns `KGrouped`: a stream grouped by key, perhaps within windows of time, and what can be aggregated from it."""
+"""`KGrouped`: a stream grouped by key, perhaps within windows of time, and what can be aggregated from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what must be alike on both sides of a join: the serdes of their keys, and how they are partitioned."""
+"""What must be alike on both sides of a join: the serdes of their keys, and how they are partitioned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the words for joins that streams and tables have in common; `dsl.joins` builds them."""
+"""The words for joins that streams and tables have in common; `dsl.joins` builds them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Owns how joins are built: what may be joined with what, and how both sides come to one task.
+"""How joins are built: what may be joined with what, and how both sides come to one task.
 
 A record meets those of its key where both sides are partitioned alike, and read by one sub-topology. A side whose key was
-changed, or that its producer partitions by something else, is written anew, by its key, into a repartition stream that is
-named after the join. So is the other side then, if the rows of a sub-topology would meet with what it has written itself: a
+changed, or that its producer partitions by something else, is repartitioned by its key, into a repartition stream that is
+named after the join. So is the other side then, if the rows of a sub-topology would meet with its own output: a
 sub-topology cannot read its own stream.
 """
 
@@ -61,7 +61,7 @@ def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any)
         )
     if key is not None and not isinstance(other, GlobalTable):
         raise TopologyError(
-            f"{asked.operator}(key=...): only a global table can be asked for any key",
+            f"{asked.operator}(key=...): only a global table can be joined by any key",
             "call select_key(...) before the join; or read the other side by app.global_table(...)",
         )
     build = _Build(left.app.builder, asked, near)
@@ -157,7 +157,7 @@ class _Build:
     # --- where the sides come from -----------------------------------------------------------------------------------
 
     def _placed(self, build: Callable[[frozenset[int]], Flow], left: Flow, right: Flow) -> Flow:
-        """What `build` gives when as few sides as possible are written anew (0: left, 1: right), so that both meet."""
+        """What `build` gives when as few sides as possible are repartitioned (0: left, 1: right), so that both meet."""
         needed_anew = frozenset(number for number, flow in enumerate((left, right)) if not flow.is_by_key)
         if not _goes_round(self.builder):  # what goes round already is an error of its own, and said later
             for anew in _ways(needed_anew):
@@ -252,7 +252,7 @@ def _goes_round(builder: Builder) -> bool:
 
 
 def _ways(needed_anew: frozenset[int]) -> Iterator[frozenset[int]]:
-    """The sides that may be written anew, as few as possible first; of two the right one first."""
+    """The sides that may be repartitioned, as few as possible first; of two the right one first."""
     others = [side for side in (_RIGHT, _LEFT) if side not in needed_anew]
     for count in range(len(others) + 1):
         for more in combinations(others, count):

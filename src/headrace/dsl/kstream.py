@@ -1,4 +1,4 @@
-"""Owns `KStream`: a stream of keyed records while the topology is being written. Each method adds operators to the app.
+"""`KStream`: a stream of keyed records while the topology is being written. Each method adds operators to the app.
 
 A function over records is given one `headrace.Record`. Where `name` is not given, it is made of the names before it.
 """
@@ -153,7 +153,7 @@ class KStream(StreamJoins, Looks):
     def process(
         self, processor: Any, *, name: str | None = None, key: Serde | None = None, value: Serde | None = None
     ) -> KStream:
-        """Work the records off with `processor`, a class derived from `hr.Processor`, and go on with what it forwards.
+        """Process the records with `processor`, a class derived from `hr.Processor`; the result is what it forwards.
 
         Say `key` if it forwards other keys than it was given.
         """
@@ -239,7 +239,7 @@ class KStream(StreamJoins, Looks):
         key: Serde | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Write the stream by its key into an internal stream, and go on from there with tasks of its own.
+        """Write the stream by its key into an internal stream; what follows has tasks of its own.
 
         `repartition()`, `repartition(hr.Repartitioned(...))`, or with another key `repartition("value.carrier",
         hr.Repartitioned(...))`; the mapper is as that of `select_key`. It always makes a stream, whether the key was changed
@@ -299,7 +299,7 @@ class KStream(StreamJoins, Looks):
         """Hand the rows of each round to `function(df, round_id)` as a DataFrame, for Spark's own sinks: AT LEAST ONCE.
 
         It is called in the driver, before the round is committed, and again after a failure: the same id always comes with
-        the same records, so let a write under an id replace what was written under it before. The columns are those that
+        the same records, so let a write under an id replace an earlier write under it. The columns are those that
         expressions see: `key`, `value`, `timestamp`, `partition`, `offset`, `headers`.
         """
         handed_to(self.app.builder, self.flow, function, name)

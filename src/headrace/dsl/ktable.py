@@ -1,4 +1,4 @@
-"""Owns `KTable`: the last value of each key, as an aggregation or a table source keeps it."""
+"""`KTable`: the last value of each key, as an aggregation or a table source keeps it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KTable(TableJoins, Looks):
         self.windows = windows  # that its keys belong to, where the results of these may change
 
     def filter(self, predicate: Any, *, name: str | None = None) -> KTable:
-        """Keep the keys for whose value `predicate` holds; one that no longer does is deleted further on."""
+        """Keep the keys for whose value `predicate` holds; a key whose value no longer matches is deleted downstream."""
         return self._filter("filter", predicate, name, negate=False)
 
     def filter_not(self, predicate: Any, *, name: str | None = None) -> KTable:
@@ -81,7 +81,7 @@ class KTable(TableJoins, Looks):
         """A table with the results of windows that have closed: `suppress(hr.until_window_closes())`.
 
         Each comes once, when no record can change it any more: when the watermark has come to the window's end and its
-        `grace`, which has to be given. A window that has not closed when the job ends stays open until it goes on.
+        `grace`, which has to be given. A window that has not closed when the job ends stays open until it resumes.
         """
         if not isinstance(until, UntilWindowCloses):
             raise TopologyError(

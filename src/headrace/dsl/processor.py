@@ -1,4 +1,4 @@
-"""Owns what a user writes for one operator of their own: `Processor`, and the stores it declares."""
+"""What a user writes for one operator of their own: `Processor`, and the stores it declares."""
 
 from __future__ import annotations
 

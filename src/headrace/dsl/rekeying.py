@@ -1,4 +1,4 @@
-"""Owns how rows come together by key: through a repartition stream, asked for or put in by a grouping."""
+"""How rows come together by key: through a repartition stream, requested or added by a grouping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.topology import Group, Repartition, Source, SourceKind
 def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
     """The key mapper (None: the key stays) and the options of `repartition(...)`, in all the forms that it takes.
 
-    A mapper stands beside a `Repartitioned` or a name: `repartition("by-carrier")` is more likely to mean a name than
+    A mapper comes with a `Repartitioned` or a name: `repartition("by-carrier")` is more likely to mean a name than
     the expression `by - carrier`.
     """
     if isinstance(mapper, Repartitioned):
@@ -61,7 +61,7 @@ def written_anew(
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
-    Of one that nobody named, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
+    Of one without a name, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
     name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `beside` is the
     name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
     """

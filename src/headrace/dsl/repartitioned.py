@@ -1,4 +1,4 @@
-"""Owns `Repartitioned`: what a user says about a repartition stream. Seed: KIP-221 "Repartitioned".
+"""`Repartitioned`: what a user says about a repartition stream. Seed: KIP-221 "Repartitioned".
 
 It is a value: `with_name` and the like give another one. The seed's constructor `numberOfPartitions` has no twin here,
 because in Python the field has that name: write `Repartitioned(number_of_partitions=4)`.
@@ -22,7 +22,7 @@ from headrace.model.topology import Function
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartitioned:
-    """How to write a stream anew by its key. Everything is optional.
+    """How to repartition a stream by its key. Everything is optional.
 
     `name` names the stream `<application>-<name>-repartition`, and its operators. The serdes are those of the stream where
     not given. `number_of_partitions` is binding in `repartition`, and in a grouping a hint for a stream that does not exist

@@ -1,4 +1,4 @@
-"""Owns what the return annotation of a user's function says about the serdes of its result."""
+"""What the return annotation of a user's function says about the serdes of its result."""
 
 from __future__ import annotations
 

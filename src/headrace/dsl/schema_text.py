@@ -1,4 +1,4 @@
-"""Owns the picture of a stream's key and value types that `print_schema` prints, in the style of Spark's."""
+"""The picture of a stream's key and value types that `print_schema` prints, in the style of Spark's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how `split` becomes operators: filters inside Spark's engine for expressions, one `Split` for functions."""
+"""How `split` becomes operators: filters inside Spark's engine for expressions, one `Split` for functions."""
 
 from __future__ import annotations
 

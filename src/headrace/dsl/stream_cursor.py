@@ -1,4 +1,4 @@
-"""Owns `Flow`: where a stream stands in the topology while it is being written, and what is known there.
+"""`Flow`: the place of a stream in the topology while it is being written, and what is known there.
 
 Known are the serdes, or which operator left them open; whether the rows are still in Spark's engine, or which operator
 took them out; whether a key's rows are in one partition, or what set them apart: a changed key, or the stream's producer.

@@ -1,4 +1,4 @@
-"""Owns the public words for windows, `Tumbling`, `Hopping`, `Session`, and for when results of them are given; what a
+"""The public words for windows, `Tumbling`, `Hopping`, `Session`, and for when results of them are given; what a
 window is, `headrace.model.windows` says."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns errors on their way from a container to the driver: as text in its summary there, as exceptions again here."""
+"""Errors on their way from a container to the driver: as text in its summary there, as exceptions again here."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def record_error(failure: Failure) -> RecordError:
         where = f"a timer of a task that reads {failure.stream}"
     return RecordError(
         f"a record could not be processed: {where}\n  in {failure.operator}: {failure.error_class}: {failure.message}",
-        f"{_advice(failure.message)}nothing of this round was committed; mend the function or the data, or set "
-        "`dead_letter_stream` so that such records are put aside and the job goes on",
+        f"{_advice(failure.message)}nothing of this round was committed; fix the function or the data, or set "
+        "`dead_letter_stream` to send such records there and keep the job running",
         stream=failure.stream,
         partition=failure.partition,
         offset=failure.offset,
@@ -40,7 +40,7 @@ def record_error(failure: Failure) -> RecordError:
 
 
 def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -> tuple[str, str]:
-    """What to say of a worker process that died over a round, whose record nobody can name: message and advice."""
+    """What to say of a worker process that died over a round, whose record is unknown: message and advice."""
     pieces = [f"{r.ssp.stream} partition {r.ssp.partition}, offsets {r.start} to {r.end - 1}" for r in ranges if r.records]
     left = len(pieces) - _RANGES_SHOWN_MAX
     places = "; ".join(pieces[:_RANGES_SHOWN_MAX]) + (f"; and {left} more" if left > 0 else "")
@@ -54,10 +54,10 @@ def worker_death(sub_topology: str, ranges: Sequence[OffsetRange], found: str) -
 
 
 def engine_loss(round_id: RoundId, found: str) -> RoundFailedError:
-    """The end of a job whose engine is gone: another try would find nobody."""
+    """The end of a job whose engine has ended: another try cannot succeed."""
     return RoundFailedError(
         f"round {round_id} cannot end: {found}",
-        "what is committed stays: start the job again, and it goes on from there; where the system ended it for lack of "
+        "earlier commits are unaffected: restart the job, and it resumes from there; if it was killed for lack of "
         "memory, give the machine more, or the JVM less (spark.driver.memory)",
     )
 

@@ -1,4 +1,4 @@
-"""Owns the hook by which tests kill, stop and cut a process at a numbered step (protocol.md, "Steps").
+"""The hook by which tests kill, stop and cut a process at a numbered step (protocol.md, "Steps").
 
 Nothing but tests sets `HEADRACE_TEST_STEPS`; without it `reached` is one comparison. The variable reads
 `ACTION:PROTOCOL:STEP:COUNT`, several separated by commas: `kill:log:5:2` kills this process when it reaches step 5 of

@@ -1,4 +1,4 @@
-"""Owns what the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
+"""What the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
 
 `Program` is the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part
 that changes from round to round.
@@ -25,7 +25,7 @@ from headrace.model.topology import ForEachRound, Node, Source
 class EndpointSide:
     """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read).
 
-    `parts`: of what was read, the parts that are looked at (`core.topology.record_parts`); the others may be null.
+    `parts`: the parts of the records that are used (`core.topology.record_parts`); the others may be null.
     """
 
     key: Serde | None
@@ -127,7 +127,7 @@ class InputRange(msgspec.Struct, frozen=True):
 
 class TaskPlan(msgspec.Struct, frozen=True):
     """One task's share, and its base: the round that made it (`round_id`), positions and own reports of watermarks (by
-    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it stood before the round.
+    SSP number), the head of its state in wire form, timers. `watermark_us`: the task's as it was before the round.
     `startpoints`: by SSP number the id and the offset of a startpoint that is not known to be spent. `replay`: the number of
     the replay that the task is in (`core.rewind.replays`)."""
 
@@ -196,7 +196,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for what was written (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample.
+    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample.
     `far_times`: the first of each stream."""
 
     lane: int

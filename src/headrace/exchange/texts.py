@@ -1,5 +1,5 @@
-"""Owns putting into words what users' code raised and gave: text of bounded size that can be written as UTF-8, whatever
-their classes do when they are asked for it."""
+"""Putting into words what users' code raised and gave: text of bounded size that can be written as UTF-8, whatever
+their classes do when they are converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what a task's commit consists of: positions, the head of its state, watermarks.
+"""What a task's commit consists of: positions, the head of its state, watermarks.
 
 A position is the offset of the next record to process, everywhere (design.md invariant 6).
 """

@@ -1,4 +1,4 @@
-"""Owns how durations and times are written: "1 hour", `timedelta`, ISO 8601. Everywhere else they are ints of µs.
+"""How durations and times are written: "1 hour", `timedelta`, ISO 8601. Everywhere else they are ints of µs.
 
 Times are UTC; one without a zone is refused, because it would mean another instant on another machine.
 """

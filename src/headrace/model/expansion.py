@@ -1,4 +1,4 @@
-"""Owns what is recorded of a stream's number of partitions, of its growth, and of which tasks read it. Seed: SEP-5."""
+"""What is recorded of a stream's number of partitions, of its growth, and of which tasks read it. Seed: SEP-5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the job model: the immutable plan of which task reads what, and where it runs.
+"""The job model: the immutable plan of which task reads what, and where it runs.
 
 Seeds: SEP-5 (written at every initialization), SEP-11 "Cleaning up ContainerModel" (one processor id, a location id).
 """
@@ -21,12 +21,12 @@ class TaskModel:
 
     def __post_init__(self) -> None:
         if list(self.ssps) != sorted(set(self.ssps)):
-            raise ValueError(f"task {self.name}: its SSPs are not sorted, or one stands twice")
+            raise ValueError(f"task {self.name}: its SSPs are not sorted, or one is repeated")
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerModel:
-    """The tasks that are worked off together; `lane` numbers it within its sub-topology.
+    """The tasks that are processed together; `lane` numbers it within its sub-topology.
 
     `processor_id` is the member that runs it and `location_id` where that member runs; None where any may.
     """
@@ -65,7 +65,7 @@ class JobModel:
 
     `partition_counts`: stream to the number of its partitions that this plan was made from. `stores`: store to a
     text that says where its state lives and in which form, `<sub-topology>|<form>`; a later start compares it.
-    `stream_ids`: every stream that is read to its id, which changes when it is deleted and made anew: positions and
+    `stream_ids`: every stream that is read to its id, which changes when it is deleted and recreated: positions and
     state are of the stream with that id. `left`: positions in streams that are not read any more, for when they are
     again; sorted by task and SSP. `partitioned_by_users`: the repartition streams that a user's partitioner distributes,
     sorted: in the others a key is in the partition of its hash. `partitioned_otherwise`: the inputs, sorted, whose producers

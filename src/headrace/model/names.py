@@ -1,4 +1,4 @@
-"""Owns the one rule for names of streams, stores, applications and operators: they become file and topic names."""
+"""The one rule for names of streams, stores, applications and operators: they become file and topic names."""
 
 from __future__ import annotations
 

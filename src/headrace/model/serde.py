@@ -1,4 +1,4 @@
-"""Owns what a serde is. The serdes that ship are in `headrace.serdes.serdes`; a user may write another.
+"""What a serde is. The serdes that ship are in `headrace.serdes.serdes`; a user may write another.
 
 The plural methods take and give Arrow arrays (of pyarrow, which this layer does not import: hence `Any`). They never
 raise for a value: they return `(result, failures)`, where a failure is `(index, exception)` and the result is null there.

@@ -1,4 +1,4 @@
-"""Owns startpoints: a requested position, kept apart from checkpoints. Seed: SEP-18 "Startpoint Model"."""
+"""Startpoints: a requested position, kept apart from checkpoints. Seed: SEP-18 "Startpoint Model"."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class StartpointEntry:
 
 
 class Became(StrEnum):
-    """What became of a startpoint that a driver took up."""
+    """The status of a startpoint that a driver has applied."""
 
     PENDING = "pending"  # no commit has moved the position yet
     APPLIED = "applied"
@@ -158,7 +158,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class StartpointRecord:
-    """A startpoint that was taken up: resolved once, and stored. Times in µs since the epoch.
+    """A startpoint that was applied: resolved once, and stored. Times in µs since the epoch.
 
     `replay`: the number of the replay that it began, where a position went back; None where none did.
     """

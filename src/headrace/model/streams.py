@@ -1,4 +1,4 @@
-"""Owns the names of what is read and written: a stream of a system, and one partition (or key bucket) of it.
+"""The names of inputs and outputs: a stream of a system, and one partition (or key bucket) of it.
 
 Seed: SEP-32 "Public Interfaces" 1 (the fourth component, the key bucket).
 """

@@ -1,4 +1,4 @@
-"""Owns the one format of task names. A name is a value; its text is parsed back to that value, never cut up elsewhere.
+"""The one format of task names. A name is a value; its text is parsed back to that value, never cut up elsewhere.
 
 Seed: SEP-5 (`Partition 3`), SEP-32 "JobModel" 3 (virtual tasks: partition, bucket, factor).
 """

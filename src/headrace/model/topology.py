@@ -1,4 +1,4 @@
-"""Owns the topology: the operators of an application as a graph of frozen nodes, made by `dsl`, read by everyone else.
+"""The topology: the operators of an application as a graph of frozen nodes, made by `dsl`, read by everyone else.
 
 A node names its parents. Functions, classes and serdes inside nodes are carried, never called here. A `Repartition`
 node ends one sub-topology; the `Source` of kind REPARTITION with the same stream begins the next.
@@ -278,7 +278,7 @@ class Join(Node):
     """Parents: left, right. A side that is a table is a `Table` node. `joiner` is given (left, right), or the key before.
 
     Two streams: records at most `within_us` apart, both ends included, are joined. They are kept in `stores` (left, right)
-    until `kept_us` after their window, which ends `within_us` after them. A global table is asked for `key_of` the record, a
+    until `kept_us` after their window, which ends `within_us` after them. A global table is joined by `key_of` the record, a
     key of `table_key`.
     """
 
@@ -334,7 +334,7 @@ class Repartition(Node):
     partitions: int | None = None
     partitions_is_hint: bool = False
     partitioner: Function | None = None
-    generated: bool = False  # put in by a grouping or a join, not asked for
+    generated: bool = False  # added by a grouping or a join, not by the user
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Owns windows of time: which windows a timestamp falls into, when one closes, how long it is kept. All in µs.
+"""Windows of time: which windows a timestamp falls into, when one closes, how long it is kept. All in µs.
 
 A window [start, end) holds the timestamps start <= t < end; starts are multiples of `advance_us` since the epoch. A
 session is named by the times of its first and its last record, both in it: its end is no bound, as in Kafka Streams.

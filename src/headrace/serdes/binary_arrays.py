@@ -1,4 +1,4 @@
-"""Owns the handling of Arrow binary arrays as numpy memory: fixed-width values in and out, and nulling what failed.
+"""The handling of Arrow binary arrays as numpy memory: fixed-width values in and out, and nulling what failed.
 
 For the serdes only; imported by them inside functions, since numpy and pyarrow take 0.2 s to import.
 """

@@ -1,4 +1,4 @@
-"""Owns Spark's types as a small tree of values, and the ways in and out of it: DDL text, pyspark's own types, Arrow.
+"""Spark's types as a small tree of values, and the ways in and out of it: DDL text, pyspark's own types, Arrow.
 
 `parse_ddl` takes `name type, name type` or `struct<name: type, …>`; `NOT NULL` and `COMMENT '…'` are read over, because
 any field of a record may be missing. Reading bytes by such a type is not done here, but in `json_serde`.

@@ -1,4 +1,4 @@
-"""Owns the way between many JSON values and one buffer of lines, which msgspec reads and writes by one call.
+"""The way between many JSON values and one buffer of lines, which msgspec reads and writes by one call.
 
 For `json_serde` only, imported by it inside functions, since numpy and pyarrow take 0.2 s to import.
 """
@@ -19,7 +19,7 @@ def joined(data: Any) -> Any:
     """All values of a binary array without nulls, a line each; None where it is not certain that each has its own line.
 
     Each value must begin with `{` or `[` and end with `}` or `]`. Then, if as many values are read as there are lines,
-    there is one in each: a `}` or `]`, a line's end, and then a `{` or `[` cannot stand inside a value (a comma would
+    there is one in each: a `}` or `]`, a line's end, and then a `{` or `[` cannot be inside a value (a comma would
     be missing, and a string has no line's end in it), so that no value goes beyond its line.
     """
     if len(data) == 0:
@@ -39,7 +39,7 @@ def _among(found: Any, two: bytes) -> bool:
 
 
 def parted(text: bytes, nulls: list[bool]) -> Any:
-    """Lines of JSON as a binary array; null where `nulls` says so. JSON as written has no line's end in it."""
+    """Lines of JSON as a binary array; null where `nulls` is true. JSON as written has no line's end in it."""
     ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
     assert len(ends) == len(nulls), "a value was written in several lines"
     offsets = np.zeros(len(nulls) + 1, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Owns `Json`: strict JSON, with a schema or without, for single values, lists of them and Arrow columns.
+"""`Json`: strict JSON, with a schema or without, for single values, lists of them and Arrow columns.
 
 Strict: one value and nothing after it, valid UTF-8 everywhere, numbers within their type. What is refused is a failure
 and never a null or a default (api.md "Serdes"). msgspec reads and writes; `json_shapes` has the classes that it fills.
@@ -42,9 +42,9 @@ class Json:
     declared are dropped when reading, and refused when writing (a misspelt name would be lost). With a class
     they are instances of it, with its own defaults. `double` takes whole numbers, integers take no fractions and only
     their range; `timestamp` is ISO 8601, UTC if it names no zone; `date` likewise; `binary` is base64; `decimal` is a
-    number or a text, written as text, and never rounded. Of a field that stands twice the last one counts.
+    number or a text, written as text, and never rounded. Of a field that occurs twice the last one counts.
 
-    JSON has no NaN and no infinity: a value that holds one is refused, as a null would be another value to whoever
+    JSON has no NaN and no infinity: a value that holds one is refused, as a null would be another value to a program that
     reads it. Turn them into None before, where that is what they mean.
 
     Equal values are equal bytes, so that a key is the same wherever it is made: declared fields are written in declared

@@ -1,4 +1,4 @@
-"""Owns the msgspec classes generated for a schema, and the way between their instances, Python and Arrow.
+"""The msgspec classes generated for a schema, and the way between their instances, Python and Arrow.
 
 One class per struct decodes for dicts and for columns alike, so that both judge a record in the same way. Per record an
 instance costs 140 ns to decode, and then a column 50 ns, or a dict of all fields 130 ns.

@@ -1,6 +1,6 @@
-"""Owns how values become JSON text: in which order their fields stand, and that no NaN is written.
+"""How values become JSON text: in which order their fields are, and that no NaN is written.
 
-msgspec writes NaN and infinity as `null`. So a text without the word cannot hold one, and only where it stands is the value
+msgspec writes NaN and infinity as `null`. So a text without the word cannot hold one, and only where it occurs is the value
 looked at.
 """
 

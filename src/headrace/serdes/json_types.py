@@ -1,4 +1,4 @@
-"""Owns which Spark type a Python class or annotation stands for, by the names that its JSON has."""
+"""Which Spark type a Python class or annotation stands for, by the names that its JSON has."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Owns which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
-own (`scalars`, `json_serde`, `windowed`, `schemas`) and all names of them stand here."""
+"""Which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
+own (`scalars`, `json_serde`, `windowed`, `schemas`) and all names of them are here."""
 
 from __future__ import annotations
 

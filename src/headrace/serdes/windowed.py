@@ -1,4 +1,4 @@
-"""Owns the keys of windows: `WindowedKey`, and `Windowed`, their bytes.
+"""The keys of windows: `WindowedKey`, and `Windowed`, their bytes.
 
 Bytes: those of the inner key, then start and end in µs since 1970, 8 bytes each with a sign, most significant first.
 Windowed keys are partitioned by their inner key, so that all windows of a key stay together: hence `inner_many`.
@@ -27,7 +27,7 @@ class WindowedKey:
     """A key and the window [start, end), or session [start, end], of a result. A value: it cannot be changed, and has an order.
 
     `start` and `end` are given as aware datetimes or as µs since 1970, and are read as `start`, `end` (aware datetimes
-    in UTC, made when asked for) or `start_us`, `end_us` (ints). Of a session they are the times of its first and its last
+    in UTC, made at each access) or `start_us`, `end_us` (ints). Of a session they are the times of its first and its last
     record, and both are in it.
     """
 

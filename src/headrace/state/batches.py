@@ -1,6 +1,6 @@
-"""Owns the shape of state in flight: Arrow record batches of one database each, sorted by key, and merging them.
+"""The shape of state in flight: Arrow record batches of one database each, sorted by key, and merging them.
 
-A stream of such batches is sorted by (database, key), and no (database, key) stands twice in it. Columns: `db` string,
+A stream of such batches is sorted by (database, key), and no (database, key) occurs twice in it. Columns: `db` string,
 `key` binary, `value` binary, where a null value is a deletion. Batches are small enough to be merged by the dozen.
 """
 

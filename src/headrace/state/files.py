@@ -1,4 +1,4 @@
-"""Owns the files that make a task's state: how they are named, written, checked and read back on `state_uri`.
+"""The files that make a task's state: how they are named, written, checked and read back on `state_uri`.
 
 A file is an Arrow IPC file (lz4) of the batches that `state_batches` describes. Its name is unique for ever, so that
 two attempts at one version never write to one place (protocol.md, Words); it counts only once a commit names it.
@@ -181,7 +181,7 @@ class StateFiles:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, file: StateFile) -> pa.Table:
-        """All of `file`; `StateError` naming it if it is missing or not what was written."""
+        """All of `file`; `StateError` naming it if it is missing or damaged."""
         return pa.Table.from_batches(self.batches(file), SCHEMA)
 
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
@@ -226,7 +226,7 @@ class StateFiles:
     def _refuse(self, file: StateFile, found: str) -> NoReturn:
         raise StateError(
             f"state file {file.name} ({file.kind} of version {file.version}) under {self.uri}: {found}",
-            "bring the file back from a copy; the state cannot be rebuilt without it, and is never taken as empty",
+            "restore the file from a copy; the state cannot be rebuilt without it, and is never treated as empty",
         )
 
     # --- the files themselves ---------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class StateFiles:
         return bool(self._fs.get_file_info(self._path(name)).type == fs.FileType.File)
 
     def delete(self, name: str) -> None:
-        """Delete the file; no error if it is gone already."""
+        """Delete the file; no error if it is missing."""
         with self._lock:
             _, size = self._remembered.pop(name, (None, 0))
             self._remembered_bytes -= size

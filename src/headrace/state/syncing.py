@@ -1,6 +1,6 @@
-"""Owns making files durable: each its bytes and its name, and many of them at the same time.
+"""Making files durable: each its bytes and its name, and many of them at the same time.
 
-A disk that is asked for one file after the other is waited for each time. Asked for several at once, it takes hardly longer
+Syncing one file after the other waits for the disk each time. With several at once it takes hardly longer
 than for one: a round of 500 tasks writes 500 small files.
 """
 

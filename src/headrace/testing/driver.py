@@ -1,4 +1,4 @@
-"""Owns `Driver`: an application at work under a test's control, one round after the other, on a clock that stands still.
+"""`Driver`: an application at work under a test's control, one round after the other, on a clock that only a test moves.
 
 Rounds, containers, state and commits are those of a job; what is left out is threads, and Spark where no expression needs
 it. Only the engine differs: containers run in this process.
@@ -158,7 +158,7 @@ class Driver:
         *,
         raw: bool = False,
     ) -> None:
-        """Send a record to an input stream, encoded as the application decodes it; `run` works it off.
+        """Send a record to an input stream, encoded as the application decodes it; `run` processes it.
 
         `at` is its time, by default the clock's. With `raw` key and value are bytes (or None) and taken as they are.
         `partition` is by default the one that any producer would choose for the key.
@@ -208,7 +208,7 @@ class Driver:
                 return done
 
     def expand(self, stream: str, partitions: int) -> None:
-        """Give a stream more partitions, and go on as a job that has noticed it does; raises what would stop its readers.
+        """Give a stream more partitions, and continue as a job that has noticed it; raises what would stop its readers.
 
         What was sent before goes to the old partitions, what is sent after to all of them.
         """
@@ -228,10 +228,10 @@ class Driver:
         task: str | TaskName | None = None,
         state: str = "keep",
     ) -> tuple[str, ...]:
-        """Set where `stream` is read on, from the next `run` on, as `headrace startpoint set` does; the startpoints' ids.
+        """Set where `stream` resumes, from the next `run` on, as `headrace startpoint set` does; the startpoints' ids.
 
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before the clock's time, or an
-        `hr.Startpoint`. `partition` None: all of them. `state`: "keep" it as it is, so that aggregates count again what is read
+        `hr.Startpoint`. `partition` None: all of them. `state`: "keep" it as it is, so that aggregates count replayed records
         again; or "rewind" it too, across repartition streams, to versions that were kept at the end of a `run`.
         """
         self._opened.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
@@ -297,7 +297,7 @@ class Driver:
         return self._made
 
     def _plan_anew(self) -> None:
-        """Go on by another plan, as a job does whose streams or startpoints have changed."""
+        """Continue by another plan, as a job does whose streams or startpoints have changed."""
         job, before = self._held, {rounds.sub.name: rounds for rounds in self._made.rounds}
         epoch = job.store.acquire(job.holder(), self.now_us)
         self._go_by(job.plan_anew(epoch))

@@ -1,4 +1,4 @@
-"""Owns the pytest fixture `kafka_server`, a Kafka of their own for tests; the public name `KafkaServer` is given on.
+"""The pytest fixture `kafka_server`, a Kafka of their own for tests; the public name `KafkaServer` is given on.
 
 Name it in a `conftest.py`: `pytest_plugins = ["headrace.testing.kafka_server"]`.
 """

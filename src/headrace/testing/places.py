@@ -1,4 +1,4 @@
-"""Owns where a driver that keeps nothing puts its files: in memory where that is possible.
+"""Where a driver that keeps nothing puts its files: in memory where that is possible.
 
 What a job writes it makes durable, and on a disk each fsync costs milliseconds, of which a round has several. On a file
 system in memory it costs nothing, so tests take the very same path.

@@ -1,4 +1,4 @@
-"""Owns what a test sees of a store: its entries as of the last commit, decoded."""
+"""What a test sees of a store: its entries as of the last commit, decoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.worker.operators.expiry import time_bytes
 class StoredView:
     """One store of an application over all its tasks; every call reads what is committed by then.
 
-    An entry is gone once it was deleted: what has outlived its time is deleted at the next round of its task.
+    An entry is missing once it was deleted: what has outlived its time is deleted at the next round of its task.
     """
 
     def __init__(self, form: StoredForm, entries: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:

@@ -1,4 +1,4 @@
-"""Owns turning configuration into adapters: the one place that knows which technology stands behind which port.
+"""Turning configuration into adapters: the one place that knows which technology is behind which port.
 
 What a command needs that reads no records (status, tasks, checkpoints) imports neither Spark nor Arrow.
 """
@@ -35,7 +35,7 @@ class Application(Protocol):
     def topology(self) -> Topology: ...
 
 
-LOOK_UP_WAIT_S = 5.0  # whoever looks something up wants to know soon that a broker does not answer
+LOOK_UP_WAIT_S = 5.0  # a look-up has to report soon that a broker does not answer
 
 
 def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Any:
@@ -63,7 +63,7 @@ def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | Non
 
 
 def open_configured(config: Config, *, create: bool = True, wait_s: float | None = None) -> Any:
-    """Open the system of a configuration, with its settings; `wait_s` is how long a broker is waited for if none says so."""
+    """Open the system of a configuration, with its settings; `wait_s` is how long a broker is waited for if it sets none."""
     patience = {} if wait_s is None else {"wait.s": str(wait_s)}
     return open_system(config.system, create=create, kafka={**patience, **config.kafka})
 
@@ -100,8 +100,8 @@ def start(
 
     if _declaring:
         raise AppLoadError(
-            f"{_declaring[-1].name} runs its application while it is loaded, and a command only wants to know it",
-            'put what runs under `if __name__ == "__main__":`',
+            f"{_declaring[-1].name} runs its application at import, but a command only loads it",
+            'put the run under `if __name__ == "__main__":`',
         )
     if until not in (None, "caught-up"):
         raise ConfigError(f"run(until={until!r}): expected None or 'caught-up'")

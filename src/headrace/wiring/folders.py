@@ -1,4 +1,4 @@
-"""Owns where a job keeps on this machine what is not in its system, and how commands write a file: one definition each."""
+"""Where a job keeps on this machine what is not in its system, and how commands write a file: one definition each."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def work_folder(config: Config) -> Path:
 
 
 def state_folder(config: Config) -> Path:
-    """Where state is kept unless `state_uri` says so: `.headrace/state` beside the log's folder, or beside the local
+    """Where state is kept unless `state_uri` is set: `.headrace/state` beside the log's folder, or beside the local
     stores."""
     log = _log_folder(config)
     return (_beside_stores(config) if log is None else log.parent / ".headrace") / "state"

@@ -1,4 +1,4 @@
-"""Owns the joining of the Kafka server with its jars: fetched at first use, from where the configuration says."""
+"""The joining of the Kafka server with its jars: fetched at first use, from where the configuration says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KafkaServer(Cluster):
     it: `client_settings()` is what librdkafka needs, `tls` has the files.
 
     `kill()`, `restart()`, `pause()`, `resume()` do that to all brokers, or to the one whose number (from 1) is given.
-    Needs Java 17; fetches 41 MB of jars once (see the key `artifact_dir`). `tell` is told so: standard error by default.
+    Needs Java 17; fetches 41 MB of jars once (see the key `artifact_dir`). `tell` reports it: standard error by default.
 
     Raises `SetupError` when it does not come up, with the end of its log.
     """

@@ -1,4 +1,4 @@
-"""Owns the launch of a job: system, session, engine, plan, rounds, threads."""
+"""The launch of a job: system, session, engine, plan, rounds, threads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOG = logging.getLogger("headrace")
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `plan_anew` makes the plan of a job that goes on after its streams have changed, under an epoch that was taken for
+    `plan_anew` makes the plan of a job that continues after its streams have changed, under an epoch that was taken for
     `holder`. `close` closes what was opened; giving the application back (`store.release`) comes before it.
     """
 
@@ -129,7 +129,7 @@ def launched(
         making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere, clock_us)
         made = making.made(epoch, going_on=False)
         left.append((place, made.plan))
-        closers.pop()  # from here on whoever runs the rounds gives the application back
+        closers.pop()  # from here on the runner of the rounds gives the application back
         return Launched(
             made,
             store,
@@ -254,7 +254,7 @@ def _now_us() -> int:
 def _refuse_what_is_not_there_yet(config: Config) -> None:
     if config.elasticity_factor != 1:
         raise NotSupportedError(
-            f"elasticity_factor = {config.elasticity_factor}: virtual tasks are not there yet", "leave it at 1"
+            f"elasticity_factor = {config.elasticity_factor}: virtual tasks are not supported yet", "leave it at 1"
         )
     refuse_reserved(config, is_whole=True)
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):

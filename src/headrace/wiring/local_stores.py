@@ -1,4 +1,4 @@
-"""Owns leaving a job's local stores so that the next run need not scan them."""
+"""Leaving a job's local stores so that the next run need not scan them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what goes on beside the rounds of a plan: state files that go, versions of the state that are kept, room given back."""
+"""Background maintenance of a plan: garbage collection of state files, state versions, reclaimed space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.state.files import StateFiles
 
 
 class Upkeep:
-    """`began` and `committed` are told of every round, on its way; `tidy` is for a thread of its own.
+    """`began` and `committed` are called for every round; `tidy` is for a thread of its own.
 
     `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
     """
@@ -82,11 +82,11 @@ class Upkeep:
         self._versions.committed(rounds.sub.name)
 
     def keep(self) -> None:
-        """Keep versions of the state that are due, and let go of those that are too many or too old."""
+        """Keep versions of the state that are due, and drop those that are too many or too old."""
         self._versions.keep()
 
     def tidy(self) -> None:
-        """Keep versions that are due, and give back what nobody needs; versions first: they say what is needed."""
+        """Keep versions that are due, and reclaim what is not needed; versions first: they say what is needed."""
         self.keep()
         self._tidying.tidy()
 

@@ -1,4 +1,4 @@
-"""Owns opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints."""
+"""Opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns previews: what a stream gives for the first records of its inputs, found out beside the job.
+"""Previews: what a stream gives for the first records of its inputs, computed outside of the job.
 
 The records are copied into a log of their own in a temporary folder, and the part of the topology up to the stream is run
 there, in this process, or on Spark where expressions need it. In the user's system nothing is created or committed.

@@ -1,4 +1,4 @@
-"""Owns the checkpoint that a task's round comes to. The container makes it, for whoever commits: itself, or the driver."""
+"""The checkpoint that a task's round comes to. The container makes it, for itself or the driver to commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the work of one container in one round: read, split by task, run the operators, write state and outputs, and
+"""The work of one container in one round: read, split by task, run the operators, write state and outputs, and
 answer with one summary. Nothing it does is visible to anyone before it is committed: by the driver, from the summary
 (the embedded log), or here, by the worker's side of the system in `WorkerPorts.commit` (Kafka).
 
@@ -47,7 +47,7 @@ class _Stopped(Exception):
 def run(
     plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]
 ) -> Summary:
-    """Work off one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
+    """Process one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
     endpoint is `RAW`, a batch of records as they were read."""
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)

@@ -1,7 +1,7 @@
-"""Owns the form of dead letters: the record as it was read, with headers that say where it came from and what was wrong.
+"""The form of dead letters: the record as it was read, with headers that say where it came from and what was wrong.
 
-A letter must be taken whatever its record was: of one that is too large for the stream, with these headers, a part is left
-out, and one whose time the stream does not take gets another. A header of its own says so.
+A letter must be accepted for any record: of one that is too large for the stream, with these headers, a part is left
+out, and one whose time the stream does not take gets another. A header reports the change.
 """
 
 from __future__ import annotations

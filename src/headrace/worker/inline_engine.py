@@ -1,4 +1,4 @@
-"""Owns running a round's containers in this process: for tests of jobs without Spark expressions, in milliseconds."""
+"""Running a round's containers in this process: for tests of jobs without Spark expressions, in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the order in which a task that reads several SSPs takes a round's records, and where it may stop in their midst.
+"""The order in which a task that reads several SSPs takes a round's records, and where it may stop in their midst.
 
 By (timestamp, tables first, stream, partition, offset). A record never passes a smaller offset of its SSP: its time for this
 order is the highest up to it. What was taken when a round is cut short is the beginning of that order, over all SSPs: a task

@@ -1,4 +1,4 @@
-"""Owns what a container needs from outside: the worker's side of a system, next to the driver's in `headrace.ports`."""
+"""What a container needs from outside: the worker's side of a system, next to the driver's in `headrace.ports`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorkerPorts(Protocol):
     """
 
     def begin(self) -> list[Checkpoint] | None:
-        """Make sure that this attempt may work, before anything is read (protocol.md 8). None: go on. The checkpoints
+        """Make sure that this attempt may work, before anything is read (protocol.md 8). None: continue. The checkpoints
         of the container's tasks: an attempt before this one has committed this very round, there is nothing to do.
         `FencedError` or `RoundFailedError` where another epoch is in force, or a task is not at its base."""
 

@@ -1,7 +1,7 @@
-"""Owns `Rows`: a batch of records on its way through a task's operators, in whatever form it is cheapest to keep.
+"""`Rows`: a batch of records on its way through a task's operators, in whatever form it is cheapest to keep.
 
 A key or value may exist as bytes (as read or to be written), as a typed Arrow array (as Spark gave it, or for vectorised
-work) and as Python objects (for record functions). Each form is made when first asked for and kept. Rows also carry where
+work) and as Python objects (for record functions). Each form is made at its first use and kept. Rows also carry where
 they came from (`ssp`, `offset`), so that a failure names its record, and their `rank`, the order in which the task takes
 them, so that a merge restores it.
 """
@@ -167,7 +167,7 @@ def _inferred(objects: list[Any]) -> tuple[Any, Failures]:
             pa.array([first, value])
         except (pa.ArrowException, OverflowError) as error:
             failures.append((i, TypeError(f"a batch needs values of one type: {error}")))
-    # Values that fit the first one, but not each other: give them one by one to whoever wants to know which.
+    # Values that fit the first one, but not each other: give them one by one to callers that need to know which.
     return None, failures or [(i, TypeError("the values of a batch have no type in common")) for i in range(len(objects))]
 
 

@@ -1,4 +1,4 @@
-"""Owns one task at work in one round: the context that its operators use, its state, and what it emits."""
+"""One task at work in one round: the context that its operators use, its state, and what it emits."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class TaskRun:
         return self._state
 
     def close(self, damage: Exception | None = None) -> None:
-        """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is made anew."""
+        """Leave the state, if it was opened; `damage` is what was found wrong with it, so that it is rebuilt."""
         if self._entered is not None:
             entered, self._entered, self._state = self._entered, None, None
             trace = None if damage is None else damage.__traceback__

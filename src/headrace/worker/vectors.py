@@ -1,6 +1,6 @@
-"""Owns the vectorised twins of `core.keys.hashing` and `core.keys.key_layout`: the same results, for many keys at once.
+"""The vectorised twins of `core.keys.hashing` and `core.keys.key_layout`: the same results, for many keys at once.
 
-Whatever is decided here is decided there too; the tests hold one against the other.
+All that is decided here is decided there too; the tests hold one against the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
-_VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a pass over the keys that long
+_VECTOR_BYTES_MAX = 256  # keys above are hashed one by one: each further 4 bytes cost a further loop for keys of that length
 _M = np.uint32(MURMUR2_FACTOR)
 _LENGTHS = [length.to_bytes(LENGTH_BYTES, "big") for length in range(KEY_BYTES_MAX + 1)]
 _REVERSED_BYTE = np.frombuffer(REVERSED_BYTE, dtype=np.uint8)

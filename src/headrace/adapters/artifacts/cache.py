@@ -1,4 +1,4 @@
-"""Owns the folder of fetched jars: what is there, whether it is what was pinned, and how it gets there.
+"""The folder of fetched jars: what is there, whether it is what was pinned, and how it gets there.
 
 A jar is in the folder whole or not at all: it is fetched into a folder beside, checked, and renamed. Processes that
 need jars at the same time take turns by a lock on a file, which the system frees when its holder dies; the second one
@@ -65,7 +65,7 @@ def states_of(artifacts: Artifacts, folder: Path) -> tuple[JarState, ...]:
 def jars_of(
     artifacts: Artifacts, folder: Path, tell: Tell, *, settings_file: Path | None = None, fetch: Fetch | None = None
 ) -> tuple[Path, ...]:
-    """The paths of all jars of `artifacts`, checked; those that are missing are fetched first, which `tell` is told.
+    """The paths of all jars of `artifacts`, checked; those that are missing are fetched first, which `tell` reports.
 
     `ArtifactError` if a jar cannot be fetched or is not the one that was pinned, `SetupError` if the folder cannot be
     written or Java is missing, `WaitTimeoutError` if another process fetches for too long.
@@ -75,7 +75,7 @@ def jars_of(
         checked_folder(folder, "fetched jars")
         with _turn(folder, tell):
             _sweep(folder)
-            # looked at anew: the process that had its turn before may have fetched them
+            # looked at again: the process that had its turn before may have fetched them
             states = states_of(artifacts, folder)
             for state in states:
                 if state.found is not None:

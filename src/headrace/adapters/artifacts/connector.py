@@ -1,4 +1,4 @@
-"""Owns whether a Spark session needs our Kafka connector, and under which setting it is given to it.
+"""Whether a Spark session needs our Kafka connector, and under which setting it is given to it.
 
 A user who brings one of their own (`spark.jars`, `spark.jars.packages`, or a jar in PySpark's folder) keeps it.
 """

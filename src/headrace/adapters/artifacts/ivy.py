@@ -1,4 +1,4 @@
-"""Owns the fetch: one run of the Ivy that is among PySpark's own jars, into a folder, without any build tool.
+"""The fetch: one run of the Ivy that is among PySpark's own jars, into a folder, without any build tool.
 
 Which repository it asks is the machine's business: Ivy's default, or what a settings file in Ivy's own format says.
 What came is not looked at here; `cache` checks it.

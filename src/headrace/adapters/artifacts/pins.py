@@ -1,4 +1,4 @@
-"""Owns which jars are used: each by its coordinates and its SHA-256, read from the `*.pins` files of this package.
+"""Which jars are used: each by its coordinates and its SHA-256, read from the `*.pins` files of this package.
 
 A file is a list of `GROUP:NAME:VERSION SHA-256`; it is complete, nothing is looked up by dependency.
 """

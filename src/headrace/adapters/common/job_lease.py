@@ -1,4 +1,4 @@
-"""Owns who holds an application: what the kernel says about processes, who this one is, whether another still lives.
+"""Who holds an application: what the kernel says about processes, who this one is, whether another still lives.
 
 A pid alone names nothing: it is used again. A process is its pid, its start time, and the pid namespace it counts in.
 """
@@ -31,9 +31,9 @@ def boot_id() -> str:
 
 
 def started_text(pid: int) -> str | None:
-    """When process `pid` started, in the kernel's ticks, with our pid namespace: `8023@4026531836`. None if it is gone.
+    """When process `pid` started, in the kernel's ticks, with our pid namespace: `8023@4026531836`. None if it has ended.
 
-    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks gone.
+    The namespace is ours because a pid means nothing in another one: seen from there, a live process looks dead.
     """
     fields = stat_fields(pid)
     # A zombie process has ended: it only waits for its parent to ask how.
@@ -41,7 +41,7 @@ def started_text(pid: int) -> str | None:
 
 
 def is_known_dead(holder: Holder) -> bool:
-    """Whether `holder` ran on this host, in this boot and pid namespace, and is gone. False where it cannot be told."""
+    """Whether `holder` ran on this host, in this boot and pid namespace, and has ended. False where that is unknown."""
     if holder.host != socket.gethostname() or not holder.boot_id or holder.boot_id != boot_id():
         return False
     _, at, namespace = holder.process_started.rpartition("@")
@@ -51,18 +51,18 @@ def is_known_dead(holder: Holder) -> bool:
 
 
 def is_alive(holder: Holder | None, now_us: int) -> bool:
-    """Whether somebody holds it who is not known to be gone, and was heard of within the time to be taken over after."""
+    """Whether a process holds it that is not known to have ended, with a heartbeat within the takeover limit."""
     return holder is not None and not is_known_dead(holder) and now_us - holder.heartbeat_us <= HEARTBEAT_STALE_US
 
 
 def held_error(application: str, holder: Holder, since_us: int, now_us: int) -> JobHeldError:
-    """What a second driver is told: who holds `application`, and since when."""
+    """The error of a second driver: who holds `application`, and since when."""
     silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)
     return JobHeldError(
         f"application {application!r} is run by process {holder.pid} on host {holder.host} "
-        f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heard of {silent_s:.1f} s ago",
-        f"stop that one first; if it is dead, this works once it was silent for {HEARTBEAT_STALE_US // 1_000_000} s",
+        f"since {since:%Y-%m-%d %H:%M:%S} UTC; last heartbeat {silent_s:.1f} s ago",
+        f"stop it first; if it is dead, this works once its last heartbeat is older than {HEARTBEAT_STALE_US // 1_000_000} s",
     )
 
 

@@ -1,4 +1,4 @@
-"""Owns resolving startpoints in a system whose streams say where they begin and end, and what offset a time has."""
+"""Resolving startpoints in a system whose streams say where they begin and end, and what offset a time has."""
 
 from __future__ import annotations
 

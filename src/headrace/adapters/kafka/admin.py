@@ -1,4 +1,4 @@
-"""Owns asking a broker: topics, offsets, settings; with a bound on every wait, and errors that say what was waited for."""
+"""Asking a broker: topics, offsets, settings; with a bound on every wait, and errors that say what was waited for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUEST_S = 5.0  # for this long one request is waited for
 LOOK_S = 1.0  # for this long a look waits that is made again anyway
 SAY_AGAIN_S = 60.0  # how often it says the same again
 ANSWERED_S_MAX = 30.0  # librdkafka gives up after the time of each request, which is less
-SETTLE_S = 5.0  # how long what may be so for a moment is asked again: a refused user, a topic that nobody knows
+SETTLE_S = 5.0  # how long errors that may be temporary are retried: a refused user, an unknown topic
 SAY_S = 2.0  # after this long a wait says what it waits for
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
@@ -99,7 +99,7 @@ class Admin:
         """The futures of a request, once all are done: `result()` then gives at once.
 
         The client is held meanwhile: another thread may put a new one in its place, and what is asked of a client that
-        nobody holds any more is never answered.
+        is no longer referenced is never answered.
         """
         client, began_s = self._client, time.monotonic()
         futures = request(client)
@@ -186,7 +186,7 @@ class Admin:
                     raise self._too_few_brokers(name, error.args[0]) from None
                 if code in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
                     raise ConfigError(
-                        f"topic {name!r} cannot be made: {error.args[0].str()}", "the settings of new topics are kafka.topic.*"
+                        f"topic {name!r} cannot be created: {error.args[0].str()}", "settings of new topics: kafka.topic.*"
                     ) from None
                 unsure = True
                 raise
@@ -225,7 +225,7 @@ class Admin:
         count = self._brokers()
         brokers = "is 1 broker" if count == 1 else f"are {count} brokers"
         return ConfigError(
-            f"topic {name!r} cannot be made: {cause.str()}",
+            f"topic {name!r} cannot be created: {cause.str()}",
             f"there {brokers} at {self.connection.servers}: set kafka.replication.factor to at most {count}",
         )
 
@@ -238,24 +238,24 @@ class Admin:
                 if len(seen.partitions) == partitions and all(p.leader >= 0 for p in seen.partitions.values()):
                     return topic
             if time.monotonic() > deadline_s:
-                raise StorageError(f"topic {name!r} was made, and has no leaders after {self.connection.wait_s:.0f} s")
+                raise StorageError(f"topic {name!r} was created, but has no leaders after {self.connection.wait_s:.0f} s")
             time.sleep(0.05)
 
     def delete(self, name: str) -> None:
-        """Delete a topic and wait until it is gone."""
+        """Delete a topic and wait until it is deleted."""
 
         def ask() -> None:
             try:
                 self._requested(lambda client: client.delete_topics([name], operation_timeout=15))[name].result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # gone: by the request before, or by others
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted: by the request before, or by others
                     raise
 
         self.asked(f"delete topic {name!r}", ask)
         deadline_s = time.monotonic() + self.connection.wait_s
         while name in self.names():
             if time.monotonic() > deadline_s:
-                raise StorageError(f"topic {name!r} was deleted, and is still there after {self.connection.wait_s:.0f} s")
+                raise StorageError(f"topic {name!r} was deleted, but still exists after {self.connection.wait_s:.0f} s")
             time.sleep(0.05)
 
     def _brokers(self) -> int:
@@ -280,14 +280,14 @@ class Admin:
                     self._hear_leaders(topic.name)
                 raise
             if min(told.values(), default=0) <= OFFSET_INVALID:  # while a broker comes back this is no error to librdkafka
-                raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "a partition's offset was not told"))
+                raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "no offset was returned for a partition"))
             return told
 
-        found: dict[int, int] = self.asked(f"ask for the offsets of topic {topic.name!r}", ask)
+        found: dict[int, int] = self.asked(f"read the offsets of topic {topic.name!r}", ask)
         return dict(sorted(found.items()))
 
     def unmade(self, topic: Topic, partitions: Collection[int]) -> list[int]:
-        """Those of these partitions that do not tell their ends: brokers tell of new ones before they have made them."""
+        """Those of these partitions that have no end offset yet: brokers report new ones before they have made them."""
         wanted = {TopicPartition(topic.name, partition): LATEST for partition in partitions}
         if not wanted:
             return []
@@ -352,11 +352,11 @@ class Admin:
                         raise
             return found
 
-        settings: dict[str, dict[str, str | None]] = self.asked("ask for the settings of topics", ask)
+        settings: dict[str, dict[str, str | None]] = self.asked("read the settings of topics", ask)
         return settings
 
     def broker_setting(self, name: str) -> str | None:
-        """A setting of one of the brokers; None where it may not be asked for."""
+        """A setting of one of the brokers; None where we have no right to read it."""
         broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
         resource = ConfigResource(ResourceType.BROKER, str(broker))
 
@@ -371,15 +371,15 @@ class Admin:
                 LOG.warning("a broker's setting %s is not known: %s", name, self._text(cause))
                 return {}
 
-        found = self.asked("ask for a broker's settings", ask)
+        found = self.asked("read a broker's settings", ask)
         return found[name].value if name in found else None
 
 
 _NOT_REACHED = "cannot reach Kafka at "
 _PLAIN = {
     "Connection refused": "connection refused",
-    "Failed to resolve": "there is no host of that name",
-    "No route to host": "there is no way to that host",
+    "Failed to resolve": "unknown host name",
+    "No route to host": "no route to host",
 }
 
 
@@ -399,7 +399,7 @@ _SETTLES = frozenset(
 )
 # What is known of a partition's leader is of before it went away.
 _STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
-# Not retriable by librdkafka's word, but gone when the broker is there.
+# Not retriable by librdkafka's word, but temporary: until the broker is back.
 _WAIT = frozenset(
     {
         KafkaError._TRANSPORT,

@@ -1,7 +1,7 @@
-"""Owns telling an application's bookkeeping from a user's topics of such names: by the keys that its first records have.
+"""Telling an application's bookkeeping from a user's topics of such names: by the keys that its first records have.
 
-A topic holds no mark of who made it, and its settings may not be asked for by everybody. So a few records are looked at,
-never a whole topic: somebody else's may be large.
+A topic holds no mark of who made it, and not every user may read its settings. So a few records are looked at,
+never a whole topic: another application's may be large.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SMALL = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1, "queued.m
 
 class Whose(Enum):
     OURS = "an application's"
-    OTHERS = "somebody else's"
-    EMPTY = "nobody's yet"
+    OTHERS = "another application's"
+    EMPTY = "without an owner"
 
 
 class Books:

@@ -1,7 +1,7 @@
-"""Owns a container's commit where a record may be worked off again (`processing_guarantee` = at_least_once).
+"""A container's commit where a record may be processed again (`processing_guarantee` = at_least_once).
 
-No transaction: outputs are written and flushed, then the checkpoint record, then the group's positions. Whatever ends the
-attempt in between, positions are never ahead of outputs; a reader may see outputs of a round that is worked off again.
+No transaction: outputs are written and flushed, then the checkpoint record, then the group's positions. However the
+attempt ends in between, positions are never ahead of outputs; a reader may see outputs of a round that is processed again.
 Each task's state and positions still move together, in its one checkpoint record. Nothing fences an attempt that sleeps
 past its successor, so the epoch is read once more right before anything counts.
 """
@@ -32,7 +32,7 @@ _producers: dict[str, Producer] = {}  # by process, broker and size of batches: 
 
 
 class FlushedLane(LaneTransaction):
-    """`LaneTransaction` without the transaction. Not for several threads. An error ends the process's producer."""
+    """`LaneTransaction` without the transaction. Not thread-safe. An error ends the process's producer."""
 
     def check(self, base: Sequence[Position]) -> Verdict:
         """See whether the round may still be worked: `RoundFailedError` if not. No lane is taken."""
@@ -67,7 +67,7 @@ class FlushedLane(LaneTransaction):
         self._producer = None
 
     def give_up(self) -> None:
-        """Nothing can be taken back: what was sent is worked off again."""
+        """Nothing can be taken back: records that were sent are processed again."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge(in_queue=True, in_flight=False)

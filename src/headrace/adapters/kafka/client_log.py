@@ -1,4 +1,4 @@
-"""Owns where librdkafka's own log lines go: to our log, as details. What a user must know, an error or warning of ours says."""
+"""Where librdkafka's own log lines go: to our log, as details. What a user must know, an error or warning of ours says."""
 
 from __future__ import annotations
 

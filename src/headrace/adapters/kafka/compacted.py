@@ -1,4 +1,4 @@
-"""Owns reading a compacted topic of one partition: the newest value of every key, as one read after the other finds it."""
+"""Reading a compacted topic of one partition: the newest value of every key, as one read after the other finds it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PART
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
 
-    It holds all of the topic in memory, and each `refresh` reads only what was written since the last. `patience` makes its
+    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `patience` makes its
     waits shorter.
     """
 
@@ -38,7 +38,7 @@ class CompactedTopic:
         self._next = 0  # the offset up to which committed records were read
 
     def refresh(self, *, wait: bool = True) -> dict[bytes, bytes]:
-        """What stands in the topic now, by key.
+        """What the topic holds now, by key.
 
         With `wait` up to all that is written now, open transactions included: they are waited for, `StorageError` after
         `READ_S`. Without, up to where committed records can be read.
@@ -59,7 +59,7 @@ class CompactedTopic:
             try:
                 return self._read_to(self._end(committed_only=not wait))
             except KafkaException as error:
-                # Consumers may go on by what they knew of a broker that went away: new ones read on from here.
+                # Consumers may keep using what they knew of a broker that went away: new ones read on from here.
                 self._close()
                 if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
                     raise UnavailableError(
@@ -87,8 +87,8 @@ class CompactedTopic:
         end = self._watermark(asked)
         if end < self._next:
             raise StorageError(
-                f"topic {self.topic!r} ends at offset {end}, and was read up to {self._next} before: it was made anew, or cut",
-                "what it held is lost; run the application under another name, or from the beginning",
+                f"topic {self.topic!r} ends at offset {end}, but was read up to {self._next}: it was recreated or truncated",
+                "its records are lost; run the application under another name, or from the beginning",
             )
         return end
 

@@ -1,4 +1,4 @@
-"""Owns how one set of keys, in the spelling of Kafka's Java client, becomes settings of librdkafka and of Spark's reader.
+"""How one set of keys, in the spelling of Kafka's Java client, becomes settings of librdkafka and of Spark's reader.
 
 Both clients must reach the same broker with the same rights. Where the two differ in what they can read (a trust store of
 Java, a file of PEM), one form that both take is made from what is given, or the missing key is named.
@@ -43,7 +43,7 @@ def servers_of(url: str) -> str:
     """
     scheme, found, rest = url.partition("://")
     names = rest.rstrip("/").split(",")
-    if "@" in url:  # not repeated here: what stands before it may be a password
+    if "@" in url:  # not repeated here: the part before it may be a password
         raise ConfigError(
             "system kafka://...@...: an address is HOST:PORT, without a user or a password in it",
             "users and passwords are the settings kafka.sasl.username and kafka.sasl.password",
@@ -134,7 +134,7 @@ def _sasl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]
     """Credentials, in both spellings; what of them is secret."""
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
     if mechanism is None:
-        raise ConfigError("kafka.security.protocol asks for SASL, and kafka.sasl.mechanism is not set", "such as PLAIN")
+        raise ConfigError("kafka.security.protocol requires SASL, but kafka.sasl.mechanism is not set", "such as PLAIN")
     java.pop("sasl.mechanisms", None)
     java["sasl.mechanism"] = client["sasl.mechanism"] = mechanism
     if mechanism == "GSSAPI":

@@ -1,4 +1,4 @@
-"""Owns the coordinator's transactions: the one producer that writes an application's plan (protocol.md 6).
+"""The coordinator's transactions: the one producer that writes an application's plan (protocol.md 6).
 
 Its id is the application's alone: a new driver's `init` fences the one before it, whose next transaction then fails.
 """
@@ -40,7 +40,7 @@ class Coordinator:
         self._fenced = False
 
     def take(self) -> None:
-        """Fence whoever had the id before."""
+        """Fence the previous owner of the id."""
         with self._lock:
             # A transaction is written at once; a long linger would not fit in its time.
             settings = {**self._client, "batch.size": BATCH_BYTES, "linger.ms": 0}
@@ -79,7 +79,7 @@ class Coordinator:
 
     def _take_again(self) -> None:
         """Asked before, so as not to fence a successor; and after, as one may have come in between: only from our init on
-        can nobody else write."""
+        can no other driver write."""
         self._still_ours()
         self.take()
         try:

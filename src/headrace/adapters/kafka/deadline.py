@@ -1,4 +1,4 @@
-"""Owns how long a broker is waited for, and that a job which ends waits no longer for one that does not answer."""
+"""How long a broker is waited for, and that a job which ends waits no longer for one that does not answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 
 HURRIED_S = 5.0  # a broker under load may take that long to answer
-GAVE_UP_S = 0.5  # once one wait ended without an answer, the others need not find out anew
+GAVE_UP_S = 0.5  # once one wait ended without an answer, the others need not find out again
 SLICE_S = 3.0  # a call into librdkafka cannot be broken off: it is made in pieces of this length
 
 

@@ -1,4 +1,4 @@
-"""Owns how a named value stands in an application's metadata topic: its key is `<namespace>/<name>`, both quoted."""
+"""How a named value is stored in an application's metadata topic: its key is `<namespace>/<name>`, both quoted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Owns adding partitions to a topic, and waiting until every broker tells of them.
+"""Adding partitions to a topic, and waiting until every broker reports them.
 
 A broker hears of new partitions a little after they were made: who asks the one that has not heard yet would write and read
-by the old count, and a job might be told of the growth twice, forth and back.
+by the old count, and a job might see the growth twice, forth and back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BOOTSTRAP = -1  # of an answer's broker, where the client has only its address 
 
 
 def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
-    """Give `topic` this many partitions. When this returns every broker tells of them, and each can be written and read."""
+    """Give `topic` this many partitions. When this returns every broker reports them, and each can be written and read."""
     admin.add_partitions(topic.name, partitions)
     asked = _Brokers(admin, topic.name, partitions)
     deadline_s = time.monotonic() + admin.connection.wait_s
@@ -31,9 +31,9 @@ def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
         if time.monotonic() > deadline_s:
             names = ", ".join(map(str, unaware))
             raise StorageError(
-                f"topic {topic.name!r} was expanded to {partitions} partitions, and broker {names} does not tell of all of "
+                f"topic {topic.name!r} was expanded to {partitions} partitions, but broker {names} does not report all of "
                 f"them, with leaders, after {admin.connection.wait_s:.0f} s",
-                "is that broker up, and can it be reached from here? The partitions are there: nothing is to be done again",
+                "is that broker up, and can it be reached from here? The partitions exist: do not repeat the command",
             )
         time.sleep(_LOOK_S)
     grown = Topic(topic.name, partitions, topic.id)
@@ -42,7 +42,7 @@ def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
 
 
 def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
-    """Until all of `new` can be written and read. Brokers may make some dozens in a second: waited is as long as they go on."""
+    """Until all of `new` can be written and read. Brokers may make some dozens a second: waits while they progress."""
     left, moved_s = len(new), time.monotonic()
     say_s = moved_s + SAY_S
     while new := admin.unmade(topic, new):
@@ -54,15 +54,15 @@ def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
         elif time.monotonic() - moved_s > admin.connection.wait_s:
             raise StorageError(
                 f"topic {topic.name!r} was expanded to {topic.partitions} partitions, and its partition {new[0]}"
-                f"{f' (and {left - 1} more)' if left > 1 else ''} cannot be asked for its end after "
+                f"{f' (and {left - 1} more)' if left > 1 else ''} has no end offset after "
                 f"{admin.connection.wait_s:.0f} s",
-                "are all brokers up? The partitions are there, or will be: nothing is to be done again",
+                "are all brokers up? The partitions exist, or will: do not repeat the command",
             )
         time.sleep(_LOOK_S)
 
 
 class _Brokers:
-    """Which brokers tell of all partitions of a topic.
+    """Which brokers report all partitions of a topic.
 
     A client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
     whose it is: so new ones are made until each broker has answered.

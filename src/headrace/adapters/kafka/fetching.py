@@ -1,4 +1,4 @@
-"""Owns reading exact offsets of one partition in a worker: what the engine does not read, and single records again."""
+"""Reading exact offsets of one partition in a worker: what the engine does not read, and single records again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Reader:
     def assign(self, starts: Mapping[tuple[str, int], int]) -> None:
         """Read from there on, and nothing else.
 
-        librdkafka waits up to 500 ms before it reads what it does not know the broker of; asked for its topic before, it
+        librdkafka waits up to 500 ms before it reads what it does not know the broker of; if its topic was requested, it
         knows, in some milliseconds. Brokers that cannot be asked now: what is wrong is said by what follows.
         """
         for topic in sorted({place[0] for place in starts.keys() - self._known}):
@@ -220,5 +220,5 @@ def fetched_at(
                     found[offset] = (row["key"], row["value"], row["timestamp_us"], row["headers"])
         wanted -= set(found)
         if start in wanted:
-            raise StorageError(f"topic {topic!r} partition {partition}: the record at offset {start} is gone", "run it again")
+            raise StorageError(f"topic {topic!r} partition {partition}: record {start} was deleted", "run it again")
     return found

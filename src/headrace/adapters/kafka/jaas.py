@@ -1,4 +1,4 @@
-"""Owns the one line of JAAS that the Java client takes its credentials from (`sasl.jaas.config`): read and written."""
+"""The one line of JAAS that the Java client takes its credentials from (`sasl.jaas.config`): read and written."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def written(jaas: Jaas) -> str:
 
 
 def escaped(value: str) -> str:
-    """A value as it stands between the quotes."""
+    """A value as written between the quotes."""
     return value.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -1,4 +1,4 @@
-"""Owns Kafka's `JobStore`: who drives an application, its plan, and the checkpoints that its containers commit.
+"""Kafka's `JobStore`: who drives an application, its plan, and the checkpoints that its containers commit.
 
 protocol.md 6 to 12. The plan is in `<application>-metadata`, written by the coordinator alone; checkpoints are in
 `<application>-checkpoints`, the record; the groups hold the same positions, for a worker's quick look and for lag tools.
@@ -110,7 +110,7 @@ class KafkaJobStore:
         self._check_not_replaced(stands)
         since_us = self._checked_free(stands, holder, now_us)
         self._reached("start", 2)
-        # Whoever came between that look and this has lost the coordinator's id to us, and ends: so we must go on.
+        # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
         try:
             return self._taken(holder, since_us, now_us)
@@ -119,11 +119,11 @@ class KafkaJobStore:
             raise
 
     def _check_settings(self) -> None:
-        """`ConfigError` for what a worker's producer would be refused for; one that is made and not used asks nobody."""
+        """`ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker."""
         new_producer(self._client, transactional_id(self.application, "source", 0), self._timeout_ms)
 
     def _taken(self, holder: Holder, since_us: int, now_us: int) -> int:
-        """The new epoch, from the coordinator's init on: nobody else writes now."""
+        """The new epoch, from the coordinator's init on: no other driver writes now."""
         stands = entries_of(self._metadata.refresh(), JOB)
         found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
         self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
@@ -164,7 +164,7 @@ class KafkaJobStore:
         found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
         if int(stands.get("epoch", b"0")) != self._epoch or found.get(self._epoch_place, (0, None))[0] != self._epoch:
             raise FencedError(
-                f"application {self.application!r}: epoch {self._epoch} was written, and another one was read back",
+                f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
                 "another driver took over; look at `headrace status`",
             )
 
@@ -173,7 +173,7 @@ class KafkaJobStore:
         return {name: int(count) for name, count in entries_of(self._metadata.refresh(), LANES).items()}
 
     def _fence(self, lanes: Mapping[str, int]) -> None:
-        """End what any container of these lanes has open, and shut out whoever took the lane before."""
+        """End what any container of these lanes has open, and shut out the previous owner of the lane."""
         ids = [transactional_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
         with ThreadPoolExecutor(max_workers=min(8, max(1, len(ids)))) as pool:
             list(pool.map(self._fence_one, ids))
@@ -225,7 +225,7 @@ class KafkaJobStore:
         try:
             self.release(self._epoch)
         except StorageError as error:
-            LOG.warning("application %r could not be given back: %s", self.application, error)
+            LOG.warning("could not release application %r: %s", self.application, error)
         finally:
             self._held = None
             self._coordinator.close()
@@ -315,8 +315,8 @@ class KafkaJobStore:
         if self._read(MODELS).get("current") != encoded or set(stands) != planned:
             self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
-                f"application {self.application!r}: the job model was committed, and something else was read back",
-                "somebody else writes to the application's topics: look who may, and start the job again",
+                f"application {self.application!r}: the job model was committed, but another one was read back",
+                "another process writes to the application's topics: check who has the rights, then restart the job",
             )
 
     def checkpoints(self) -> dict[TaskName, Checkpoint]:
@@ -327,9 +327,9 @@ class KafkaJobStore:
         missing = [task.name for task in model.tasks if task.name not in found]
         if missing:
             raise StorageError(
-                f"application {self.application!r}: task {missing[0]} has committed, and its checkpoint is not in topic "
+                f"application {self.application!r}: task {missing[0]} has committed, but its checkpoint is not in topic "
                 f"{checkpoint_topic(self.application)!r}",
-                "somebody removed records from it; bring the topic back, or begin anew under another name",
+                "records were removed from that topic: restore it, or run the application under another name",
             )
         return {task: found[task] for task in sorted(found)}
 
@@ -439,7 +439,7 @@ class KafkaJobStore:
         return {name: msgspec.json.decode(value) for name, value in sorted(self._read(STATUS).items())}
 
     def _read(self, namespace: str) -> dict[str, bytes]:
-        """A namespace as it stands; empty where the application never ran."""
+        """A namespace as stored; empty where the application never ran."""
         if not self._system.has_books(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)

@@ -1,6 +1,6 @@
-"""Owns a container's transaction: outputs, positions and checkpoint records of one round, all or nothing.
+"""A container's transaction: outputs, positions and checkpoint records of one round, all or nothing.
 
-protocol.md 8 and 9. The transactional id has no epoch in it: whoever takes the lane later fences whoever had it before,
+protocol.md 8 and 9. The transactional id has no epoch in it: the next owner of the lane fences the one before,
 and only THEN reads the epoch and the positions. So an attempt that slept through its successor finds another epoch or
 other positions, and one that had read them before cannot commit any more.
 """
@@ -28,14 +28,14 @@ from headrace.adapters.kafka.refusals import undelivered
 from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import ConfigError, RoundFailedError
 
-if TYPE_CHECKING:  # it stands beside Arrow, which commands that read no records do without
+if TYPE_CHECKING:  # it imports Arrow, which commands that read no records do without
     from headrace.adapters.kafka.messages import Message
 
 POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
 ANSWER_S = 30.0
 OFFSETS_S = 10.0
 UNKNOWN_MS = 10_000  # for this long a topic that brokers do not know may be one that was just made
-GROWN_S = 3.0  # for this long a broker may not have heard of partitions that others tell of
+GROWN_S = 3.0  # for this long a broker may not have heard of partitions that others report
 Reached = Callable[[str, int], None]
 _LOOK_S = 0.25  # how often a wait for a thread looks whether it is to end
 _ASKED_FOR = "__transaction_state"  # a topic's name keeps the answer short; it does not matter whether it is there
@@ -51,7 +51,7 @@ def process_token() -> str:
 
 
 class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands beside a position in the group: which round committed it, under which plan, with which state."""
+    """The metadata of a position in the group: which round committed it, under which plan, with which state."""
 
     r: str  # round id
     v: int  # job model version
@@ -66,7 +66,7 @@ def encode_note(note: PositionNote) -> str:
     text = msgspec.json.encode(note).decode()
     if len(text) > POSITION_METADATA_BYTES_MAX:
         raise RoundFailedError(
-            f"what stands beside a position takes {len(text)} bytes, more than the {POSITION_METADATA_BYTES_MAX} that a "
+            f"the metadata of a position takes {len(text)} bytes, more than the {POSITION_METADATA_BYTES_MAX} that a "
             "broker keeps",
             "delete startpoints that are not needed any more",
         )
@@ -122,7 +122,7 @@ _lock = threading.Lock()
 
 
 class LaneTransaction:
-    """The transaction of one lane in one round. Not for several threads. Any error ends its producer for good."""
+    """The transaction of one lane in one round. Not thread-safe. Any error ends its producer for good."""
 
     def __init__(self, lane: Lane, reached: Reached) -> None:
         self._lane, self._reached = lane, reached
@@ -179,10 +179,10 @@ class LaneTransaction:
                     continue
                 if now.offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
                     self.give_up()
-                    stands = f"{now.offset} of {note}" if now.offset >= 0 else "nowhere"
+                    stands = f"{now.offset} of {note}" if now.offset >= 0 else "no committed offset"
                     raise RoundFailedError(
                         f"round {self._lane.round_id}: it builds on {position.topic}-{position.partition} at "
-                        f"{position.offset} of round {position.note.r}, but group {group!r} stands {stands}",
+                        f"{position.offset} of round {position.note.r}, but group {group!r} has {stands}",
                         "it is planned again from what is committed",
                     )
         if rounds == {self._lane.round_id}:
@@ -305,10 +305,10 @@ def new_producer(
 
 
 def take_id(producer: Producer, bound_s: float) -> None:
-    """Take the producer's transactional id: whoever had it before is fenced when this returns.
+    """Take the producer's transactional id: its previous owner is fenced when this returns.
 
     librdkafka drops its first connection as soon as it knows the broker by its number, and asks for the coordinator again
-    only after 500 ms if it does so just then. Whoever has asked twice for something else has a connection that stays.
+    only after 500 ms if it does so just then. A client that has made two other requests has a connection that stays.
     """
     try:
         for _ in range(2):
@@ -325,7 +325,7 @@ def produce_all(
     errors: list[KafkaError],
     bound_s: float,
 ) -> None:
-    """Hand messages over, in order; on a full queue poll and go on, for at most `bound_s`. Timestamp 0 is now.
+    """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now.
 
     All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them.
     One argument by its name takes as long as all the rest of a call, and so do headers that may be left out of a message.
@@ -436,7 +436,7 @@ def retried(
 def retried_in_pieces(
     function: Callable[[float], Any], bound_s: float, patience: Patience, more: Collection[int] = frozenset()
 ) -> Any:
-    """`retried`, of a function that is told how long it may take: a part of `bound_s`, so that `patience` is heard."""
+    """`retried`, of a function that is given how long it may take: a part of `bound_s`, so that `patience` is heard."""
     began_s = time.monotonic()
     return retried(lambda: function(patience.piece_s(began_s, bound_s)), bound_s=bound_s, more=more, patience=patience)
 
@@ -451,7 +451,7 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
                     **client,
                     "logger": CLIENT_LOG,
                     "group.id": group,
-                    "isolation.level": "read_committed",  # and so positions are asked for with require_stable
+                    "isolation.level": "read_committed",  # and so positions are read with require_stable
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                 }
@@ -462,7 +462,7 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
 def _committed(
     client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Patience | None = None
 ) -> list[TopicPartition]:
-    """The committed positions of a group, in the order asked for; waits while a transaction holds them back."""
+    """The committed positions of a group, in the order of the request; waits while a transaction holds them back."""
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:

@@ -1,4 +1,4 @@
-"""Owns what a topic takes, by its settings: how large a record may be, and which times it may have."""
+"""What a topic takes, by its settings: how large a record may be, and which times it may have."""
 
 from __future__ import annotations
 

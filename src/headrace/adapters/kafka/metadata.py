@@ -1,4 +1,4 @@
-"""Owns Kafka's `MetadataStore`: reading an application's named values, and leaving requests for its driver.
+"""Kafka's `MetadataStore`: reading an application's named values, and leaving requests for its driver.
 
 Values are records of the compacted topic `<application>-metadata`. A request is one too, under a key of its own, written
 outside of any transaction: an open one there would hold back what the driver reads (protocol.md 6).

@@ -1,4 +1,4 @@
-"""Owns the names that an application has on a broker: topics, groups, transactional ids.
+"""The names that an application has on a broker: topics, groups, transactional ids.
 
 Every prefix ends in a separator, so that rights on those of `flight` do not cover `flight-delays`.
 """

@@ -1,4 +1,4 @@
-"""Owns `produce` and `consume` of a topic: records in transactions to the broker, and back."""
+"""`produce` and `consume` of a topic: records in transactions to the broker, and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HINTS = {
 
 
 class TransactionalWriter:
-    """Writes in transactions under an id of its own; after an error it begins anew. Not for several threads."""
+    """Writes in transactions under an id of its own; after an error it starts over. Not thread-safe."""
 
     def __init__(self, client: Mapping[str, Any], id_: str, secrets: Secrets) -> None:
         self._client: dict[str, Any] = dict(client)
@@ -71,7 +71,7 @@ class TransactionalWriter:
         self._call(self._producer.commit_transaction, ANSWER_S)
 
     def abort(self) -> None:
-        """Take back what was written since `begin`."""
+        """Take back the records since `begin`."""
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
@@ -107,7 +107,7 @@ def produce(
 ) -> dict[int, int]:
     """Append `records`; partition to the number written. When a transaction fails, those before it stay.
 
-    `partitions_now` asks how many the topic has: for each transaction, as a call may go on while the topic grows.
+    `partitions_now` asks how many the topic has: for each transaction, as a call may last while the topic grows.
     """
     written, rest = 0, iter(records)
     counts: dict[int, int] = {}
@@ -162,7 +162,7 @@ def ranges_to_consume(
     for partition in sorted(ends) if partitions is None else partitions:
         if partition not in ends:
             raise OffsetOutOfRangeError(
-                f"stream {topic!r} has no partition {partition!r}: it has 0 to {max(ends)}", "ask for one of those"
+                f"stream {topic!r} has no partition {partition!r}: it has 0 to {max(ends)}", "choose one of those"
             )
         asked = start.get(partition, begins[partition]) if isinstance(start, Mapping) else start
         first = begins[partition] if asked is None else asked

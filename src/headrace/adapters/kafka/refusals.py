@@ -1,4 +1,4 @@
-"""Owns what to say of a record that a topic does not take, and whether another try of the round may mend it."""
+"""What to say of a record that a topic does not take, and whether another try of the round may succeed."""
 
 from __future__ import annotations
 

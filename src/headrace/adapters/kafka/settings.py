@@ -1,4 +1,4 @@
-"""Owns which `kafka.*` settings there are, and which client takes each: others are refused, with the nearest name."""
+"""Which `kafka.*` settings there are, and which client takes each: others are refused, with the nearest name."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def check_known(given: Mapping[str, str], protocol: str) -> None:
     held = sorted(HELD_KEYS.intersection(given))
     if held:
         raise ConfigError(
-            f"kafka.{held[0]} cannot be set: Headrace sets it itself, its guarantees rest on it",
+            f"kafka.{held[0]} cannot be set: Headrace sets it itself, its guarantees depend on it",
             "the address is in system=; processing_guarantee chooses between exactly_once and at_least_once",
         )
     known = SHARED | READER | WRITER.keys() | OWN_KEYS

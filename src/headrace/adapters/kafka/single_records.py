@@ -1,4 +1,4 @@
-"""Owns writing records outside of any transaction, each call's durable when it returns."""
+"""Writing records outside of any transaction, each call's durable when it returns."""
 
 from __future__ import annotations
 

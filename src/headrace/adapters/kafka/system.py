@@ -1,4 +1,4 @@
-"""Owns `KafkaSystem`: a Kafka cluster as one system; a stream is a topic."""
+"""`KafkaSystem`: a Kafka cluster as one system; a stream is a topic."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from headrace.record import Record
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
-# stand inside the methods that need them.
+# are inside the methods that need them.
 # What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
 _COMPACTED = {"cleanup.policy": "compact"}
 _OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
@@ -185,7 +185,7 @@ class KafkaSystem:
             )
 
     def offsets_retention_s(self) -> int:
-        """How long the broker keeps a position that nobody commits again."""
+        """How long the broker keeps a position that is not committed again."""
         return int(self._admin.broker_setting("offsets.retention.minutes") or 10_080) * _MINUTE_S
 
     # --- streams ----------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class KafkaSystem:
     def pin(self, ids: Mapping[str, str]) -> None:
         """From now on `end_offsets` is of the streams with these ids only: positions and state are of them.
 
-        They grow here when `partition_counts` says so, which waits for nothing: a round that asked for the ends of partitions
+        They grow here when `partition_counts` shows it, which waits for nothing: a round that requested the ends of partitions
         that brokers still make would wait for those, with all others.
         """
         self._pinned = dict(ids)
@@ -294,10 +294,10 @@ class KafkaSystem:
         while (topic := self._topic(name)) is None and time.monotonic() < deadline_s:
             time.sleep(0.1)
         if topic is None or topic.id != self._pinned[name]:
-            happened = "was deleted" if topic is None else "was deleted and made anew"
+            happened = "was deleted" if topic is None else "was deleted and recreated"
             raise IncompatibleChangeError(
-                f"stream {name!r} {happened} while the application runs: its positions and state are of the stream that is "
-                "gone",
+                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted "
+                "stream",
                 "run the application under another name, to begin with the streams as they are",
             )
 
@@ -312,7 +312,7 @@ class KafkaSystem:
         return found
 
     def _found(self, name: str, *, known: bool = False) -> Topic:
-        """The topic as it is now; with `known` as it was when last asked for: partitions do not go away."""
+        """The topic as it is now; with `known` as it was at the last request: partitions do not go away."""
         _refuse_kafkas_own(checked_to_look_up("stream", name))
         topic = self._known.get(name) if known else None
         topic = topic or self._topic(name)
@@ -394,7 +394,7 @@ class KafkaSystem:
     def end_offsets(self, stream: str) -> dict[int, int]:
         """Per partition the last stable offset: up to there, nothing is in doubt.
 
-        `IncompatibleChangeError` for a stream that was pinned, and is gone or made anew.
+        `IncompatibleChangeError` for a stream that was pinned, and was deleted or recreated.
         """
         pinned = stream in self._pinned
         try:

@@ -1,5 +1,5 @@
-"""Owns a Kafka cluster on this machine, for tests and trials: one to some brokers in KRaft mode, as child processes.
+"""A Kafka cluster on this machine, for tests and trials: one to some brokers in KRaft mode, as child processes.
 
-`cluster` is the whole, `process` one broker's life, `settings` what a broker is told, `readiness` whether it answers,
+`cluster` is the whole, `process` one broker's life, `settings` a broker's properties, `readiness` whether it answers,
 `certificates` the keys of a listener with TLS. The jars come as an argument; no Kafka client is needed here.
 """

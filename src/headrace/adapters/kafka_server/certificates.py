@@ -1,4 +1,4 @@
-"""Owns the keys of a listener with TLS, made by Java's own `keytool`: an authority, and what it signed for the broker
+"""The keys of a listener with TLS, made by Java's own `keytool`: an authority, and what it signed for the broker
 and for a client."""
 
 from __future__ import annotations

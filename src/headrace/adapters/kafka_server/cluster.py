@@ -1,4 +1,4 @@
-"""Owns a Kafka cluster on this machine: its folder, its ports, and its brokers as one."""
+"""A Kafka cluster on this machine: its folder, its ports, and its brokers as one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Cluster:
     """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only.
 
     `jars` gives the server's jars, and is asked at `start`. `port` is the first broker's (then counted up), any free
-    one if None. `folder` keeps the data for another cluster to go on with; without it they go when this one stops.
+    one if None. `folder` keeps the data for another cluster to continue with; without it they go when this one stops.
     `properties` win over `server.properties` of ours. `users` are names to passwords, for `security="sasl_ssl"`;
     with `security="ssl"` a client shows a certificate.
     """
@@ -107,7 +107,7 @@ class Cluster:
         return tls
 
     def client_settings(self, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
-        """All that a client of librdkafka is told to reach the cluster; `mechanism` of SASL."""
+        """All that a client of librdkafka needs to reach the cluster; `mechanism` of SASL."""
         return librdkafka_settings(self._started_plan(), self.bootstrap, mechanism)
 
     @property
@@ -155,7 +155,7 @@ class Cluster:
     # --- faults ---
 
     def kill(self, broker: int | None = None) -> None:
-        """SIGKILL one broker, all if None; it is gone when this returns."""
+        """SIGKILL one broker, all if None; it has ended when this returns."""
         for process in self._chosen(broker).values():
             process.kill()
 

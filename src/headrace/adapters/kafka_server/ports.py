@@ -1,4 +1,4 @@
-"""Owns the choice of free loopback ports. Below the range that the system gives to connections: a broker that was
+"""The choice of free loopback ports. Below the range that the system gives to connections: a broker that was
 killed must find its ports free when it comes back."""
 
 from __future__ import annotations

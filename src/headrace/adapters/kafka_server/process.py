@@ -1,4 +1,4 @@
-"""Owns the life of one broker's process: start, signals, its end, and that it does not outlive ours.
+"""The life of one broker's process: start, signals, its end, and that it does not outlive ours.
 
 The broker is in a session of its own, so that a Ctrl-C at the terminal is ours to handle. Beside it waits a shell that
 holds the end of a pipe of ours: if this process dies, however it dies, the pipe closes, and the shell kills the broker.
@@ -64,7 +64,7 @@ class BrokerProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone; a paused broker too."""
+        """SIGKILL, and wait until it has ended; a paused broker too."""
         self.signal(signal.SIGKILL)
         self.wait(KILL_S_MAX)
 
@@ -93,7 +93,7 @@ class BrokerProcess:
             return []
 
     def _end_guard(self) -> None:
-        """Before its pipe is closed, or it would kill whoever has the broker's process id by now."""
+        """Before its pipe is closed, or it would kill another process that has the broker's process id by now."""
         if self._guard is not None:
             self._guard.kill()
             self._guard.wait(KILL_S_MAX)

@@ -1,4 +1,4 @@
-"""Owns the question whether a broker answers: a real Metadata request over a socket, without a Kafka client.
+"""The question whether a broker answers: a real Metadata request over a socket, without a Kafka client.
 
 Only a broker that the controller has let in is in the answer; a port that is open says less.
 """

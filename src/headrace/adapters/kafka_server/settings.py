@@ -1,4 +1,4 @@
-"""Owns what a broker is told: the text of its `server.properties`. Pure: folders, ports and users come as arguments."""
+"""A broker's settings: the text of its `server.properties`. Pure: folders, ports and users come as arguments."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 def scram_arguments(users: Mapping[str, str]) -> Sequence[str]:
-    """What the storage's `format` is told, so that the users are there before the first start."""
+    """The arguments of the storage's `format`, so that the users are there before the first start."""
     return [
         argument
         for name, password in sorted(users.items())

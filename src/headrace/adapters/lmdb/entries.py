@@ -1,4 +1,4 @@
-"""Owns the form of what is stored: a checksum before each value, and the record that says which state a store holds.
+"""The form of what is stored: a checksum before each value, and the record that says which state a store holds.
 
 A stored value is the low 32 bits of xxh3_64(database name | key | value), big-endian, and the value. LMDB itself does
 not notice a flipped bit (protocol.md 19). The sum of all checksums and the number of entries, kept in the meta record,
@@ -44,7 +44,7 @@ def unpacked_many(db: str, found: Sequence[tuple[bytes, bytes]]) -> dict[bytes, 
     prefix = db.encode()
     values = {key: stored[4:] for key, stored in found}
     expected = [_digest(prefix + key + value)[4:] for key, value in values.items()]
-    if len(values) < len(found):  # keys that were asked for twice
+    if len(values) < len(found):  # keys that were requested twice
         found = list(dict(found).items())
     if b"".join(expected) != b"".join([stored[:4] for _, stored in found]):
         for key, stored in found:
@@ -53,7 +53,7 @@ def unpacked_many(db: str, found: Sequence[tuple[bytes, bytes]]) -> dict[bytes, 
 
 
 def _damage(db: str, key: bytes) -> StoreDamagedError:
-    return StoreDamagedError(f"store {db}: the value under key {key.hex()} is not what was written")
+    return StoreDamagedError(f"store {db}: the value under key {key.hex()} differs from its checksum")
 
 
 def checksum_sum(stored: Iterable[bytes]) -> int:
@@ -81,7 +81,7 @@ class Meta(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_stored(cls, stored: bytes) -> Meta:
-        """`StoreDamagedError` if it is not what was written."""
+        """`StoreDamagedError` if it differs from its checksum."""
         return _DECODER.decode(unpacked(META_DB, cls.KEY, stored))
 
 

@@ -1,4 +1,4 @@
-"""Owns the LMDB environments that this process has open, and everything that is done to one but reading for a round.
+"""The LMDB environments that this process has open, and everything that is done to one but reading for a round.
 
 LMDB must not open one environment twice in a process, and opening costs more than a small round: so environments stay
 open between rounds. Only the owner of a store folder (`ownership`) touches its environment.
@@ -120,7 +120,7 @@ class Environment:
         return self._in_transaction(attempt)
 
     def load(self, batches: Iterable[pa.RecordBatch], *, append: bool) -> int:
-        """Apply batches to a store that nobody uses yet, each in a transaction of its own; the number of rows.
+        """Apply batches to a store that is not in use yet, each in a transaction of its own; the number of rows.
 
         `append`: every key is larger than those its database holds, which is faster and packs pages tightly.
         """
@@ -181,7 +181,7 @@ class Environment:
         return handle
 
 
-# A round may have a thousand tasks, and all of this is gone through for each: nothing here looks at all that is open.
+# A round may have a thousand tasks, and all of this runs for each: nothing here looks at all that is open.
 _open: dict[Path, Environment] = {}
 _of_place: dict[Path, set[Path]] = {}  # store folder to the folders in it that are open
 _idle: dict[Path, None] = {}  # those that no round uses, the one used last at the end
@@ -251,7 +251,7 @@ def _opened(folder: Path) -> Environment:
             map_size=max(MAP_BYTES, _map_bytes_of(folder)),
             max_dbs=_DATABASES_MAX,
             max_readers=_READERS_MAX,
-            sync=False,  # what a power cut leaves is told by the boot id, and rebuilt
+            sync=False,  # the boot id shows what a power cut left, and it is rebuilt
             metasync=False,
             writemap=False,  # a stray write of the process must not reach the file
         )

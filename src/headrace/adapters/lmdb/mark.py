@@ -1,4 +1,4 @@
-"""Owns the mark: the small file beside a store that says how it was left, read before LMDB's files are touched.
+"""The mark: the small file beside a store that says how it was left, read before LMDB's files are touched.
 
     {"generation": "3f9a01c2", "boot_id": ..., "run_id": ..., "in_use": null, "verifying": null, "damaged": false, ...}
 

@@ -1,4 +1,4 @@
-"""Owns the refusal of network file systems: LMDB maps its file and relies on local locks (protocol.md 18)."""
+"""The refusal of network file systems: LMDB maps its file and relies on local locks (protocol.md 18)."""
 
 from __future__ import annotations
 

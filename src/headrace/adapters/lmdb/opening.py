@@ -1,6 +1,6 @@
-"""Owns how a task's local store is made ready for a round: owned, proved whole, and at the state the round builds on.
+"""How a task's local store is made ready for a round: owned, proved whole, and at the state the round builds on.
 
-A store is a cache. Whatever is wrong with it, it is rebuilt from the state files that the head names, into a new
+A store is a cache. If anything is wrong with it, it is rebuilt from the state files that the head names, into a new
 generation beside the old one; only a state file that is missing or damaged is an error (protocol.md 17-20).
 """
 
@@ -135,7 +135,7 @@ class _Opening:
         except OSError:
             return None
         if mark.boot_id != self._boot_id:
-            self._notes.append("rebuilt from its state files: the machine was started anew since, and the store is not synced")
+            self._notes.append("rebuilt from its state files: the machine was restarted and the store was not synced")
             return None
         if mark.damaged:
             raise StoreDamagedError("the last round found it damaged")
@@ -203,7 +203,7 @@ class _Opening:
                 return False
         return True
 
-    # --- anew -------------------------------------------------------------------------------------------------------
+    # --- rebuild ----------------------------------------------------------------------------------------------------
 
     def _rebuilt(self) -> Environment:
         """A new generation, made of the head's files one after the other; the old ones are removed."""

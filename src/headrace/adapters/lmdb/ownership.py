@@ -1,4 +1,4 @@
-"""Owns who may use a store folder: one process at a time, through flock, which the kernel gives up when it dies.
+"""Who may use a store folder: one process at a time, through flock, which the kernel gives up when it dies.
 
 A folder that a stopped process holds would block for ever (a worker stopped inside an LMDB write transaction keeps
 LMDB's lock, too): then a sibling folder is used, `<task>~1` and so on, and built from the state files (protocol.md 18).
@@ -26,7 +26,7 @@ _POLL_S = 0.02
 def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]:
     """Own `folder`, or a sibling of it, while the context lasts; gives the folder and what there is to say about it.
 
-    Waits at most `wait_s` for a running process to let go, not at all for a stopped one. Errors: `StateError` if the
+    Waits at most `wait_s` for a running process to release it, not at all for a stopped one. Errors: `StateError` if the
     siblings are taken as well.
     """
     notes: list[str] = []
@@ -53,7 +53,7 @@ def owned(folder: Path, wait_s: float = 1.0) -> Iterator[tuple[Path, list[str]]]
 
 @contextmanager
 def owned_now(folder: Path) -> Iterator[bool]:
-    """Own `folder` itself while the context lasts, if nobody else does: whether that is so. Does not wait."""
+    """Own `folder` itself while the context lasts, if no other process does: whether that is so. Does not wait."""
     lock, _ = _locked(folder, 0.0) if folder.is_dir() else (None, "")
     try:
         yield lock is not None
@@ -129,7 +129,7 @@ def process_is_stopped(pid: str) -> bool:
 
 
 def _remove_siblings(folder: Path) -> None:
-    """Remove the siblings that nobody uses any more; the first folder is in use again.
+    """Remove the siblings that are no longer used; the first folder is in use again.
 
     From the last one on, up to one that is in use: so there are none where there is not the first of them, and at most
     openings no more than that has to be asked.

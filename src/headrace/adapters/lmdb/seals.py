@@ -1,8 +1,8 @@
-"""Owns the seal of a store: a hash over all of LMDB's file, taken when a job ends in order, compared when the next begins.
+"""The seal of a store: a hash over all of LMDB's file, taken when a job ends in order, compared when the next begins.
 
 A sealed store needs no scan: if not a bit of the file has changed, the store is as good as it was. Hashing reads the file
-once, some 1.5 to 8 GB/s from memory; a scan costs seconds per million keys. Whoever uses a store breaks its seal. A seal
-tells of what happens after it: a value that was damaged before is found by its own checksum when it is used.
+once, some 1.5 to 8 GB/s from memory; a scan costs seconds per million keys. Using a store breaks its seal. A seal
+detects later damage: a value that was damaged before is found by its own checksum when it is used.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def seal(folder: Path, run_id: str, boot_id: str, deadline_s: float) -> bool:
-    """Seal the store in `folder`, which the run that ends has left in order; False if it has not, or nobody may.
+    """Seal the store in `folder`, which the run that ends has left in order; False if it has not, or no process may.
 
-    The folder is owned only to write the seal, so that hashing holds nobody up: the mark says whether it was used
+    The folder is owned only to write the seal, so that hashing blocks no other process: the mark says whether it was used
     meanwhile. Gives up at `deadline_s` (of the monotonic clock): the next run scans the store instead.
     """
     mark = read_mark(folder)

@@ -1,4 +1,4 @@
-"""Owns `TaskStore`: what a round reads of a task's committed state, and the apply that follows a commit."""
+"""`TaskStore`: what a round reads of a task's committed state, and the apply that follows a commit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskStore:
         self._txn: Any = None
 
     def begin(self) -> None:
-        """Begin the read transaction, anew if there is one: from then on the newest state is read."""
+        """Begin the read transaction, again if there is one: from then on the newest state is read."""
         self.end()
         with damage_named(self.folder):
             self._txn = self._environment.lmdb.begin()

@@ -1,4 +1,4 @@
-"""Owns the proof that a store which another process left without a seal is whole: structure first, then every entry.
+"""The proof that a store which another process left without a seal is whole: structure first, then every entry.
 
 Costs 2 to 3.5 s per million keys on one core, in three passes. The pages, without LMDB, which may crash on a damaged
 tree and says nothing about a damaged free list, after which it would overwrite live pages. The checksum of each entry,

@@ -1,7 +1,7 @@
-"""Owns the embedded log's catalog as a database: its schema, its version, its connections and transactions.
+"""The embedded log's catalog as a database: its schema, its version, its connections and transactions.
 
 What the tables mean belongs to `stream_tables`, `jobs` and `metadata`. Every write is one `BEGIN IMMEDIATE`
-transaction with `synchronous=FULL` (protocol.md 15), so whoever writes sees the newest state and nobody else's halves.
+transaction with `synchronous=FULL` (protocol.md 15), so a writer sees the newest state and no other writer's halves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace.adapters.log.locks import is_open_elsewhere, write_lock_owner
 from headrace.core.log_files import Mark
 from headrace.errors import SetupError, StorageError
 
-LOCK_WAIT_S = 30.0  # a commit takes milliseconds; whoever holds the lock for this long is stopped or stuck
+LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck
 
 
 class Catalog:
@@ -128,7 +128,7 @@ class Catalog:
         return connection
 
     def _check_in_place(self) -> None:
-        """A file that was replaced is still open here: what is written to it would be lost."""
+        """A file that was replaced is still open here: writes to it would be lost."""
         if self._closed:
             return  # the connection raises
         try:
@@ -139,7 +139,7 @@ class Catalog:
             raise StorageError(
                 f"the catalog {self.path} was {'deleted or moved' if found is None else 'replaced'} while it was open; "
                 "nothing was changed",
-                "put the newest catalog back and start again",
+                "restore the newest catalog and restart",
             )
 
 
@@ -205,10 +205,10 @@ def check_catalog(path: Path) -> Mark | None:
                 raise
             damage = str(error)
     if damage is not None:
-        beside = f", after what {path.name}-wal holds was applied to it" if is_unclean else ""
+        beside = f", after {path.name}-wal was applied to it" if is_unclean else ""
         raise StorageError(
             f"the catalog {path} is damaged{beside}: {damage}; nothing was changed",
-            f"put both back from one copy, catalog and -wal file; `headrace doctor --system log:{root}` says more",
+            f"restore the catalog and its -wal file from one copy; `headrace doctor --system log:{root}` shows more",
         )
     return newest
 
@@ -271,9 +271,9 @@ def _closed(path: Path) -> StorageError:
 def _locked(path: Path) -> StorageError:
     owner = write_lock_owner(path)
     if owner is None:
-        return StorageError(f"the catalog {path} stayed locked by another process", "find what holds it, and end it")
+        return StorageError(f"the catalog {path} stayed locked by another process", "find and terminate that process")
     state = " (which is stopped)" if owner.stopped else ""
     return StorageError(
         f"the catalog {path} stayed locked by process {owner.pid}{state}",
-        f"let it go on (kill -CONT {owner.pid}) or end it" if owner.stopped else "wait until it is done, or end it",
+        f"resume it (kill -CONT {owner.pid}) or terminate it" if owner.stopped else "wait until it is done, or terminate it",
     )

@@ -1,4 +1,4 @@
-"""Owns how the catalog's file comes to be: its schema, its folder, and that none is made over the data files of another."""
+"""How the catalog's file comes to be: its schema, its folder, and that none is made over the data files of another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 
 SCHEMA = f"""
 PRAGMA user_version = {SCHEMA_VERSION};
--- `id` is for users and changes when a stream is made anew; `number` is what other tables use, never given twice.
+-- `id` is for users and changes when a stream is recreated; `number` is what other tables use, never given twice.
 CREATE TABLE streams (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
@@ -65,7 +65,7 @@ CREATE TABLE job_models (
     written_at_us INTEGER NOT NULL,
     PRIMARY KEY (application, version)
 ) WITHOUT ROWID;
--- The round id that made a checkpoint stands in columns of its own: it is what the next round's base is compared with.
+-- The round id that made a checkpoint is in columns of its own: it is what the next round's base is compared with.
 CREATE TABLE checkpoints (
     application TEXT NOT NULL,
     task TEXT NOT NULL,
@@ -101,8 +101,8 @@ def refuse_orphans(root: Path) -> None:
     files = f"{count:,} data file{'' if count == 1 else 's'}"
     beside = f", and {wal.name} is there" if has_wal else ""
     raise StorageError(
-        f"the catalog {path} is missing, but {root / DATA_FOLDER} has {files} of a log{beside}; no empty log is made over them",
-        f"put the catalog back; if it is lost, see what can be rebuilt: headrace doctor --system log:{root}",
+        f"the catalog {path} is missing, but {root / DATA_FOLDER} has {files} of a log{beside}; no empty log is created",
+        f"restore the catalog; if it is lost, see what can be rebuilt: headrace doctor --system log:{root}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Owns the header before each chunk in a data file: what the catalog says of the chunk, but for its offsets.
+"""The header before each chunk in a data file: what the catalog says of the chunk, but for its offsets.
 
 Readers go by the catalog and never look at it. It is there for the day when the catalog is lost: then a file shows what it
 holds. Files of an older Headrace have none.

@@ -1,4 +1,4 @@
-"""Owns `Chunk`: where consecutive records of one partition lie. Driver and workers tell each other of chunks as JSON."""
+"""`Chunk`: where consecutive records of one partition lie. Driver and workers tell each other of chunks as JSON."""
 
 from __future__ import annotations
 

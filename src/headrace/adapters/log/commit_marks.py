@@ -1,4 +1,4 @@
-"""Owns the marks of commits: empty files in `data/commits`, whose names say which catalog wrote the data files last.
+"""The marks of commits: empty files in `data/commits`, whose names say which catalog wrote the data files last.
 
 They are names, not contents: a folder that is copied over this one adds its marks to ours, and hides none.
 A commit that is about to be has a mark that ends in `-begun`.

@@ -1,4 +1,4 @@
-"""Owns what the catalog keeps of itself: the log's id, the tokens of its last commits, and the files that it cannot judge.
+"""What the catalog keeps of itself: the log's id, the tokens of its last commits, and the files that it cannot judge.
 
 Those are files that were strange to it when it was first compared with the folder, and files that a commit that was cut short
 may have named. All are rows of the table `log`, which catalogs of an older Headrace do not have.
@@ -104,8 +104,8 @@ def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collecti
     found = mismatch_of(db, root, marks)
     if found is not None:
         raise StorageError(
-            f"the catalog {path} does not fit the data files beside it: {found}; nothing was read or changed",
-            f"put the newest catalog back, with its -wal file if it has one; if there is none, or this is it, see what can be "
+            f"the catalog {path} does not match its data files: {found}; nothing was read or changed",
+            f"restore the newest catalog, with its -wal file if it has one; if there is none, or this is it, see what can be "
             f"done: headrace doctor --system log:{root}",
         )
 
@@ -150,9 +150,9 @@ def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:
             continue
         if unreferenced_fate(db, name, 0.0) is Fate.UNKNOWN and not is_stranger(db, name):
             raise StorageError(
-                f"the catalog {path} does not fit the data files beside it: it is an older copy, or of another log, as it does "
+                f"the catalog {path} does not match its data files: it is an older copy, or of another log, as it does "
                 f"not know the run that wrote {name}; nothing was changed",
-                f"put the newest catalog back; if there is none, see what can be done: headrace doctor --system log:{root}",
+                f"restore the newest catalog; if there is none, see what can be done: headrace doctor --system log:{root}",
             )
         db.execute(_PUT, (_STRANGERS, name, ""))
 

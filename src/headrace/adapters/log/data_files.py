@@ -1,4 +1,4 @@
-"""Owns the embedded log's data files: how chunks are written, made durable and read. Workers use it: no catalog here.
+"""The embedded log's data files: how chunks are written, made durable and read. Workers use it: no catalog here.
 
 A data file holds chunks of several streams and partitions, what one container writes in one round (or one call of
 `produce`), so that a round costs few fsyncs. A chunk is one Arrow IPC record-batch message without its
@@ -158,7 +158,7 @@ def read_chunk(root: Path, chunk: Chunk) -> pa.RecordBatch:
     except FileNotFoundError as error:
         raise StorageError(
             f"data file {root / chunk.file} is missing; it holds {_range_text(chunk)}",
-            "put it back from a copy; if it is lost, these records are",
+            "restore it from a copy; if it is lost, these records are",
         ) from error
     except OSError as error:
         raise _damaged(root, chunk, str(error)) from error
@@ -242,7 +242,7 @@ def _damaged(root: Path, chunk: Chunk, found: str) -> StorageError:
     return StorageError(
         f"data file {root / chunk.file} is damaged in bytes {chunk.position} to {chunk.position + chunk.length - 1}, "
         f"which hold {_range_text(chunk)}: {found}",
-        "put the file back from a copy, and check the disk",
+        "restore the file from a copy, and check the disk",
     )
 
 

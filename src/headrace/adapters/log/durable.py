@@ -1,4 +1,4 @@
-"""Owns the durability of names: a file's own fsync keeps its bytes, only its folder's keeps that it is there."""
+"""The durability of names: a file's own fsync keeps its bytes, only its folder's keeps that it is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the names of data files: they say who wrote a file, so that what nobody committed can be told and collected.
+"""The names of data files: they show who wrote a file, so that uncommitted files can be recognised and collected.
 
 Of a round: `data/jobs/<application>/<epoch>/<sub-topology>/<round>-<unique>.arrow`; of a producer: `data/produced/...`.
 """

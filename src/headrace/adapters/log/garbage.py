@@ -1,4 +1,4 @@
-"""Owns the collection of data files that nobody refers to any more (protocol.md 16).
+"""The collection of data files that are no longer referenced (protocol.md 16).
 
 A file may be unreferenced because it is not committed YET. So one of a round goes only when that round is finished
 (a round of its sub-topology with that number or a later one has committed) or its epoch is dead, and one of a producer
@@ -79,5 +79,5 @@ def _remove_empty_folders(catalog: Catalog) -> None:
         folder = catalog.root / DATA_FOLDER / "jobs" / application
         dead = [path for path in folder.glob("*") if path.name.isdigit() and int(path.name) < epoch]
         for path in [*(sub for parent in dead for sub in parent.glob("*")), *dead]:
-            with suppress(OSError):  # not empty, or gone already
+            with suppress(OSError):  # not empty, or deleted already
                 path.rmdir()

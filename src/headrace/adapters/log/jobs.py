@@ -1,4 +1,4 @@
-"""Owns the embedded log's `JobStore`: who drives an application, its plan, its checkpoints, and the commit of a round.
+"""The embedded log's `JobStore`: who drives an application, its plan, its checkpoints, and the commit of a round.
 
 protocol.md 6 (heartbeat), 15 (one transaction checks the epoch and the files, gives offsets, writes checkpoints). Workers
 commit nothing here: an attempt is fenced by the epoch that the driver's transaction checks, so lanes need no fence.
@@ -39,7 +39,7 @@ def no_steps(protocol: str, step: int) -> None:
 
 
 class LogJobStore:
-    """See `headrace.ports.JobStore`. `reached` is told the numbered steps of protocol.md as they come."""
+    """See `headrace.ports.JobStore`. `reached` is called at each numbered step of protocol.md."""
 
     round_ms_max: int | None = None
 
@@ -78,7 +78,7 @@ class LogJobStore:
     def acquire(self, holder: Holder, now_us: int) -> int:
         """Take the application and give the new epoch. The same run may take it again: that is how it recovers.
 
-        `JobHeldError` while another run holds it: its process is not known to be gone, and it was heard of lately.
+        `JobHeldError` while another run holds it: its process is not known to have ended, and it was heard of lately.
         """
         self._reached("start", 1)
         with self._catalog.write() as db:
@@ -122,7 +122,7 @@ class LogJobStore:
             db.execute("UPDATE jobs SET holder = NULL WHERE application = ? AND epoch = ?", (self.application, epoch))
 
     def holder(self) -> Holder | None:
-        """Who holds the application; None if nobody ever did, or the last driver ended cleanly."""
+        """Who holds the application; None if no driver ever did, or the last one ended cleanly."""
         row = self._one("SELECT holder, heartbeat_us FROM jobs WHERE application = ?")
         return None if row is None else _holder(*row)
 
@@ -183,7 +183,7 @@ class LogJobStore:
         return str(self._catalog.root)
 
     def recover(self, epoch: int, sub_topology: str | None) -> dict[TaskName, Checkpoint]:
-        """Nobody has to be shut out: attempts commit nothing by themselves."""
+        """There is nothing to fence: attempts commit nothing on their own."""
         with self._catalog.read() as db:
             self._check_epoch(db, epoch)
             found = self._checkpoints(db)
@@ -193,7 +193,7 @@ class LogJobStore:
         """Outputs, positions and heads of a round in one transaction (steps 9 to 12 of "Log").
 
         `FencedError` if the epoch, the job model or a base is not the current one; `StorageError` if a file that it
-        names is missing or too short; `StreamNotFoundError` if an output is gone. Then nothing has changed.
+        names is missing or too short; `StreamNotFoundError` if an output was deleted. Then nothing has changed.
         """
         self._reached("log", 9)
         with self._catalog.write() as db:
@@ -305,7 +305,7 @@ def _check_state_files(containers: Iterable[ContainerCommit]) -> None:
         except OSError as error:
             raise StorageError(
                 f"state file {path} is missing: {error.strerror}; nothing was committed",
-                "run the round again; a file that was there before must be brought back from a copy",
+                "run the round again; a file that existed before must be restored from a copy",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Owns what the kernel says of SQLite's locks: which process writes, and whether any has the catalog open."""
+"""What the kernel says of SQLite's locks: which process writes, and whether any has the catalog open."""
 
 from __future__ import annotations
 

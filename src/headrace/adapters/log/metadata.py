@@ -1,6 +1,6 @@
-"""Owns the embedded log's `MetadataStore`: small named values of an application, in a table of the catalog.
+"""The embedded log's `MetadataStore`: small named values of an application, in a table of the catalog.
 
-A namespace stands in the table as `<application>/<namespace>`, its requests as `<application>/<namespace>/requests`.
+A namespace is stored in the table as `<application>/<namespace>`, its requests as `<application>/<namespace>/requests`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns `produce` and `consume` of the embedded log: records in batches to data files, and back."""
+"""`produce` and `consume` of the embedded log: records in batches to data files, and back."""
 
 from __future__ import annotations
 
@@ -104,16 +104,16 @@ class _Producer:
         """Partitions were computed for the stream as it was when the call began."""
         if now.description.id != self._stream.description.id:
             raise StreamNotFoundError(
-                f"stream {now.description.name!r} was deleted and made anew meanwhile; "
+                f"stream {now.description.name!r} was deleted and recreated meanwhile; "
                 f"{self.written} records were written",
-                "produce again",
+                "produce the other records again",
             )
 
 
 def consume(
     catalog: Catalog, name: str, key: Serde | None, value: Serde | None, partitions: Sequence[int] | None, start: Any
 ) -> Iterator[Record]:
-    """See `headrace.ports.Streams.consume`. What to read is settled at the call, the records come when asked for."""
+    """See `headrace.ports.Streams.consume`. What to read is settled at the call, the records are read lazily."""
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         bounds = stream_tables.bounds_of(db, stream)

@@ -1,4 +1,4 @@
-"""Owns what can be done where the newest catalog of a log is lost: take the one that is there, or rebuild it.
+"""What can be done where the newest catalog of a log is lost: take the one that is there, or rebuild it.
 
 Nothing is deleted: what does not fit goes to `quarantine/<when>` in the log's folder, and comes back from there when a catalog
 that names it is put back and taken. The state files of before are kept as long as that folder is there. Either way ends with a

@@ -1,4 +1,4 @@
-"""Owns the tables of streams, partitions and chunks. Every function works inside its caller's transaction."""
+"""The tables of streams, partitions and chunks. Every function works inside its caller's transaction."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def append_chunks(db: sqlite3.Connection, chunks: Iterable[Chunk]) -> None:
         if key not in ends:
             raise StorageError(
                 f"a chunk in {chunk.file} is for {chunk.stream!r} partition {chunk.partition}, which does not exist",
-                "was the stream made anew with fewer partitions? start the job again",
+                "if the stream was recreated with fewer partitions, restart the job",
             )
         base = ends[key]
         ends[key] = base + chunk.records

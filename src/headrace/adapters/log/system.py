@@ -1,4 +1,4 @@
-"""Owns `LogSystem`: the embedded log as one system, put together from its catalog, its data files and its jobs."""
+"""`LogSystem`: the embedded log as one system, put together from its catalog, its data files and its jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.record import Record
 _URL_SHOWN_MAX = 100
 
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
-# stand inside the methods that need them.
+# are inside the methods that need them.
 
 
 def open_system(url: str, *, create: bool = True) -> LogSystem:
@@ -113,7 +113,7 @@ class LogSystem:
             return stream_tables.expand_stream(db, name, partitions)
 
     def streams(self, of: str | None = None) -> list[StreamDescription]:
-        """All streams, internal ones too, sorted by name. To know about all applications is no work here."""
+        """All streams, internal ones too, sorted by name. Knowing about all applications costs nothing here."""
         with self._catalog.read() as db:
             return stream_tables.all_streams(db)
 
@@ -176,7 +176,7 @@ class LogSystem:
         return self.end_offsets(stream)
 
     def held_back_by(self, stream: str) -> dict[int, str]:
-        """Empty: nothing lies between what is written and what is committed."""
+        """Empty: each write is committed at once."""
         return {}
 
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
@@ -220,7 +220,7 @@ class LogSystem:
     # --- room -------------------------------------------------------------------------------------------------------
 
     def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
-        """Forget what lies before `offsets` (partition to offset); files go when garbage is collected.
+        """Delete the records before `offsets` (partition to offset); garbage collection deletes the files.
 
         `OffsetOutOfRangeError` for one beyond the end; then nothing was purged.
         """

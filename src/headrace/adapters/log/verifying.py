@@ -1,4 +1,4 @@
-"""Owns the verification of an embedded log: catalog against data files, both ways, with all checksums. Changes nothing."""
+"""The verification of an embedded log: catalog against data files, both ways, with all checksums. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Owns the Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker.
+"""The Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker.
 
 The reader gives `_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`,
-`partition`, `offset` and `headers`. Rows that do not decode never enter: the reader puts them aside.
+`partition`, `offset` and `headers`. Rows that do not decode never enter: the reader rejects them.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def selected(
     """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint.
 
     `own_times`: with a column of the records' own times, where another endpoint has it with nulls in it (None: without).
-    A key or value that no expression touched goes on as its original bytes. `types`: per endpoint the Spark types of
+    A key or value that no expression touched stays its original bytes. `types`: per endpoint the Spark types of
     its columns, so that several endpoints fit into one DataFrame.
     """
     columns = [

@@ -1,4 +1,4 @@
-"""Owns Spark's JVM that has ended by itself: knowing it, saying it in a line, and letting another be started after it.
+"""Spark's JVM that has ended by itself: knowing it, saying it in a line, and letting another be started after it.
 
 The kernel ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to
 every call, with stacks of Python and py4j, and would be given to the next who asks this process for Spark.
@@ -48,11 +48,11 @@ def _end_of(code: int) -> str:
 
 
 def forget(session: Any) -> None:
-    """Let go of a session whose JVM has ended: the next one is of a JVM of its own."""
+    """Forget a session whose JVM has ended: the next one is of a JVM of its own."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    for _ in range(2):  # the first call ends at the JVM that is not there, the next goes on behind that
+    for _ in range(2):  # the first call ends at the JVM that is not there, the next continues behind that
         with suppress(Exception):
             session.sparkContext.stop()
     with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Owns running a round's containers on Spark: one Spark job per round, one row back per container's Spark task.
+"""Running a round's containers on Spark: one Spark job per round, one row back per container's Spark task.
 
 Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
 reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
@@ -31,7 +31,7 @@ from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
 _programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
-_loaded: list[str] = []  # the program, once for each time that what was loaded with it was set aside
+_loaded: list[str] = []  # the program, once for each time that what was loaded with it was dropped
 _PROGRAMS_MAX = 32
 
 RunContainer = Callable[..., bytes]
@@ -190,7 +190,7 @@ class SparkEngine:
         count = len(works)
         if not chained:
             if self._kafka is not None and any(work.inputs for group in works for work in group):
-                # What is not chosen Spark does not make: it leaves out the columns that nobody looks at.
+                # What is not chosen Spark does not make: it leaves out the columns that are not used.
                 looked_at = frozenset[str]().union(*(side.parts for side in program.endpoint_sides))
                 rows = self._kafka_rows(program, works, plain).select("ssp", "offset", "timestamp_us", *sorted(looked_at))
                 return rows.mapInArrow(worker.prepared, _SUMMARY)

@@ -1,4 +1,4 @@
-"""Owns reading what Spark says when a job fails: was it us, a Python worker that died, or an expression that raised."""
+"""Reading what Spark says when a job fails: was it us, a Python worker that died, or an expression that raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.ports import WORKER_DIED, EngineFailure
 
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
 _CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
-# Of Spark's reader: the records are gone, or the broker does not answer. No expression is at fault.
+# Of Spark's reader: the records were deleted, or the broker does not answer. No expression is at fault.
 _READING = re.compile(
     r"\[(KAFKA_DATA_LOSS[^\]]*)\][^\n]*|Cannot fetch (?:record for )?offset[^\n]*"
     r"|org\.apache\.kafka\.(?:common|clients)\.[\w.]*(?:Exception|Error)\b[^\n]*"
@@ -27,7 +27,7 @@ def failure_of(error: BaseException) -> EngineFailure:
     condition = _CONDITION.search(text)
     reading = _READING.search(text)
     if condition is not None and condition[1] == "SPARK_JOB_CANCELLED":  # in Spark's UI, or by the session's owner
-        return EngineFailure(f"somebody else cancelled the Spark job: {condition[2]}", error_class=condition[1])
+        return EngineFailure(f"another user or program cancelled the Spark job: {condition[2]}", error_class=condition[1])
     if reading is not None:
         return EngineFailure(f"Kafka could not be read: {reading[0]}", error_class="KafkaReading")
     if any(word in text for word in _WORKER_DIED):

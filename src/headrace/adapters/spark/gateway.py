@@ -134,7 +134,7 @@ def _address(file: Path) -> tuple[int, str]:
 
 
 def _connected(port: int, word: str) -> Any:
-    """PySpark connects with a JVM that is there already where these variables say so."""
+    """PySpark connects with a running JVM where these variables are set."""
     from pyspark.java_gateway import launch_gateway
 
     os.environ |= {_GATEWAY_PORT: str(port), _GATEWAY_SECRET: word}

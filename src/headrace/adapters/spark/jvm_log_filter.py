@@ -1,4 +1,4 @@
-"""Owns what of the JVM's standard error reaches the user: everything but known noise.
+"""What of the JVM's standard error reaches the user: everything but known noise.
 
 Python workers' output comes this way too (a `print` in a user's function), so it is filtered, never hidden.
 """
@@ -59,7 +59,7 @@ def _write(lines: Iterable[str]) -> None:
 
 
 def filtered(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without known noise: some JVM warnings, and the traceback of a worker daemon whose JVM has gone."""
+    """The lines without known noise: some JVM warnings, and the traceback of a worker daemon whose JVM has ended."""
     trace: list[str] = []
     for line in lines:
         if line.startswith("Traceback (most recent call last)"):

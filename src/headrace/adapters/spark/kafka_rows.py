@@ -1,4 +1,4 @@
-"""Owns reading exact ranges of Kafka topics with Spark's own reader, as rows that a container or a prefix takes.
+"""Reading exact ranges of Kafka topics with Spark's own reader, as rows that a container or a prefix takes.
 
 One load per Spark task of ours: its partitions (one per SSP) are put one after the other by `coalesce(1)`, so a
 container gets its SSPs without a shuffle, each in the order of its offsets. The union of several loads keeps them

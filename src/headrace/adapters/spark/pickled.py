@@ -1,4 +1,4 @@
-"""Owns a program as bytes for Spark's Python workers."""
+"""A program as bytes for Spark's Python workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns where Spark tasks prefer to run (design.md 2.6): `result.rdd.zip(placement)` gives each its preferred location."""
+"""Where Spark tasks prefer to run (design.md 2.6): `result.rdd.zip(placement)` gives each its preferred location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns what is said of an expression or a DataFrame function that Spark refuses, before any row is read: which operator it
+"""What is said of an expression or a DataFrame function that Spark refuses, before any row is read: which operator it
 is, where it was given, what Spark says (its first line: no Java), and the columns that there are.
 """
 

@@ -1,4 +1,4 @@
-"""Owns the settings that Headrace needs of Spark whatever the machine: each with what goes wrong without it.
+"""The settings that Headrace needs of Spark whatever the machine: each with what goes wrong without it.
 
 Those of `START_SETTINGS` count only if they are set before Spark starts; `SESSION_SETTINGS` can be set on any session,
 a user's too, and Headrace does so itself. Nothing of PySpark is imported here.
@@ -38,7 +38,7 @@ NEEDED: tuple[Needed, ...] = (
         "true",
         "Spark places a routed round by its shuffle, not where the tasks' state is",
     ),
-    Needed("spark.locality.wait", "500ms", "3s", "a round waits up to 3 s for an executor that is busy or gone"),
+    Needed("spark.locality.wait", "500ms", "3s", "a round waits up to 3 s for an executor that is busy or lost"),
     Needed(
         "spark.speculation",
         "false",
@@ -50,7 +50,7 @@ NEEDED: tuple[Needed, ...] = (
         "spark.python.worker.reuse",
         "true",
         "true",
-        "each round starts Python anew, with its stores and producers",
+        "each round starts new Python workers and reopens their stores and producers",
     ),
     Needed(
         "spark.sql.adaptive.enabled",

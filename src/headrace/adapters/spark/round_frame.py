@@ -1,4 +1,4 @@
-"""Owns the DataFrame that `for_each_round` hands to a user's function, and what is said where Spark fails in there."""
+"""The DataFrame that `for_each_round` hands to a user's function, and what is said where Spark fails in there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_of_spark(error: BaseException) -> bool:
 def in_one_line(error: BaseException, failure: EngineFailure) -> str:
     """What Spark says, without its stacks; `failure` is what `failures` made of it."""
     said, text = first_line(error), str(error)
-    if _TRACEBACK in text:  # a function of the user's raised in a worker process: what it raised stands behind its frames
+    if _TRACEBACK in text:  # a function of the user's raised in a worker process: what it raised is behind its frames
         behind = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
         said = next((line for line in behind if line and not line.startswith(" ")), said)
     elif isinstance(error, Py4JError):

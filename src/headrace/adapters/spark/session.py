@@ -1,4 +1,4 @@
-"""Owns the Spark session: starting one with what Headrace needs, or taking a user's own."""
+"""The Spark session: starting one with what Headrace needs, or taking a user's own."""
 
 from __future__ import annotations
 

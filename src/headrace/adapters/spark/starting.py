@@ -1,6 +1,6 @@
-"""Owns that a signal which comes while Spark starts ends the program in order: no JVM is left behind, and no stack trace.
+"""That a signal which comes while Spark starts ends the program in order: no JVM is left behind, and no stack trace.
 
-Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has gone. So whoever interrupts ends the
+Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has ended. So an interrupt ends the
 JVM, in which nothing has happened yet. And Spark is started in a thread of its own: in the main one PySpark would put in a
 handler for Ctrl-C that calls the JVM from within another call to it.
 """

@@ -1,4 +1,4 @@
-"""Owns the tasks of a sub-topology: what a grouper gives, with prefix, broadcast streams and key buckets; and the assignment.
+"""The tasks of a sub-topology: what a grouper gives, with prefix, broadcast streams and key buckets; and the assignment.
 
 An assignment says which tasks read which SSPs. It is stored with every job model, and is what the next one builds on.
 Seed: SEP-5 (the SSP-to-task assignment is read back as `previous`), SEP-32 (buckets; broadcast streams have none).
@@ -113,7 +113,7 @@ def bases_of(previous: Assignment, recorded: Mapping[str, tuple[int, ...]]) -> d
 def as_first_shared_out(previous: Assignment, first: Mapping[str, int]) -> dict[SSP, tuple[TaskName, ...]]:
     """`previous` without the partitions that streams have grown by since they had the numbers in `first`.
 
-    For what keeps state: its tasks are of the first number on record. Of a stream that grew while nobody kept state, the new
+    For what keeps state: its tasks are of the first number on record. Of a stream that grew while there was no state, the new
     partitions had tasks of their own; but records of their keys may still lie in the old ones, unread or read again.
     """
     return {ssp: names for ssp, names in previous.items() if ssp.partition < first.get(ssp.stream, ssp.partition + 1)}
@@ -157,7 +157,7 @@ def _check_keys_stay(
         else:
             continue
         raise IncompatibleChangeError(
-            f"sub-topology {sub.title!r} cannot go on from its stored state under ssp_grouper {grouper}: {why}",
+            f"sub-topology {sub.title!r} is incompatible with its stored state under ssp_grouper {grouper}: {why}",
             "leave ssp_grouper as it was, or unset; a grouper of your own has to keep partitions with the tasks that its "
             "argument previous_assignment names, and to put a new partition p of a stream that had n to partition p % n",
         )

@@ -1,4 +1,4 @@
-"""Owns what of the former tasks' positions and state goes on when an edit gives a job other tasks or other inputs.
+"""What of the former tasks' positions and state continues when an edit gives a job other tasks or other inputs.
 
 Positions belong to the partitions that they are in: they go wherever a partition goes, also to a task of another name,
 and those of a stream that is taken out wait in the job model until it is put back. State belongs to its task: where a
@@ -23,17 +23,17 @@ from headrace.model.topology import Process
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Positions that go on, and watermarks with them. `by_task`: as each task has them, `lowest`: over all tasks."""
+    """Inherited positions, and watermarks with them. `by_task`: as each task has them, `lowest`: over all tasks."""
 
     by_task: Mapping[tuple[TaskName, SystemStreamPartition], int]
     lowest: Mapping[SSP, int]
     watermarks: Mapping[SSP, int]
 
     def position(self, task: TaskName, ssp: SystemStreamPartition) -> int | None:
-        """Where `task` goes on: where it was; where it did not read `ssp`, at the lowest position of those that did.
+        """Where `task` continues: where it was; where it did not read `ssp`, at the lowest position of those that did.
 
         Tasks 0 and 1 read a partition up to 5 and 8: a task of another name that gets it begins at 5, so that no
-        record is passed over. None where nobody read it.
+        record is skipped. None where no task read it.
         """
         return self.by_task.get((task, ssp), self.lowest.get(ssp.whole))
 
@@ -51,7 +51,7 @@ class Carried:
 def carried_of(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
 ) -> Carried:
-    """What goes on. `ids`: the streams that the job reads now to their ids, None for one that does not exist."""
+    """What continues. `ids`: the streams that the job reads now to their ids, None for one that does not exist."""
     left = () if previous is None else previous.left
     by_task = {(one.task, one.ssp): one.position for one in left if ids.get(one.ssp.stream) == one.stream_id}
     lowest: dict[SSP, int] = {}
@@ -85,16 +85,16 @@ def begun_otherwise(model: JobModel) -> frozenset[str | None]:
 def carrying_notes(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
 ) -> list[str]:
-    """What goes on, but should be said of inputs that went or came back. `ids` as for `carried_of`."""
+    """What continues, but should be said of inputs that went or came back. `ids` as for `carried_of`."""
     if previous is None:
         return []
     gone = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
     notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(gone)]
     for name, id_ in sorted({(one.ssp.stream, one.stream_id) for one in previous.left}):
         if name in ids and ids[name] == id_:
-            notes.append(f"stream {name!r} is read again, from where the job was in it")
+            notes.append(f"stream {name!r} is an input again; reading resumes at the job's last position")
         elif name in ids:
-            notes.append(f"stream {name!r} was made anew since the job ceased to read it, and begins as a new one")
+            notes.append(f"stream {name!r} was recreated since the job last read it, and is read as a new stream")
     return notes
 
 
@@ -162,8 +162,8 @@ def _listed(names: Collection[TaskName]) -> str:
 
 def _refusal(previous: JobModel, what: str) -> IncompatibleChangeError:
     return IncompatibleChangeError(
-        f"application {previous.application!r} cannot go on from its stored state: {what}",
+        f"application {previous.application!r} is incompatible with its stored state: {what}",
         "undo that edit (which task reads what follows from ssp_grouper, the inputs, and which of them are broadcast); or "
-        "give its stores other names, and the old ones up (headrace run --drop-store NAME): then they begin empty; or run the "
+        "give its stores other names, and drop the old ones (headrace run --drop-store NAME): they start empty; or run the "
         "edited application under another application name, from the beginning",
     )

@@ -1,4 +1,4 @@
-"""Owns which tasks are worked off together, and when a job model is a new one."""
+"""Which tasks run together in a container, and when a job model is a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns how a task is cut into virtual tasks, each of one key bucket, and how their names and SSPs are made whole again.
+"""How a task is cut into virtual tasks, each of one key bucket, and how their names and SSPs are made whole again.
 
 Seed: SEP-32 "JobModel" 3. What runs them is elsewhere.
 """

@@ -1,6 +1,6 @@
-"""Owns calling a grouper, and that what it gives are tasks of the partitions that it was given. Seed: SEP-5 (`group`).
+"""Calling a grouper, and that what it gives are tasks of the partitions that it was given. Seed: SEP-5 (`group`).
 
-Whoever wrote it, what it does to its arguments, and how often its answer can be walked, must not matter behind this point.
+Its author, what it does to its arguments, and how often its answer can be walked, must not matter behind this point.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def groups_of(
         return _checked(groups, ssps, broadcast if shown else (), title)
     except (HeadraceError, MemoryError):
         raise
-    except (Exception, SystemExit) as error:  # SystemExit too: a job must not end as if that had been asked for
+    except (Exception, SystemExit) as error:  # SystemExit too: a job must not end as if that had been requested
         raise ConfigError(
             f"{title}: group() raised {raised_text(error)}",
-            f"mend it at {raised_at(error)}: it has to give tasks for any partitions and any previous assignment",
+            f"fix it at {raised_at(error)}: it has to return tasks for any partitions and any previous assignment",
         ) from error
 
 

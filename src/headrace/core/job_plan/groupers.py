@@ -1,4 +1,4 @@
-"""Owns which task reads which partitions: the groupers. Seed: SEP-5 (`group(previous, ssps)`, GroupByPartitionFixedTaskNum).
+"""Which task reads which partitions: the groupers. Seed: SEP-5 (`group(previous, ssps)`, GroupByPartitionFixedTaskNum).
 
 A grouper takes whole partitions and names whole tasks. It knows neither sub-topologies nor key buckets, and broadcast streams
 only if it asks for them: those are added to what it gives (`core.job_plan.assignment`).

@@ -1,6 +1,6 @@
-"""Owns which change of a stream's partition count an application that reads it can follow. Seed: SEP-5 (hash(key) mod n).
+"""Which change of a stream's partition count an application that reads it can follow. Seed: SEP-5 (hash(key) mod n).
 
-A key's records go on in the same task where the new count is a whole multiple of the old one: what is x modulo 8 is x mod 4
+A key's records stay in the same task where the new count is a whole multiple of the old one: what is x modulo 8 is x mod 4
 modulo 4. After any other change a key's new records would come to another task than its state; without state, to another
 one than its older records, which they might overtake. So both are refused.
 """
@@ -29,7 +29,7 @@ class Growth:
 def growth_of(stream: str, before: int, after: int, *, has_state: bool = True, system: str | None = None) -> Growth:
     """The change of `stream` from `before` to `after` partitions, where an application can follow it.
 
-    For messages: `has_state`, whether what reads it has; `system`, the URL that a command is to be told.
+    For messages: `has_state`, whether what reads it has; `system`, the URL for a command.
 
     >>> growth_of("flights", 4, 32).warning is None
     True
@@ -37,7 +37,7 @@ def growth_of(stream: str, before: int, after: int, *, has_state: bool = True, s
     "stream 'flights' grew from 4 to 12 partitions, 3 times as many, which is no power of two: keys stay in their tasks \
 where producers take hash(key) mod n, but not where they take the last bits of the hash"
 
-    `IncompatibleChangeError` for any other change, with the ways out: fewer partitions, or no whole multiple.
+    `IncompatibleChangeError` for any other change, with how to recover: fewer partitions, or no whole multiple.
     """
     assert before > 0 and after > 0, f"{stream}: {before} to {after}"
     times, rest = divmod(after, before)
@@ -74,10 +74,10 @@ def changes_of(
     stateless: Collection[str] = (),
     system: str | None = None,
 ) -> Changes:
-    """What became of the numbers of partitions, by stream, of those that stand in both.
+    """What became of the numbers of partitions, by stream, of those that are in both.
 
     `unordered`: streams whose keys are anywhere; any growth will do. `by_users`: those under state that a user's
-    partitioner distributes: of it nobody knows where it puts a key among more partitions. For messages: `stateless`, those
+    partitioner distributes: it is unknown where it puts a key among more partitions. For messages: `stateless`, those
     that only operators without state take, and the system's URL.
 
     >>> changes = changes_of({"a": 4, "b": 4, "c": 4}, {"a": 8, "b": 6, "c": 4})
@@ -169,7 +169,7 @@ def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str
     forced = {count for count in (next_multiple(before, after), next_doubling(before, after)) if count < both}
     counts = [count for count in (both, *sorted(forced)) if count <= PARTITIONS_MAX]
     expand = " or ".join(f"`{expand_command(stream, count, system, force=count in forced)}`" for count in counts)
-    misplaced = f"what was written by hash(key) mod {after} until then stays in other tasks than its keys'"
+    misplaced = f"records written by hash(key) mod {after} until then stay in other tasks than their keys'"
     ways = [f"{expand} ({misplaced})"] if counts else []
     anew = "run the application under another name, from the beginning"
     otherwise = 'partitioning="other" if its producer does not take hash(key) mod n'
@@ -181,7 +181,7 @@ def _unknown_to_us(stream: str, before: int, after: int) -> IncompatibleChangeEr
     return IncompatibleChangeError(
         f"stream {stream!r} had {_partitions(before)} and now has {after}, and a partitioner of the application's own "
         "distributes its records: where that puts a key among more partitions is not known, and its state would not be found",
-        "give the repartition, and the stores behind it, other names, so that they begin anew; or leave the partitioner out",
+        "give the repartition, and the stores behind it, other names, so that they start empty; or remove the partitioner",
     )
 
 

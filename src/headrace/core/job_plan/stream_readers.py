@@ -38,7 +38,7 @@ def readers_of(
     """The applications with these job models that read `stream`, by name, and what its growth to `partitions` does to each.
 
     `present`: how many it has now. A job that does not run may know it with fewer.
-    One that read a stream of that name which is gone since (by its id) is none of them: it is refused for that.
+    One that read a stream of that name which was deleted since (by its id) is none of them: it is refused for that.
     """
     return tuple(
         _reader(stream, model.partition_counts[stream], present, partitions, model)

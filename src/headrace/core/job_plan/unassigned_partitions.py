@@ -1,4 +1,4 @@
-"""Owns what is said of partitions that a stream has by now, and that a stored job model does not know of yet."""
+"""What is said of partitions that a stream has by now, and that a stored job model does not know of yet."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Untaken:
 
 
 def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]) -> tuple[Untaken, ...]:
-    """What the job of `model` has not taken up, of streams that have `present` partitions and these ids now, by stream.
+    """What the job of `model` does not read yet, of streams that have `present` partitions and these ids now, by stream.
 
-    Not of a stream that was made anew: it is another one, whatever its number.
+    Not of a stream that was recreated: it is another one, whatever its number.
     """
     return tuple(
         Untaken(stream, reader.before, count, reader.refusal)
@@ -37,16 +37,16 @@ def untaken_text(untaken: Untaken, is_running: bool) -> str:
     """What is to be said of it.
 
     >>> untaken_text(Untaken("flights", 4, 8), is_running=False)
-    "partitions 4 to 7 of stream 'flights' are not read yet: the job takes them up at its next start"
+    "partitions 4 to 7 of stream 'flights' are not read yet: the job picks them up at its next start"
     >>> untaken_text(Untaken("flights", 4, 5), is_running=True)
-    "partition 4 of stream 'flights' is not read yet: the job takes it up when it looks next, within partition_check_interval_s"
+    "partition 4 of stream 'flights' is not read yet: the job picks it up at its next check, within partition_check_interval_s"
     """
     last = untaken.present - 1
     one = last == untaken.known
     which = f"partition {last}" if one else f"partitions {untaken.known} to {last}"
     which += f" of stream {untaken.stream!r} {'is' if one else 'are'} not read"
     if untaken.refusal is None:
-        when = "when it looks next, within partition_check_interval_s" if is_running else "at its next start"
-        return f"{which} yet: the job takes {'it' if one else 'them'} up {when}"
-    ways = f"; ways out: {untaken.refusal.hint}" if untaken.refusal.hint else ""
-    return f"{which}, and the next start is refused: {untaken.refusal.message}{ways}"
+        when = "at its next check, within partition_check_interval_s" if is_running else "at its next start"
+        return f"{which} yet: the job picks {'it' if one else 'them'} up {when}"
+    ways = f"; how to recover: {untaken.refusal.hint}" if untaken.refusal.hint else ""
+    return f"{which}; the next start will fail: {untaken.refusal.message}{ways}"

@@ -1,4 +1,4 @@
-"""Owns when the files of a task's state are folded, so that the chain stays short and a restore cheap.
+"""When the files of a task's state are folded, so that the chain stays short and a restore cheap.
 
 The state of a task is a chain of files: one base, then deltas. Each round would append one more. Before it does, the
 newest files may be folded into one:

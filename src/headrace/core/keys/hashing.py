@@ -1,4 +1,4 @@
-"""Owns the hashes of keys: which partition a record is written to, and which key bucket it belongs to.
+"""The hashes of keys: which partition a record is written to, and which key bucket it belongs to.
 
 Two hashes, each for one purpose. murmur2 chooses the partition that a record is written to, because that is what every
 Kafka producer does. xxh64 with seed 42 orders state and chooses key buckets (SEP-32), because Spark's `xxhash64` gives

@@ -1,4 +1,4 @@
-"""Owns the layout of keys in a task's local store, so that every key bucket of every factor is one contiguous range.
+"""The layout of keys in a task's local store, so that every key bucket of every factor is one contiguous range.
 
 State (protocol.md 21):   reversed hash, 8 bytes | key length, 2 bytes | key | sub-key
 Time indexes:             top 10 bits of the reversed hash, in 2 bytes | time, 8 bytes | rest
@@ -18,7 +18,7 @@ LMDB takes keys of at most 511 bytes. A longer user key has a digest before it, 
 Of this the key and its length are stored with the value, the rest is what an entry is stored under: see `long_keys`.
 Whether a key has a digest depends on the key alone, never on the sub-key, so that `state_key(key)` is the prefix of all
 entries of `key`, and of no other key's. A digest of 64 bytes makes the layout of a long key longer than 511 bytes, and a
-time key is too short to look like one: so each is told from the others by itself.
+time key is too short to look like one: so the two cannot be confused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def state_key(key: bytes, sub: bytes = b"") -> bytes:
 
 
 def key_digest(key: bytes) -> bytes:
-    """What a long key is stored under. Nobody can make two keys with one digest, as they could with a fast hash."""
+    """What a long key is stored under. No user can make two keys with one digest, as they could with a fast hash."""
     return blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 

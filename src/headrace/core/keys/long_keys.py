@@ -1,9 +1,9 @@
-"""Owns how entries of long keys are stored: under a digest of the key, with the key itself before the value.
+"""How entries of long keys are stored: under a digest of the key, with the key itself before the value.
 
     layout    head with the digest | length and key | sub-key          value
     stored    head with the digest | sub-key                           length and key | value
 
-LMDB, segments and snapshots hold what is stored; operators and whoever reads state see layouts. So the key that an entry
+LMDB, segments and snapshots hold what is stored; operators and readers of state see layouts. So the key that an entry
 belongs to is always known in full, and is compared wherever a digest led to an entry (protocol.md 21). Entries of other
 keys, and of time indexes, are stored as they are.
 """

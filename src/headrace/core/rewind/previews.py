@@ -1,4 +1,4 @@
-"""Owns what startpoints would do, before they are written: which positions move how far, and what that means for state.
+"""What startpoints would do, before they are written: which positions move how far, and what that means for state.
 
 Nothing here asks a system: offsets are resolved by the caller, as the driver does it.
 """
@@ -26,7 +26,7 @@ _SOURCE = "source"  # what the sub-topology without a name is called where its s
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """How the position of a task in a partition moves. `task` and `before` are None where nobody reads the partition yet.
+    """How the position of a task in a partition moves. `task` and `before` are None where no task reads the partition yet.
 
     `passed_over`: how many of the offsets between the two are in gaps, and are not read: what they hold is written again.
     """
@@ -71,7 +71,7 @@ class StoresBehind:
 class Preview:
     """What `entries` would do if they were written now.
 
-    `past`: where they take state back, what goes back, and what is passed over; `flows` are the job's sub-topologies then.
+    `past`: where they take state back, what goes back, and what is skipped; `flows` are the job's sub-topologies then.
     """
 
     application: str
@@ -91,7 +91,7 @@ class Preview:
 
     @property
     def gaps(self) -> Mapping[SSP, Span]:
-        """Per partition of a repartition stream what is passed over, from the first offset to the one behind the last."""
+        """Per partition of a repartition stream the skipped range, from the first offset to the one behind the last."""
         return self.past.gaps
 
     @property
@@ -133,7 +133,7 @@ def moves_with(
 
 
 def minding_gaps(moves: Iterable[Move], gaps: Gaps) -> tuple[Move, ...]:
-    """The same moves with what they pass over.
+    """The same moves with what they skip.
 
     >>> from headrace.model.tasks import PartitionGroup
     >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
@@ -165,7 +165,7 @@ def older_gaps(moves: Iterable[Move], older: Gaps, past: Past) -> str | None:
         for span in older.get(ssp, ())
         if _shared(move, span) and not _is_within(span, past.gaps.get(ssp))
     }
-    return f"passed over still, for an earlier rewind had it written again: {_spans_text(found)}" if found else None
+    return f"still skipped, because an earlier rewind wrote it again: {_spans_text(found)}" if found else None
 
 
 def _is_within(span: Span, other: Span | None) -> bool:
@@ -186,14 +186,14 @@ def further_back(asked: Iterable[Move], moves: Iterable[Move]) -> str | None:
     """What is to be said where `moves` of tasks whose state goes back are to somewhere else than was asked; None: nowhere."""
     after = {(move.task, move.ssp): move.after for move in moves}
     named = _offsets_text(move for move in asked if after.get((move.task, move.ssp), move.after) != move.after)
-    return f"asked for was {named}: a task reads on from where the version is that it goes back to" if named else None
+    return f"requested was {named}: a task resumes from the positions of the version that it goes back to" if named else None
 
 
 def read_already(asked: Iterable[Move], held: Iterable[Move]) -> str | None:
     """What is to be said where `held`, of the same tasks and SSPs, stay where they are, for tasks that are going back already;
     None: none does."""
     named = _offsets_text(move for move, other in zip(asked, held, strict=True) if move.after != other.after)
-    return f"asked for was {named}: an earlier rewind has that read again already, and nothing is skipped" if named else None
+    return f"requested was {named}: an earlier rewind already reads that again, and nothing is skipped" if named else None
 
 
 def _offsets_text(moves: Iterable[Move]) -> str:
@@ -253,7 +253,7 @@ def _reached(topology: Topology, streams: Collection[str]) -> list[Node]:
     read = set(streams)
     found: list[Node] = []
     before = -1
-    while before != len(found):  # a repartition may stand behind what reads it in the order of the nodes
+    while before != len(found):  # a repartition may come behind what reads it in the order of the nodes
         before = len(found)
         for node in topology.nodes:
             if node.name in names or not ((isinstance(node, Source) and node.stream in read) or names & set(node.parents)):
@@ -306,7 +306,7 @@ def _rewind_text(preview: Preview) -> str:
     if together:
         lines.append(_together_text(together))
     if preview.gaps:
-        lines.append(f"passed over, for it is written again: {_spans_text(preview.gaps.items())}")
+        lines.append(f"skipped, because it is written again: {_spans_text(preview.gaps.items())}")
     return "\n".join(lines)
 
 

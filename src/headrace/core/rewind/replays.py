@@ -1,8 +1,8 @@
-"""Owns replays: up to where a task reads again what it has read before, and the number that what it writes then carries.
+"""Replays: up to where a task reads again what it has read before, and the number that what it writes then carries.
 
 A position that a startpoint sets back begins a replay, over where the position was. Replays of one application are numbered
-from 1 on, in the order in which they were taken up. What a task writes while a replay goes on has the header
-`REPLAY_HEADER` with that number as text, so that readers can tell it from what was written the first time.
+from 1 on, in the order in which they were applied. What a task writes during a replay has the header
+`REPLAY_HEADER` with that number as text, so that readers can tell it from the first output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Replay:
 def replays_of(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
     """Of each task and SSP whose position went back, the replay that it is in, or was in last.
 
-    One that begins within another takes its place, and goes on over all that was read before: at offset 100 back to 0, then
+    One that begins within another takes its place, and covers all that was read before: at offset 100 back to 0, then
     at 50 back to 20, is replay 1 from 0 to 50, and replay 2 from 20 to 100.
     """
     found: dict[Place, Replay] = {}
@@ -59,7 +59,7 @@ def going_back(
     records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]
 ) -> dict[Place, Replay]:
     """Of tasks that went back with their states the replays that they are in: all that lies before the end of one is yet to
-    come to their states, so that nobody has to go back to it, and must not go forward to it."""
+    come to their states, so that no task has to go back to it, or may go forward to it."""
     return unfinished(replays_of(one for one in records if one.entry.state is StatePolicy.REWIND), checkpoints)
 
 

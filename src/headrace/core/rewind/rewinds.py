@@ -1,15 +1,15 @@
-"""Owns going back as a whole: which tasks go back to which kept versions, so that no store counts a record twice.
+"""Going back as a whole: which tasks go back to which kept versions, so that no store counts a record twice.
 
 What a task that goes back writes to a repartition stream, it writes again. So what is behind the stream goes back too, to
-before what is written again, and what was written the first time since is passed over (a gap):
+before the new writes, and the first writes since then are skipped (a gap):
 
     source       cut at 40 -> wrote up to 100      now at 90 -> has written up to 230
     behind it    version at 80                     now at 210
 
-    asked for is 55 of the source: it goes back to 40. Behind it 80 is the newest version that is not after 100. It reads on
-    from 80 to 100, passes over 100 to 230, and goes on with what the source writes again, from 230 on.
+    the request is 55 of the source: it goes back to 40. Behind it 80 is the newest version that is not after 100. It reads on
+    from 80 to 100, skips 100 to 230, and continues with what the source writes again, from 230 on.
 
-That holds only if 100 parts what was written before from what was written after, for all tasks that write: a `Cut` is taken
+That holds only if 100 separates the earlier writes from the later ones, for all tasks that write: a `Cut` is taken
 between two rounds of a sub-topology, and all its tasks go back to the same one.
 """
 
@@ -44,10 +44,10 @@ Gaps = Mapping[SSP, tuple[Span, ...]]  # of each partition in order, apart from 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a sub-topology stood between two of its rounds, at `kept_us` (µs since the epoch).
+    """The state of a sub-topology between two of its rounds, at `kept_us` (µs since the epoch).
 
     `rounds`: per task the round of its version. `written`: per partition of the repartition streams that it writes the
-    offset which parts what was written by then from what came after.
+    offset which separates the writes by then from later ones.
     """
 
     sub_topology: str | None
@@ -74,7 +74,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a rewind comes to: per task that goes back the version, and what is passed over behind it."""
+    """What a rewind comes to: per task that goes back the version, and the skipped ranges behind it."""
 
     versions: Mapping[TaskName, KeptVersion] = field(default_factory=dict)
     gaps: Mapping[SSP, Span] = field(default_factory=dict)
@@ -82,9 +82,9 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """One that was taken up: what is passed over, and the rounds that all tasks concerned had come to.
+    """One that was applied: its skipped ranges, and the rounds that all tasks concerned had come to.
 
-    Concerned are those that went back, and those that read what is passed over: once one of these has gone on, it is too late
+    Concerned are those that went back, and the readers of skipped ranges: once one of these has committed, it is too late
     to undo it.
     """
 
@@ -154,7 +154,7 @@ class _Going:
     def usable(self, task: TaskName) -> tuple[KeptVersion, ...]:
         checkpoint = self.checkpoints[task]
         beginnings = {}
-        for ssp in checkpoint.positions:  # what lies behind a limit is passed over: it may be gone
+        for ssp in checkpoint.positions:  # what lies behind a limit is skipped: it may be deleted
             beginning = self.beginning(ssp)
             beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
         found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
@@ -175,7 +175,7 @@ class _Going:
         sub = self.checkpoints[tasks[0]].task.sub_topology
         nothing = Cut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
-            if cut.key in self.given_up or not cut.rounds.keys() <= usable.keys():  # a task that is gone has written, too
+            if cut.key in self.given_up or not cut.rounds.keys() <= usable.keys():  # a removed task has written, too
                 continue
             found = {task: self._in_cut(task, cut, by_round[task]) for task in tasks}
             ends = {ssp: cut.written.get(ssp, 0 if ssp in self.born else None) for ssp in written}
@@ -219,14 +219,14 @@ def past_of(
     born: Collection[SSP] = (),
     begun_otherwise: Collection[str | None] = (),
 ) -> Past:
-    """What goes back where `targets` are asked for, per task and SSP; a task that is not after them stays.
+    """What goes back where `targets` are requested, per task and SSP; a task that is not after them stays.
 
-    `checkpoints`: where all tasks are. `beginning` and `end` are asked for the partitions that matter: the first offset that
-    is still there, and the one behind the last that is written, readable yet or not; nobody may be writing.
-    `begun_otherwise`: sub-topologies that have read streams which they do not read now: they cannot begin anew. `StateError`
+    `checkpoints`: where all tasks are. `beginning` and `end` are called for the partitions that matter: the first offset that
+    is still there, and the one behind the last that is written, readable yet or not; no task may be writing.
+    `begun_otherwise`: sub-topologies that have read streams which they do not read now: they cannot start over. `StateError`
     where no version of some task is old enough, or no cut that suits all.
 
-    Sub-topologies let go of what they keep each for itself: where what is behind a cut has no version that is old enough for
+    Sub-topologies drop what they keep each for itself: where what is behind a cut has no version that is old enough for
     it any more, an older cut is taken.
     """
     given_up: set[str] = set()
@@ -335,7 +335,7 @@ def cut_of(
 
 
 def _round_of_state(checkpoint: Checkpoint, line: Sequence[KeptVersion]) -> RoundId | None:
-    """Of the versions on a task's line the one that has its present state: it may have gone back to it."""
+    """Of the versions on a task's line the one that has its present state: it may have been rewound to it."""
     if line and rewound(checkpoint, line[-1]) == checkpoint:
         return line[-1].checkpoint.round_id
     return next((one.checkpoint.round_id for one in line if one.checkpoint.round_id == checkpoint.round_id), None)
@@ -345,11 +345,11 @@ def _has_not_gone_on(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName,
     return task in checkpoints and checkpoints[task].round_id == round_id
 
 
-# --- what is passed over --------------------------------------------------------------------------------------------
+# --- skipped ranges -------------------------------------------------------------------------------------------------
 
 
 def gaps_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
-    """What is passed over in each partition: spans that meet are one.
+    """The skipped ranges of each partition: spans that meet are one.
 
     >>> a = SSP("log", "s", 0)
     >>> gaps_of([Rewind(1, {}, {a: (5, 9)}), Rewind(2, {}, {a: (3, 20)}), Rewind(3, {}, {a: (30, 31)})])[a]
@@ -403,7 +403,7 @@ def passed_over(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: Gaps)
 def needed_rewinds(
     rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint], beginning: Callable[[SSP], int]
 ) -> Iterator[Rewind]:
-    """Those of which something that is passed over is still there, or a task that could be asked to be put back."""
+    """Those of which a skipped record still exists, or a task that could be rewound back."""
     for one in rewinds:
         is_open = any(_has_not_gone_on(checkpoints, task, round_id) for task, round_id in one.rounds.items())
         if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.gaps.items()):

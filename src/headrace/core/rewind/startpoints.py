@@ -1,4 +1,4 @@
-"""Owns what startpoints come to: which of several counts, the offset that one means, and what BOOTSTRAP holds back.
+"""What startpoints come to: which of several counts, the offset that one means, and what BOOTSTRAP holds back.
 
 Seed: SEP-18. Of a startpoint for an SSP and one for the SSP and a task the later wins; at a tie the task's own.
 """
@@ -28,7 +28,7 @@ Place = tuple[TaskName, SSP]
 def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]) -> frozenset[Place]:
     """Where a startpoint counts: every task that reads its SSP (`owners`), or the one that it names.
 
-    A task that is gone, or does not read the SSP any more, stands for all that do: a startpoint is for what is read, and
+    A task that was removed, or no longer reads the SSP, means all that do: a startpoint is for an input, and
     tasks change their names.
     """
     reading = owners.get(entry.key.ssp, ())
@@ -54,7 +54,7 @@ def counting_for(
     key: StartpointKey, entries: Iterable[StartpointEntry], reading: Collection[TaskName]
 ) -> StartpointEntry | None:
     """Of these, in the order in which they came, the one that counts for a key. `reading`: the tasks that read its SSP, none
-    where that is not known. For an SSP alone those count that are for all tasks: one whose task is gone is."""
+    where that is not known. For an SSP alone those count that are for all tasks, and one whose task was removed."""
     of_ssp = [entry for entry in entries if entry.key.ssp == key.ssp]
     if key.task is not None:
         named = {entry.key.task for entry in of_ssp if entry.key.task is not None} if not reading else set(reading)
@@ -185,8 +185,8 @@ def held_for_bootstrap(
     limit: Mapping[SSP, int] | None = None,
 ) -> dict[SSP, int]:
     """Up to where each partition may be read: where a task still reads a stream from its beginning (`bootstraps`: up to
-    where), none of the other streams that it reads goes on. Other partitions of the same stream do. `limit`: nothing is
-    read behind it, so nobody waits for what is there."""
+    where), none of the other streams that it reads continues. Other partitions of the same stream do. `limit`: nothing is
+    read behind it, so no reader waits for it."""
     allowed = dict(ends)
     most = limit or {}
     for checkpoint in checkpoints if bootstraps else ():

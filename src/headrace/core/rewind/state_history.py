@@ -1,7 +1,7 @@
-"""Owns which states of a task are kept beside the current one, and which of them a task can go back to.
+"""Which states of a task are kept beside the current one, and which of them a task can go back to.
 
 A kept version is a checkpoint, whole: positions, head, watermarks and timers, as they were committed together. Versions of a
-task are told apart, and ordered, by the rounds that made them. A task that goes back leaves what it had come to aside:
+task are identified, and ordered, by the rounds that made them. A task that goes back abandons the state that it had:
 
     versions by round, positions below   7    9    12           the task has come to round 15, position 90
                                          10   40   70
@@ -9,7 +9,7 @@ task are told apart, and ordered, by the rounds that made them. A task that goes
     and comes to round 20, position 60   7    9    (12)  (15)  20
     20 is kept                           7    9    20           what is off the line is needed no more
 
-Until the task has committed anything else, the way back is open: `before_rewind` gives round 15.
+Until the task has committed anything else, this can be undone: `before_rewind` gives round 15.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def usable(
     one of other SSPs than the task reads now, but for those in `born`, by an expansion: what was not there yet when the
     version was made holds nothing that is in its state, and is read from its beginning.
 
-    The oldest of all is the empty state, with everything to be read from offset 0; where some of that is gone already, what
+    The oldest of all is the empty state, with everything to be read from offset 0; where some of that was deleted already, what
     the state holds of it could not be read again, and there is no empty state.
     """
     wanted = checkpoint.positions.keys()
@@ -190,7 +190,7 @@ def empty_order() -> tuple[int, int]:
 
 
 def version_for(versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> KeptVersion | None:
-    """Of `usable` versions the newest that is not after any of `targets`, SSP to the position asked for; None: none is."""
+    """Of `usable` versions the newest that is not after any of `targets`, SSP to the requested position; None: none is."""
     for version in reversed(versions):
         positions = version.checkpoint.positions
         if all(positions[ssp] <= target for ssp, target in targets.items()):
@@ -222,7 +222,7 @@ def left_aside(versions: Sequence[KeptVersion], checkpoint: Checkpoint, version:
 
 
 def before_rewind(versions: Iterable[KeptVersion], checkpoint: Checkpoint) -> KeptVersion | None:
-    """Where a task was before it went back, if it has committed nothing since; else None: there is no way back."""
+    """Where a task was before it went back, if it has committed nothing since; else None: it cannot be undone."""
     for version in versions:
         if version.left_for is not None and version.checkpoint.round_id == checkpoint.round_id:
             return version
@@ -232,7 +232,7 @@ def before_rewind(versions: Iterable[KeptVersion], checkpoint: Checkpoint) -> Ke
 def brought_back(
     versions: Sequence[KeptVersion], checkpoint: Checkpoint
 ) -> tuple[tuple[KeptVersion, ...], Checkpoint]:
-    """A task's versions and checkpoint as if it had not gone back, where it has committed nothing since; else as they are.
+    """A task's versions and checkpoint as if it had not been rewound, where it has committed nothing since; else as they are.
 
     So what takes the place of going back begins from where the task was, and all versions up to there are on the line again.
     """
@@ -243,7 +243,7 @@ def brought_back(
     return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
 
 
-_WAYS_OUT = "leave the state as it is (--state keep), or begin anew under another application name"
+_WAYS_OUT = "keep the state as it is (--state keep), or run the application under another name"
 _NAMED_MAX = 8  # positions in one sentence
 
 
@@ -251,9 +251,9 @@ def no_version(task: TaskName, versions: Sequence[KeptVersion], targets: Mapping
     """The error where `version_for` finds none among the `usable` versions of `task`."""
     asked = _asked_text(targets)
     if not versions:
-        return StateError(f"task {task}: no version of its state is kept that it could go back to, for {asked}", _WAYS_OUT)
+        return StateError(f"task {task}: no kept version of its state can be used for {asked}", _WAYS_OUT)
     return StateError(
-        f"task {task}: no version of its state is kept from before {asked}; the oldest is {described(versions[0])}",
+        f"task {task}: no kept version of its state is at or before {asked}; the oldest is {described(versions[0])}",
         f"go back no further than that; or {_WAYS_OUT}",
     )
 
@@ -262,7 +262,7 @@ def no_common_version(sub_topology: str | None, targets: Iterable[Mapping[SSP, i
     """The error where each task of a sub-topology has a version that suits, but none are of one moment."""
     asked = _asked_text({ssp: offset for one in targets for ssp, offset in one.items()})
     return StateError(
-        f"sub-topology {sub_topology or 'source'!r}: its tasks go back together, and no moment is kept at which none was after "
+        f"sub-topology {sub_topology or 'source'!r}: its tasks go back together, and there is no consistent cut at or before "
         f"{asked}",
         f"go back less far; or {_WAYS_OUT}",
     )

@@ -1,4 +1,4 @@
-"""Owns when a sub-topology waits for those that read what it writes, so that its repartition streams do not grow for ever."""
+"""When a sub-topology waits for those that read what it writes, so that its repartition streams do not grow for ever."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def held_back_by(unread: Mapping[str, int], max_lag: int | None) -> str | None:
-    """The repartition stream for whose reader a sub-topology waits before its next round; None: it goes on.
+    """The repartition stream for whose reader a sub-topology waits before its next round; None: it continues.
 
     `unread`: of each stream that it writes how many offsets its reader has still before it. A round is begun while fewer
     than `max_lag` are unread and then writes all that it makes, so that a stream may come to hold that much more.

@@ -1,4 +1,4 @@
-"""Owns which records the functions of `for_each_round` are given under which id, across failures and restarts.
+"""Which records the functions of `for_each_round` are given under which id, across failures and restarts.
 
 An id stands for exact ranges of offsets. It is stored with them before any function is called, so that whatever happens
 then, the same id always comes with the same records. Only when these are committed is the next id given out.
@@ -30,7 +30,7 @@ class Handover:
 @dataclass(frozen=True, slots=True)
 class HandoverRound:
     """A round that hands records over: `handover` is stored before anything else of it happens, and its records are given
-    to the functions unless it is done. `ranges` is what the containers work off."""
+    to the functions unless it is done. `ranges` is what the containers process."""
 
     handover: Handover
     ranges: tuple[OffsetRange, ...]
@@ -50,8 +50,8 @@ def next_handover(
     what is lost; `ends`: up to where it can be read. `committed`: the rounds that the checkpoints are of.
 
     A function is called before anything of its round is committed. So if the stored attempt has committed anything, all
-    functions have returned: what is left is worked off without them. If it has committed nothing, the same ranges are given
-    again under the same id, whatever would be planned now. If they cannot be (records are gone, an input was taken out),
+    functions have returned: the rest is processed without them. If it has committed nothing, the same ranges are given
+    again under the same id, whatever would be planned now. If they cannot be (records were deleted, an input was removed),
     the id is not given out again: what is left has the next one.
 
     >>> a, b = SSP("log", "in", 0), SSP("log", "in", 1)
@@ -78,10 +78,10 @@ def next_handover(
 
 
 def set_elsewhere(stored: Handover, moved: Collection[SSP], committed: Collection[RoundId]) -> Handover:
-    """What is to stand in the place of `stored` when the positions of `moved` have been set elsewhere, by a startpoint.
+    """What replaces `stored` when the positions of `moved` have been set elsewhere, by a startpoint.
 
-    `committed`: the rounds that the checkpoints are of. What is read again there is given to the functions again, under an id
-    of its own. If these have returned, what others have left is worked off without them still; if they may not have, the
+    `committed`: the rounds that the checkpoints are of. Replayed records are given to the functions again, under an id
+    of its own. If these have returned, the rest is still processed without them; if they may not have, the
     id cannot come with the same records any more, and is not given out again.
 
     >>> a, b = SSP("log", "in", 0), SSP("log", "in", 1)

@@ -1,4 +1,4 @@
-"""Owns whether the keys of a stream are where hash(key) mod n puts them, judged by a sample. Seed: SEP-5, "the hashed result
+"""Whether the keys of a stream are where hash(key) mod n puts them, judged by a sample. Seed: SEP-5, "the hashed result
 must be mod by the partitionNum".
 
 Which hash a producer takes is its own affair, and not known here. But under any hash a key can only be in partitions that are

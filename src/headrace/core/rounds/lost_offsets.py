@@ -1,4 +1,4 @@
-"""Owns what becomes of records that were gone from a stream before they were read: retention, or a purge, took them."""
+"""What becomes of records that retention, or a purge, deleted from a stream before they were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lost_offsets(
     policy: OnLostOffsets,
     internal: Collection[SSP] = frozenset(),
 ) -> tuple[OffsetRange, ...]:
-    """What is passed over, by SSP: from each position that lies before its stream's beginning to where reading goes on.
+    """The skipped ranges, by SSP: from each position that lies before its stream's beginning to where reading resumes.
 
     By `policy` that is the beginning ("earliest") or the end ("latest"); with "fail" such a position raises
     `OffsetOutOfRangeError`. So does one of an `internal` SSP, whatever the policy: what the job wrote to itself is not
@@ -41,12 +41,12 @@ def lost_offsets(
 
 
 def described(lost: OffsetRange, policy: str) -> str:
-    """One line for people, of what was passed over.
+    """One line for people about a skipped range.
 
     >>> described(OffsetRange(SSP("kafka", "in", 0), 3, 5), "earliest")
-    "stream 'in' partition 0: offsets 3 to 4 were not read, they were gone (on_lost_offsets = earliest)"
+    "stream 'in' partition 0: offsets 3 to 4 were skipped, deleted before they were read (on_lost_offsets = earliest)"
     """
     return (
-        f"stream {lost.ssp.stream!r} partition {lost.ssp.partition}: offsets {lost.start} to {lost.end - 1} were not read, "
-        f"they were gone (on_lost_offsets = {policy})"
+        f"stream {lost.ssp.stream!r} partition {lost.ssp.partition}: offsets {lost.start} to {lost.end - 1} were skipped, "
+        f"deleted before they were read (on_lost_offsets = {policy})"
     )

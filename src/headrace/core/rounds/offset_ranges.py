@@ -1,4 +1,4 @@
-"""Owns what a round reads and how its containers are packed into Spark tasks."""
+"""What a round reads and how its containers are packed into Spark tasks."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ class Extent:
 def check_positions(positions: Mapping[SSP, int], beginnings: Mapping[SSP, int], ends: Mapping[SSP, int]) -> None:
     """Raise `OffsetOutOfRangeError` for the first SSP whose position is not between its beginning and its end.
 
-    Behind the end the stream was cut off or restored from an older copy, and whatever is written next would be taken
-    for what was read already. Before the beginning records are gone that were never read.
+    Behind the end the stream was cut off or restored from an older copy, and the next records would be taken
+    for records that were read already. Before the beginning records were deleted that were never read.
     """
     for ssp in sorted(positions):
         position, end = positions[ssp], ends.get(ssp)
         if end is None:
             raise OffsetOutOfRangeError(
                 f"stream {ssp.stream!r} has no partition {ssp.partition}, but the job has position {position} in it",
-                "the stream was made anew with fewer partitions: restore it, or run the application under another name",
+                "the stream was recreated with fewer partitions: restore it, or run the application under another name",
             )
         if position > end:
             raise OffsetOutOfRangeError(
-                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but it ends at {end}",
-                "the stream was truncated or made anew: restore it, or set a startpoint for this partition",
+                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but the end offset is {end}",
+                "the stream was truncated or recreated: restore it, or set a startpoint for this partition",
             )
         beginning = beginnings.get(ssp, position)
         if position < beginning:
             raise OffsetOutOfRangeError(
-                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but it begins at "
-                f"{beginning}: {beginning - position} offsets that were not processed are gone "
+                f"stream {ssp.stream!r} partition {ssp.partition}: the position is {position}, but the first offset is "
+                f"{beginning}: {beginning - position} offsets were deleted before they were processed "
                 f"({position} to {beginning - 1})",
-                "nothing was consumed; to go on without them set on_lost_offsets=earliest (at the first record that is still "
-                "there) or latest (at the end), or restore the stream. Keep records longer: retention.ms of the topic",
+                "nothing was consumed; to skip them set on_lost_offsets=earliest (resume at the first record that is still "
+                "there) or latest (at the end), or restore the stream. To keep records longer raise retention.ms of the topic",
             )
 
 
@@ -184,7 +184,7 @@ def spark_tasks_of(
 
     A small round is one Spark task. A larger one has as many as there are slots, or as containers with records, and the
     heaviest is as light as a greedy choice makes it. A container without records (only its timers are due) comes along.
-    Whoever works off many tasks counts `TASK_RECORDS` for each: a few records for each of 500 are seconds of work.
+    A container with many tasks counts `TASK_RECORDS` for each: a few records for each of 500 are seconds of work.
 
     >>> spark_tasks_of([(0, 100_000), (1, 50_000), (2, 40_000), (3, 0)], slots=2)
     ((0,), (1, 2, 3))
@@ -203,7 +203,7 @@ def spark_tasks_of(
     return tuple(sorted(tuple(sorted(own)) for own in lanes))
 
 
-GALLOP = 16  # a search that found nothing in a piece goes on with one this many times as long
+GALLOP = 16  # a search that found nothing in a piece continues with one this many times as long
 
 
 def first_failing(offsets: OffsetRange, failure_of: Callable[[OffsetRange], Found | None]) -> tuple[int, Found] | None:

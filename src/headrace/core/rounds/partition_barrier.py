@@ -1,4 +1,4 @@
-"""Owns the order of records across a partition expansion (protocol.md 24), and what is recorded of one. Seed: SEP-5.
+"""The order of records across a partition expansion (protocol.md 24), and what is recorded of one. Seed: SEP-5.
 
 When a stream grows from n partitions to m, the keys of a new partition q were in partition q mod n before: its parent. So
 that a key's records keep their order, a round reads a born partition up to an end that was taken FIRST only once its
@@ -82,7 +82,7 @@ def to_hold(
 ) -> frozenset[SSP]:
     """The born partitions that need a new hold: they have something to read, and what they were held for is read.
 
-    Those whose expansions are all settled need none. The high watermarks for `held` are to be asked for after `ends`.
+    Those whose expansions are all settled need none. The high watermarks for `held` are to be requested after `ends`.
     """
     return frozenset(
         ssp
@@ -124,7 +124,7 @@ def allowed_ends(
 ) -> dict[SSP, int]:
     """Up to where each partition may be read in this round: `ends`, but for those that wait for their parents.
 
-    `limit`: nothing is read behind it (`ends` are not either), so nobody waits for what is there.
+    `limit`: nothing is read behind it (`ends` are not either), so no reader waits for it.
 
     >>> old, new = SSP("k", "s", 0), SSP("k", "s", 1)
     >>> born = born_in([old, new], {"s": [Expansion(1, 2, 0)]})
@@ -181,7 +181,7 @@ def recorded(
 
     `counts`, `ids`: of the streams that it reads. `known`: how many partitions the job model before was made from, for
     streams without a record. `unordered`: streams in which a key's records have no order that could be kept. Records of
-    streams that are not read any more stay, for when they are again; a stream that was made anew begins a new one.
+    streams that are not read any more stay, for when they are again; a stream that was recreated begins a new one.
     """
     records = dict(before)
     for stream, count in counts.items():
@@ -215,7 +215,7 @@ def to_settle(
 def settled(
     record: PartitionRecord, high_watermarks: Mapping[int, int], now_us: int, settle_us: int
 ) -> PartitionRecord:
-    """The record with the lasting barrier of what is due; `high_watermarks` (by partition) were asked for after `now_us`."""
+    """The record with the lasting barrier of what is due; `high_watermarks` (by partition) were requested after `now_us`."""
     return replace(
         record,
         expansions=tuple(

@@ -1,4 +1,4 @@
-"""Owns how much of a repartition stream nobody will read again (protocol.md 14)."""
+"""How much of a repartition stream no task will read again (protocol.md 14)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Owns what a stream takes: how large a record may be, and which times it may have. Sizes are bytes, times µs.
+"""What a stream takes: how large a record may be, and which times it may have. Sizes are bytes, times µs.
 
 A system refuses at the end of a round, and all of it. What is known before is asked of every record, so that the one which
-does not fit is named, or set aside, and the others go on.
+does not fit is named, or sent to the dead-letter stream, and the others are processed.
 """
 
 from __future__ import annotations

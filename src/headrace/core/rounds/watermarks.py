@@ -1,4 +1,4 @@
-"""Owns how far event time has come: of an SSP, of a task, of a repartition stream (protocol.md 23). Times are µs.
+"""How far event time has come: of an SSP, of a task, of a repartition stream (protocol.md 23). Times are µs.
 
 A watermark is None where nothing is known yet: then no record is late and no event timer is due.
 

@@ -1,6 +1,6 @@
 """What the source of a file says about the application in it, without executing any of it.
 
-A command that needs an application imports its file, and so executes all of its top level but what stands under
+A command that needs an application imports its file, and so executes all of its top level but the code under
 `if __name__ == "__main__":`. A file that can hold no application, or that runs one at its top level under no condition, is
 refused before. In doubt it is executed, and the run itself is refused: only what the source says for certain counts here.
 """
@@ -158,7 +158,7 @@ def _run_line(body: Sequence[ast.stmt]) -> int | None:
 
 
 def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of the top level that stand under no condition: those in its `with`, `try` and `if True` too."""
+    """The statements of the top level that are under no condition: those in its `with`, `try` and `if True` too."""
     for node in body:
         yield node
         if isinstance(node, ast.With | ast.AsyncWith):

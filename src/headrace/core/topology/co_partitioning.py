@@ -1,4 +1,4 @@
-"""Owns whether what meets in an operator with state meets in one task: a key's records of all the streams it takes."""
+"""Whether what meets in an operator with state meets in one task: a key's records of all the streams it takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Owns whether an application that was edited may go on with the state and positions that it has stored.
+"""Whether an application that was edited may continue with the state and positions that it has stored.
 
 Operators may come and go around a store: state is found under the store's name, in the task that its sub-topology gives
-it, as bytes of one form. What changes the place or the form of a store that stays is refused, with the ways out.
+it, as bytes of one form. What changes the place or the form of a store that stays is refused, with how to recover.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     for name in sorted(set(previous.stores) & set(stores)):
         if previous.stores[name].startswith(GONE):
             found.append(
-                f"store {name!r} was taken out of the application once, and has missed all records since: it cannot continue"
+                f"store {name!r} was removed from the application before, and has missed all records since: it cannot continue"
             )
             continue
         old_place, _, old_form = previous.stores[name].partition("|")
@@ -105,15 +105,15 @@ def lost(
 
 
 def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
-    """What continues, but should be said: stores that are gone, and stores that begin empty at the stored positions."""
+    """What continues, but should be said: stores that were removed, and stores that begin empty at the stored positions."""
     if previous is None:
         return []
-    gone = [f"store {name!r} is gone; its state is dropped" for name in sorted(in_use(previous.stores).keys() - set(stores))]
+    old = [f"store {name!r} was removed; its state is dropped" for name in sorted(in_use(previous.stores).keys() - set(stores))]
     new = [
         f"store {name!r} is new and begins empty, at the stored positions"
         for name in sorted(set(stores) - set(previous.stores))
     ]
-    return gone + new
+    return old + new
 
 
 def check_compatible(
@@ -143,12 +143,12 @@ def check_compatible(
     given_up = sorted({*changed, *taken_out, *missing})
     drops = " ".join(f"--drop-store {name}" for name in given_up)
     ways.append(
-        f"give the state up: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild what "
-        f"begins empty then from its input: {_rebuild(previous, inputs, system)}"
+        f"drop the state: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild the "
+        f"empty stores from their input: {_rebuild(previous, inputs, system)}"
     )
     ways.append("run the edited application under another application name, from the beginning")
     raise IncompatibleChangeError(
-        f"application {previous.application!r} cannot go on from its stored state: " + "; ".join(said), "; or ".join(ways)
+        f"application {previous.application!r} is incompatible with its stored state: " + "; ".join(said), "; or ".join(ways)
     )
 
 
@@ -187,7 +187,7 @@ def check_same_streams(
 
     `ids`: every stream that the job reads now to its id, None for one that does not exist. `counts`: how many partitions
     they have, for the message. `IncompatibleChangeError` for
-    one that was deleted, or deleted and made anew, since `previous` was stored. A stream that the job did not read then
+    one that was deleted, or deleted and recreated, since `previous` was stored. A stream that the job did not read then
     is not compared: it has neither positions nor state.
     """
     known = {} if previous is None else previous.stream_ids
@@ -196,13 +196,13 @@ def check_same_streams(
         assert previous is not None
         name = changed[0]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        happened = "was deleted" if ids[name] is None else "was deleted and made anew"
+        happened = "was deleted" if ids[name] is None else "was deleted and recreated"
         before, now = previous.partition_counts.get(name), (counts or {}).get(name)
         if ids[name] is not None and before is not None and now is not None and before != now:
             happened += f", with {now} partitions in place of {before},"
         raise IncompatibleChangeError(
             f"stream {name!r}{more} {happened} since application {previous.application!r} last ran: its positions and "
-            "state are of the stream that is gone",
+            "state belong to the deleted stream",
             "run the application under another name, or in another folder, to begin with the streams as they are",
         )
 
@@ -211,7 +211,7 @@ def check_same_partitioning(previous: JobModel | None, by_users: Collection[str]
     """`IncompatibleChangeError` where a stream came by its keys and now goes by a user's partitioner, or the other way.
 
     `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one
-    partitioner that is another now nobody can tell.
+    partitioner that was replaced this is unknown.
     """
     for stream in sorted(under_state) if previous is not None else ():
         assert previous is not None
@@ -221,7 +221,7 @@ def check_same_partitioning(previous: JobModel | None, by_users: Collection[str]
             raise IncompatibleChangeError(
                 f"repartition stream {stream!r} was written by {ways[before]}, and is now by {ways[now]}: a key's records "
                 "would come to other tasks than its state",
-                "undo that edit; or give the repartition, and the stores behind it, other names, and give the old stores up "
+                "undo that edit; or give the repartition, and the stores behind it, other names, and drop the old stores "
                 "(headrace run --drop-store NAME): then they begin empty",
             )
 

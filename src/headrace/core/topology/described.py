@@ -1,4 +1,4 @@
-"""Owns the description of a topology as plain values, which programs read and every other description is made from."""
+"""The description of a topology as plain values, which programs read and every other description is made from."""
 
 from __future__ import annotations
 

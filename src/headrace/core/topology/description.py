@@ -1,4 +1,4 @@
-"""Owns what a topology looks like in words: as text for people, as a Mermaid diagram, and as a dict for programs.
+"""What a topology looks like in words: as text for people, as a Mermaid diagram, and as a dict for programs.
 
 Pure functions; a test holds them against golden files.
 """
@@ -97,7 +97,7 @@ def _arrow(operator: dict[str, Any]) -> str:
 
 def _sentence(operator: dict[str, Any]) -> str:
     parts = [_headline(operator)]
-    if operator["kind"] != "repartition-source":  # its serdes stand at the operator that writes the stream
+    if operator["kind"] != "repartition-source":  # its serdes are shown at the operator that writes the stream
         parts += [f"{part} {operator[part]}" for part in ("key", "value") if operator.get(part) is not None]
     if operator["kind"] in _SENTENCES:
         parts += _SENTENCES[operator["kind"]](operator)
@@ -148,7 +148,7 @@ def _source_parts(operator: dict[str, Any]) -> list[str]:
 
 def _repartition_parts(operator: dict[str, Any]) -> list[str]:
     parts = [_partitions_text(operator), *_partitioner_parts(operator)]
-    return [*parts, "put in by itself"] if operator["generated"] else parts
+    return [*parts, "added automatically"] if operator["generated"] else parts
 
 
 def _partitions_text(operator: dict[str, Any]) -> str:

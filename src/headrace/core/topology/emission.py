@@ -1,7 +1,7 @@
-"""Owns which operators give every update of a table, and which make one per round of them (`to_stream(emit=...)`).
+"""Which operators give every update of a table, and which make one per round of them (`to_stream(emit=...)`).
 
 A table gives the last value of each changed key once per round, which is far less work than every update. Where one
-stream asks for every update, its table gives all of them to whatever is behind it, and the streams that did not ask take
+stream asks for every update, its table gives all of them to all operators behind it, and the streams that did not ask take
 the last of each key again. A join of tables can give no more than it is given: both sides give every update then, those
 that come by a repartition stream too.
 """
@@ -53,7 +53,7 @@ def emission_of(nodes: Sequence[Node]) -> Emission:
 
 
 def _giving_each(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> frozenset[str]:
-    """The tables of which every update is asked for, and those whose updates these are made of."""
+    """The tables of which every update is requested, and those whose updates these are made of."""
     writers = {node.stream: node for node in nodes if isinstance(node, Repartition)}
     left = [node.parents[0] for node in nodes if isinstance(node, ToStream) and node.emit is Emit.EACH]
     found: set[str] = set()

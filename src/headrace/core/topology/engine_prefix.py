@@ -1,4 +1,4 @@
-"""Owns which part of a sub-topology runs inside Spark's engine, before any row reaches Python.
+"""Which part of a sub-topology runs inside Spark's engine, before any row reaches Python.
 
 The stateless prefix is the tree of operators given as Spark expressions or DataFrame functions that hangs on a source.
 Each path through it that ends in the worker is an `Endpoint`: one selection of rows that the engine hands over.
@@ -16,7 +16,7 @@ ALL = "true"  # the predicate of a filter that keeps everything
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
-    """Rows of `source` that went through `chain` (its operators in order) and go on to the operators `children`.
+    """Rows of `source` that went through `chain` (its operators in order) and are passed to the operators `children`.
 
     `entry` is the name of the last operator of the chain, of the source where the chain is empty: unique in a topology.
     """
@@ -28,7 +28,7 @@ class Endpoint:
 
 
 def runs_in_jvm(node: Node) -> bool:
-    """Whether an operator is one that Spark's engine works off."""
+    """Whether an operator is one that Spark's engine runs."""
     match node:
         case Filter(predicate=function) | MapValues(function=function) | SelectKey(function=function):
             return function.in_jvm

@@ -1,4 +1,4 @@
-"""Owns how many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited).
+"""How many partitions a repartition stream has. Seed: KIP-221 (an explicit number, a hint, or inherited).
 
 Streams that are joined have equally many. So what is solved for is not a stream but a family: a stream, and all that it
 meets in a join or a merge, directly or around. Of a family all have one number, but for streams that have grown since under
@@ -97,7 +97,7 @@ def _fixed(
     """The counts that are given, for all of the families of those that have one; `TopologyError` where they differ.
 
     Of streams that have grown the bases count: `views` grew from 4 to 8, and its keys are still in 4 tasks, so that a
-    stream of 4 partitions meets it, and one that is made anew to meet it gets 4.
+    stream of 4 partitions meets it, and a new one that meets it gets 4.
     """
     counts = {**external, **given}
     fixed: dict[str, int] = {}
@@ -133,9 +133,9 @@ def _apart(
         expand = expand_command(few, bases.get(many, counts[many]))
         ways.append(f"expand {few!r} before anything is written to it that is to be joined: `{expand}`")
     if not (first in external and other in external):
-        ways.append("ask for the same number_of_partitions on both sides, or for none on one")
+        ways.append("set the same number_of_partitions on both sides, or leave it out on one")
     if first in existing or other in existing:
-        ways.append("give the stream that exists another name, so that it is made anew (state behind it begins anew too)")
+        ways.append("give the existing stream another name, so that a new one is created (state behind it starts empty too)")
     return TopologyError(
         f"{joins} joins the streams {first!r} ({_grown(counts[first], bases.get(first))}) and {other!r} "
         f"({_grown(counts[other], bases.get(other))}): a key's records would come to different tasks",
@@ -196,7 +196,7 @@ def _inherited(
 
 
 def _agreed(stream: str, asked: int, found: int | None, recorded: tuple[int, ...]) -> int:
-    """The count of a stream whose application asks for one: as found, if it is or was what is asked for."""
+    """The count of a stream whose application asks for one: as found, if it is or was the requested one."""
     if found is None or found == asked:
         return asked
     if asked in recorded:
@@ -205,9 +205,9 @@ def _agreed(stream: str, asked: int, found: int | None, recorded: tuple[int, ...
     grown = f" (it was expanded from {', '.join(map(str, before))})" if before else ""
     expand = f"; or expand it: headrace stream expand {stream} --partitions {asked}" if asked % found == 0 else ""
     raise IncompatibleChangeError(
-        f"repartition stream {stream!r} exists with {found} partitions{grown}, but the application asks for {asked}",
-        f"ask for {found}, or leave the number out to keep what exists{expand}; or give the stream another name to begin anew"
-        f" (state behind it begins anew too); or, if what {stream!r} holds is not needed, stop the job and delete it",
+        f"repartition stream {stream!r} exists with {found} partitions{grown}, but the application requests {asked}",
+        f"request {found}, or leave the number out to keep the stream{expand}; or give the stream another name to start over"
+        f" (state behind it starts empty too); or, if the records of {stream!r} are not needed, stop the job and delete it",
     )
 
 

@@ -1,4 +1,4 @@
-"""Owns which streams belong together: those whose records meet in a merge, in a join, or in an operator with state.
+"""Which streams belong together: those whose records meet in a merge, in a join, or in an operator with state.
 
 Seed: KIP-221, where a stream that is made inherits the number of partitions of its upstream. As Kafka Streams does, what
 meets counts as one upstream; an input that only happens to be in the same application is none.

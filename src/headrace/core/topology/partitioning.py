@@ -1,4 +1,4 @@
-"""Owns what a user's partitioner may answer, when two of them are one, and which inputs do not go by their keys.
+"""What a user's partitioner may answer, when two of them are one, and which inputs do not go by their keys.
 
 Seeds: KIP-221 "StreamPartitioner"; SEP-5, "a customized partitioning algorithm". Without a partitioner a record goes by its
 key (`core.keys.hashing`).
@@ -97,7 +97,7 @@ def partitioned_otherwise(topology: Topology) -> tuple[str, ...]:
 def same_partitioner(one: Function | None, other: Function | None) -> bool:
     """Whether two streams are partitioned alike: both by the key, or both by one function.
 
-    Two functions that only look alike are two: nobody can say what a function will do.
+    Two functions that only look alike are two: what a function will do cannot be known.
     """
     if one is None or other is None:
         return one is other

@@ -1,4 +1,4 @@
-"""Owns the picture of a topology: one SVG, no script, no outside resource, for notebooks and pages.
+"""The picture of a topology: one SVG, no script, no outside resource, for notebooks and pages.
 
 Each sub-topology is a box with its operators in layers, parents above children; a dashed line is a repartition stream.
 Whatever text comes from a user is escaped.
@@ -80,7 +80,7 @@ def picture_of(topology: Topology) -> str:
 
 
 def _box(sub: SubTopology, top: int) -> _Box:
-    """Layers by the longest path from a source; within a layer in the order of where the parents stand."""
+    """Layers by the longest path from a source; within a layer in the order of the parents."""
     layer: dict[str, int] = {}
     for node in sub.nodes:
         layer[node.name] = max((layer[parent] + 1 for parent in node.parents), default=0)

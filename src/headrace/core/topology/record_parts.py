@@ -1,4 +1,4 @@
-"""Owns which parts of its records a job looks at: what nobody looks at need not be carried to a worker."""
+"""Which parts of its records a job looks at: unused parts need not be carried to a worker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KEY = frozenset({"key"})
 def parts_used(nodes: Iterable[Node], endpoint: Endpoint) -> frozenset[str]:
     """Those of `PARTS` that the operators behind an endpoint without a chain look at; all of them where that is not known.
 
-    A count looks at the key alone, a sum of `value.amount` at the value too; what is written to another stream takes its
-    headers along. A value that may not decode is looked at by the source itself: such a record is rejected, whoever asks.
+    A count looks at the key alone, a sum of `value.amount` at the value too; a record written to another stream takes its
+    headers along. A value that may not decode is looked at by the source itself: such a record is rejected in any case.
     """
     by_name = {node.name: node for node in nodes}
     children: dict[str, list[Node]] = {}

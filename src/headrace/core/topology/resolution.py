@@ -1,4 +1,4 @@
-"""Owns filling in the serdes that follow Spark's types: they are known only once Spark has looked at the expressions.
+"""Filling in the serdes that follow Spark's types: they are known only once Spark has looked at the expressions.
 
 A topology is written without a JVM; a node whose serde is None takes that of its parent, or what its expression's type
 says. `resolved` walks the topology once, parents first, and gives it back with nothing left open that bytes depend on.
@@ -43,7 +43,7 @@ Sides = tuple[Serde | None, Serde | None]
 
 
 def has_open_types(topology: Topology) -> bool:
-    """Whether Spark has to be asked for types."""
+    """Whether types have to be requested from Spark."""
     return any(runs_in_jvm(node) or _is_timed_by_spark(node) or isinstance(node, ForEachRound) for node in topology.nodes)
 
 

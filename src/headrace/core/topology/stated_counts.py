@@ -1,4 +1,4 @@
-"""Owns what can be said of the number of partitions of a repartition stream without a look at any stream that exists.
+"""What can be said of the number of partitions of a repartition stream without a look at any stream that exists.
 
 It follows the rules of `core.topology.partition_counts`, which knows the counts of inputs and of streams that were made before.
 """

@@ -1,4 +1,4 @@
-"""Owns what a user asks for the stores of an edited application: to give the state of one up, or to give one another name.
+"""What a user asks for the stores of an edited application: to give the state of one up, or to give one another name.
 
 No entry moves for that. The job model says in which database of the tasks a store is kept: a renamed store keeps its
 database, and one that begins again gets another. So either is done when the job model is stored, in one transaction, and what
@@ -42,7 +42,7 @@ def requests_of(drop_stores: str | None, rename_stores: str | None) -> StoreRequ
         renames[old] = new
     if both := sorted(drops & {*renames, *renames.values()}):
         raise ConfigError(
-            f"store {both[0]!r} is in drop_stores and in rename_stores", "its state is either kept or given up: leave one out"
+            f"store {both[0]!r} is in drop_stores and in rename_stores", "its state is either kept or dropped: leave one out"
         )
     return StoreRequests(drops, renames)
 

@@ -1,4 +1,4 @@
-"""Owns the form of a store as text (`StoreSpec.form`): its parts, and in words what an edit has changed of them."""
+"""The form of a store as text (`StoreSpec.form`): its parts, and in words what an edit has changed of them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def aggregates_in(details: str) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that stand in no brackets."""
+    """At the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "(<") - (character in ")>")

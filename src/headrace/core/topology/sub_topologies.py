@@ -1,4 +1,4 @@
-"""Owns how a topology falls into sub-topologies: the parts between repartition streams, each with tasks of its own.
+"""How a topology falls into sub-topologies: the parts between repartition streams, each with tasks of its own.
 
 As in Samza, all external inputs form ONE source sub-topology. Any other part is named by the repartition stream that it
 reads (of several the first by name). `has_state` is the one definition of what has state.

@@ -1,4 +1,4 @@
-"""Owns bringing one namespace of the metadata store to what it is to hold, by a writer that may not hear of what it wrote."""
+"""Bringing one namespace of the metadata store to what it is to hold, by a writer that may not hear of what it wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class OnRecord(Generic[T]):
-    """The values of a namespace, by key, that are or may be stored. Not for several threads.
+    """The values of a namespace, by key, that are or may be stored. Not thread-safe.
 
     What was begun to be stored counts as stored, and is written again until that is heard to be done; what was begun to be
     deleted counts as stored as well.

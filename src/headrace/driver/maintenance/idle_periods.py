@@ -1,4 +1,4 @@
-"""Owns knowing when a sub-topology is between two of its rounds, for those who look at it from other threads."""
+"""Knowing when a sub-topology is between two of its rounds, for those who look at it from other threads."""
 
 from __future__ import annotations
 

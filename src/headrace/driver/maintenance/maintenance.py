@@ -1,4 +1,4 @@
-"""Owns giving room back while a job runs: records of repartition streams that were read, data that nobody refers to.
+"""Reclaiming space while a job runs: records of repartition streams that were read, data that is no longer referenced.
 
 None of it is on a round's way: a commit only says where it came to, and the rest is done from a thread of its own.
 State files are `state_garbage`'s.
@@ -51,14 +51,14 @@ class Tidying:
             self._committed.add(sub_topology)
 
     def tidy(self) -> None:
-        """Forget what was read, and delete what nobody refers to. A failure is logged and no more: it is tried again."""
+        """Purge processed records, and delete unreferenced data. A failure is logged and no more: it is tried again."""
         try:
             for stream, offsets in purge_offsets(self._lowest(), self._done).items():
                 self._store.purge(self._epoch, stream, offsets)
                 self._done |= {SSP(self._system.name, stream, p): offset for p, offset in offsets.items()}
             self._system.collect_garbage()
         except Exception as error:
-            LOG.warning("could not give room back that is not needed any more: %s", error)
+            LOG.warning("could not reclaim space that is no longer needed: %s", error)
 
     def _lowest(self) -> dict[SSP, int]:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Owns deleting state files that nothing reaches any more. Only the driver that holds the application does (protocol.md 20)."""
+"""Deleting state files that nothing reaches any more. Only the driver that holds the application does (protocol.md 20)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def files_before_repairs(
 class StateGarbage:
     """Deletes what the current checkpoints and the held ones do not name any more. Threads may share it.
 
-    A checkpoint is held before it is stored as a kept version, and until it is known not to be stored any more: so whatever
-    is stored names files that are there, whenever this process ends. `spared` are files that are never deleted here.
+    A checkpoint is held before it is stored as a kept version, and until it is known to be dropped: so every stored version
+    names files that are there, whenever this process ends. `spared` are files that are never deleted here.
     """
 
     def __init__(self, files: StateFiles, application: str, spared: frozenset[str] = frozenset()) -> None:

@@ -1,9 +1,9 @@
-"""Owns the kept versions of the tasks' states while a job runs, and the cuts through them: taking them, storing them, and
-letting them go.
+"""The kept versions of the tasks' states while a job runs, and the cuts through them: taking them, storing them, and
+dropping them.
 
-A thread of its own calls `keep` now and then: it takes versions, stores all that was taken, and lets others go. Only cuts are
+A thread of its own calls `keep` now and then: it takes versions, stores all that was taken, and drops others. Only cuts are
 also taken on the way of rounds, in between two of them. In this order, so that what is stored never names what is not there,
-whenever the process ends: hold the files, store the versions, then the cuts that name them; later store that cuts are gone,
+whenever the process ends: hold the files, store the versions, then the cuts that name them; later store that cuts are dropped,
 then that versions are, then delete the files. What falls in between is an orphan, which the next start, or `keep`, collects.
 """
 
@@ -29,7 +29,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import JobStore, MetadataStore
 
-if TYPE_CHECKING:  # whoever only reads what is on record needs no Arrow
+if TYPE_CHECKING:  # reading what is on record needs no Arrow
     from headrace.driver.maintenance.state_garbage import StateGarbage
 
 LOG = logging.getLogger("headrace.job")
@@ -39,7 +39,7 @@ Versions = Mapping[TaskName, tuple[KeptVersion, ...]]
 
 
 def versions_of(metadata: MetadataStore) -> Versions:
-    """The kept versions on record, by task, oldest first; also of tasks that are gone, until the driver has dropped them."""
+    """The kept versions on record, by task, oldest first; also of removed tasks, until the driver has dropped them."""
     return by_task(decode_version(data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
 
 
@@ -65,7 +65,7 @@ class KeptTasks:
 
 
 class StateVersions:
-    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds tell of themselves from others.
+    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others.
 
     `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `versions`
     and `cuts`: what is on record. `rewinds`: those in force. `counting_again`: no version is taken then
@@ -102,14 +102,14 @@ class StateVersions:
         self._kept_us = {name: self._last_us(name) for name in subs}
         self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
         self._pauses = Pauses()
-        self._lock = threading.Lock()  # of what is wanted; nobody asks or stores anything while it is held
+        self._lock = threading.Lock()  # of what is wanted; nothing is requested or stored while it is held
 
     def _last_us(self, name: str | None) -> int | None:
         if name in self._cuts:
             return max((cut.kept_us for cut in self._cuts[name]), default=None)
         return max((version.kept_us for task in self._subs[name].tasks for version in self._versions[task]), default=None)
 
-    # --- rounds tell of themselves ----------------------------------------------------------------------------------
+    # --- what rounds report --------------------------------------------------------------------------------------
 
     def began(self, sub_topology: str | None) -> None:
         """A round of it is about to run."""
@@ -130,7 +130,7 @@ class StateVersions:
             self._take(name, now_us)
 
     def keep(self) -> None:
-        """Take versions that are due, store them, and let others go. A failure is logged and no more: it is tried again."""
+        """Take versions that are due, store them, and drop others. A failure is logged and no more: it is tried again."""
         try:
             now_us = self._clock_us()
             for name in self._subs:
@@ -168,7 +168,7 @@ class StateVersions:
 
     def _thin(self, name: str | None, now_us: int) -> None:
         if not self._keeping.most and self._may_be_undone(name):
-            return  # where no version stays, the way back does, for as long as it may be gone
+            return  # where no version stays, the one for an undo does, as long as an undo is possible
         mine = {task: self._versions[task] for task in self._subs[name].tasks}
         if name in self._cuts:
             kept, self._cuts[name] = thinned_cuts(mine, self._cuts[name], now_us, self._keeping)

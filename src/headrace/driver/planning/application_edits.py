@@ -1,4 +1,4 @@
-"""Owns what an edit of an application means for what it has stored: read at a start, before anything is planned."""
+"""What an edit of an application means for what it has stored: read at a start, before anything is planned."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def found_streams(
     assignment = as_first_shared_out(assignment, grown)
     seen = seen_streams(topology, subs, previous, assignment, on_record, system, config.system, going_on)
     check_same_partitioning(previous, partitioners_of(topology), kept)
-    anew = {ssp: names for ssp, names in assignment.items() if ssp.stream not in seen.anew}
+    anew = {ssp: names for ssp, names in assignment.items() if ssp.stream not in seen.recreated}
     return Found(manager, on_record, anew, seen)
 
 

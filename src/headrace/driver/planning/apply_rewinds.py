@@ -1,5 +1,5 @@
-"""Owns taking tasks' states back with their positions, where a startpoint asks for it: to which kept versions, what has to go
-back with them, and the way back while nothing has been committed since."""
+"""Taking tasks' states back with their positions, where a startpoint asks for it: to which kept versions, what has to go
+back with them, and the undo while nothing has been committed since."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EARLIEST = Startpoint(PositionType.EARLIEST)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is on record that tasks could go back to, and the rewinds that were taken up before."""
+    """What is on record that tasks could go back to, and the rewinds that were applied before."""
 
     versions: Versions = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
     rewinds: Sequence[Rewind] = ()
 
     def without(self, streams: Collection[str]) -> Kept:
-        """Without what is of these streams, which were made anew: offsets of one are none of the other."""
+        """Without what is of these streams, which were recreated: offsets of one are none of the other."""
         versions = {
             task: tuple(one for one in kept if not any(ssp.stream in streams for ssp in one.checkpoint.positions))
             for task, kept in self.versions.items()
@@ -49,7 +49,7 @@ class Kept:
 
 class StateRewinds:
     """`flows`: the job's sub-topologies. `born`: partitions that came by an expansion. `high_watermarks`: of a stream, by
-    partition, when nobody writes to it. `begun_otherwise`: see `past_of`. `made_anew`: streams that are others now, under the
+    partition, when no task writes to it. `begun_otherwise`: see `past_of`. `made_anew`: streams that are others now, under the
     same names: what is kept of them is of no use."""
 
     def __init__(
@@ -79,9 +79,9 @@ class StateRewinds:
     def taken_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]
     ) -> dict[TaskName, Checkpoint]:
-        """The tasks that go back where `targets` are asked for, with the newest kept states that suit, and where those were;
+        """The tasks that go back where `targets` are requested, with the newest kept states that suit, and where those were;
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
-        none or is not after what is asked for. `StateError` where no version is old enough."""
+        none or is not after the request. `StateError` where no version is old enough."""
         past = past_of(
             self._flows,
             checkpoints,
@@ -158,7 +158,7 @@ class StateRewinds:
         return tuple(sorted(needed, key=lambda rewind: rewind.key))
 
     def changes(self, in_force: Iterable[Rewind]) -> Metadata:
-        """What is to be stored with the plan: where the tasks come from, so that its files stay, and what is passed over."""
+        """What is to be stored with the plan: where the tasks come from, so that its files stay, and the skipped ranges."""
         now = {one.key: encode_rewind(one) for one in in_force}
         new = {key: data for key, data in now.items() if key not in self._stored}
         versions = {**dict.fromkeys(self._gone), **to_store(self._left)}

@@ -1,7 +1,7 @@
-"""Owns taking up startpoints when a job is planned: read what was asked for, resolve it once, and move the positions.
+"""Applying startpoints when a job is planned: read the requests, resolve each once, and move the positions.
 
 What comes of it is written in the job model's transaction, before anything is read (protocol.md 1): the positions in the
-checkpoints, and a record of each startpoint. A request is removed after that; what is on record is not taken up again.
+checkpoints, and a record of each startpoint. A request is removed after that; what is on record is not applied again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from headrace.ports import MetadataStore, SystemConsumer
 
 FINISHED_MAX = 1000
 SOURCE_START = "the stream's start"  # who has written a startpoint that no person has
-NOTES_MAX = 20  # lines of the log for what is taken up at once
+NOTES_MAX = 20  # lines of the log for startpoints that are applied at once
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
+    """What is requested, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
     this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
     any request that there is counts before these."""
 
@@ -56,14 +56,14 @@ class Asked:
 
     @property
     def entries(self) -> list[StartpointEntry]:
-        """Those that were not taken up yet, in the order in which they came, without those that were deleted again."""
+        """Those that were not applied yet, in the order in which they came, without those that were deleted again."""
         deleted = {id_ for request in self.requests.values() for id_ in request.deleted}
         requested = (entry for request in self.requests.values() for entry in request.entries)
         return [*self.defaults, *(one for one in requested if one.id not in self.records and one.id not in deleted)]
 
     @property
     def deleted(self) -> list[StartpointEntry]:
-        """Those whose deletion is asked for, taken up or not."""
+        """Those whose deletion is requested, applied or not."""
         known = {entry.id: entry for request in self.requests.values() for entry in request.entries}
         known |= {id_: record.entry for id_, record in self.records.items()}
         ids = dict.fromkeys(id_ for request in self.requests.values() for id_ in request.deleted)
@@ -133,7 +133,7 @@ def taken_up(
 ) -> TakenUp:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
-    `subs`: all of the job: what is read again must not be late further down either.
+    `subs`: all of the job: replayed records must not be late further down either.
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
     the consumer are raised with the startpoint's name; nothing has changed then. `named`: the options with which a command
     names the application, for hints.
@@ -162,7 +162,7 @@ class _Taking:
         named: str,
     ) -> None:
         self.asked, self.consumer, self.rewinds, self.named = asked, consumer, rewinds, named
-        # Which was taken up last is told by these times: a clock that goes back must not decide.
+        # These times show which was applied last: a clock that goes back must not decide.
         self.now_us = max(now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
         self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
         self.owners = _owners(self.checkpoints.values())
@@ -171,7 +171,7 @@ class _Taking:
         self.entries = asked.entries
         self.going_back = going_back(self.records.values(), self.checkpoints)
         self.notes = [
-            f"request {id_} for startpoints is passed over: {text}; {_deletion(id_, named)} takes it away"
+            f"startpoint request {id_} is ignored: {text}; remove it with {_deletion(id_, named)}"
             for id_, text in asked.unreadable.items()
         ]
         self.gone_back: set[TaskName] = set()  # with their states, and with the watermarks of these
@@ -348,7 +348,7 @@ class _Taking:
         records |= _superseded(records, self.now_us)
         left = {entry.id for entry in self.entries if entry.id not in records}
         waiting = frozenset(id_ for id_, request in asked.requests.items() if any(one.id in left for one in request.entries))
-        # A request that is done may be seen again, by whoever comes after a crash before its removal.
+        # A request that is done may be seen again, by a driver that starts after a crash before its removal.
         waiting |= asked.unreadable.keys()
         needed = {one.id for request in asked.requests.values() for one in request.entries}
         forgotten = _to_forget(records, needed)
@@ -371,7 +371,7 @@ def _note(entry: StartpointEntry, one: Resolution) -> str:
 
 
 def _needs_any(record: StartpointRecord, tasks: Collection[TaskName]) -> bool:
-    """Whether it took the states of any of these tasks back: a position alone, put back, would pass over what they miss."""
+    """Whether it took the states of any of these tasks back: a position alone, put back, would skip what they miss."""
     is_rewind = record.entry.state is StatePolicy.REWIND
     return is_rewind and any(one.task in tasks and one.offset < one.before for one in record.resolutions)
 
@@ -386,7 +386,7 @@ def _written(records: Mapping[str, StartpointRecord]) -> dict[str, bytes | None]
 
 
 def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName]]) -> StartpointRecord:
-    """The record with the tasks that read its SSPs now in the place of those that are gone."""
+    """The record with the tasks that read its SSPs now in the place of those that were removed."""
     if all(one.task in owners.get(one.ssp, (one.task,)) for one in record.resolutions):
         return record
     found: dict[Place, Resolution] = {}
@@ -400,7 +400,7 @@ def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName
 def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str]) -> frozenset[str]:
     """Of the records that are done with, all but the newest `FINISHED_MAX`: those tell people what became of them.
 
-    `needed`: those that are still asked for beside others. The last replay stays too, so that no number is given twice.
+    `needed`: those that other requests still need. The last replay stays too, so that no number is given twice.
     """
     needed = {*needed, *(record.entry.id for record, _ in in_force(records.values()).values())}
     needed |= {max(records, key=lambda id_: records[id_].replay or 0)} if records else set()
@@ -434,7 +434,7 @@ def _deletion(id_: str, named: str) -> str:
 
 
 def _moved(checkpoint: Checkpoint, ones: Sequence[Resolution]) -> Checkpoint:
-    """At the startpoints' offsets. What is read again must not be late: a watermark does not survive the way back."""
+    """At the startpoints' offsets. Replayed records must not be late: a watermark does not survive a rewind."""
     back = {one.ssp for one in ones if one.offset < one.before}
     watermarks = {ssp: time for ssp, time in checkpoint.watermarks.items() if ssp not in back}
     return replace(
@@ -443,7 +443,7 @@ def _moved(checkpoint: Checkpoint, ones: Sequence[Resolution]) -> Checkpoint:
 
 
 def _without_watermarks(checkpoints: Mapping[TaskName, Checkpoint], streams: Collection[str]) -> dict[TaskName, Checkpoint]:
-    """The same without the watermarks of these streams: they come anew, from those that write them."""
+    """The same without the watermarks of these streams: they come again, from those that write them."""
     return {
         task: replace(one, watermarks={ssp: time for ssp, time in one.watermarks.items() if ssp.stream not in streams})
         for task, one in checkpoints.items()

@@ -1,4 +1,4 @@
-"""Owns which grouper the configuration means: one of ours by its name, or a user's class. Seed: SEP-5 (`ssp_grouper`)."""
+"""Which grouper the configuration means: one of ours by its name, or a user's class. Seed: SEP-5 (`ssp_grouper`)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
             inspect.signature(found).bind()
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{title}: class {found.__qualname__} is not made without arguments",
+                f"{title}: class {found.__qualname__} cannot be instantiated without arguments",
                 "give the object instead of its class, or the arguments defaults",
             ) from None
         found = _instance_of(found, title)
@@ -98,7 +98,7 @@ def _instance_of(kind: type, title: str) -> object:
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{title}: making a {kind.__qualname__} raised {raised_text(error)}",
-            f"mend it at {raised_at(error)}; a grouper's class is made without arguments, for every sub-topology anew",
+            f"fix it at {raised_at(error)}; a grouper class is instantiated without arguments, once per sub-topology",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Owns what is on record of streams' numbers of partitions while a job runs, and the moment when an expansion has settled."""
+"""What is on record of streams' numbers of partitions while a job runs, and the moment when an expansion has settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the start of a job: from a topology and what is stored to a plan that rounds can be run on.
+"""The start of a job: from a topology and what is stored to a plan that rounds can be run on.
 
 The order matters (protocol.md, "Start"): hold the application first; then read; check everything that can be refused;
 create streams; resolve starts; commit the plan in one transaction. Nothing is consumed before that.
@@ -57,10 +57,10 @@ from headrace.ports import JobStore, Metadata, StreamDescription, System
 class JobPlan:
     """Everything that stays the same until the job model changes.
 
-    `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and stand in
-    the model as they stood. `found_counts`: what numbers of partitions were seen, of all streams that are read or written.
+    `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and are in
+    the model as they were. `found_counts`: what numbers of partitions were seen, of all streams that are read or written.
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
-    something is passed over still, or that may be undone.
+    some range is skipped still, or that may be undone.
     """
 
     topology: Topology
@@ -91,10 +91,10 @@ def planned(
     going_on: bool = False,
     elsewhere: RequestsElsewhere | None = None,
 ) -> JobPlan:
-    """Plan the job and commit the plan; raises what cannot go on, having changed nothing that is stored.
+    """Plan the job and commit the plan; raises what cannot continue, having changed nothing that is stored.
 
-    `going_on`: the job runs already, and a change of its streams asks for a new plan. `elsewhere`: where startpoints are asked
-    for outside of `system`.
+    `going_on`: the job runs already, and a change of its streams needs a new plan. `elsewhere`: where startpoints are requested
+    outside of `system`.
     """
     subs = sub_topologies_of(topology)
     reached("start", 6)
@@ -150,7 +150,7 @@ def planned(
         log(note)
     asked = with_bootstraps(asked, begun.bootstraps, now_us)
     taken, rewinds, changes = _taken_up(
-        topology, subs, model, stored, begun.checkpoints, asked, records, system, config, now_us, seen.anew
+        topology, subs, model, stored, begun.checkpoints, asked, records, system, config, now_us, seen.recreated
     )
     programs = seeing_replays(programs, taken.records.values())
     changes = {**changes, **found.manager.changes(merged(assignment, assignment_of(model)), records)}
@@ -190,7 +190,7 @@ def _taken_up(
     now_us: int,
     made_anew: Collection[str],
 ) -> tuple[TakenUp, tuple[Rewind, ...], Metadata]:
-    """What comes of the startpoints that are asked for, the rewinds that matter, and what is to be stored with the plan."""
+    """What comes of the requested startpoints, the rewinds that matter, and what is to be stored with the plan."""
     metadata, consumer = system.metadata_store(topology.application), system.consumer()
     anew = {source.stream for sub in subs for source in sub.sources if source.reset_offset}
     flows = flows_of(subs)

@@ -1,4 +1,4 @@
-"""Owns what the containers of a sub-topology are given: its operators, serdes, and the streams that it writes."""
+"""What the containers of a sub-topology are given: its operators, serdes, and the streams that it writes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def with_limits(
     for stream, found in sorted(limits.items()):
         if not found.keeps_times and is_repartition(topology, stream):
             raise ConfigError(
-                f"repartition stream {stream!r} does not keep the times of records, and what reads it goes by them",
+                f"repartition stream {stream!r} does not keep the timestamps of records, which its readers need",
                 "on Kafka: set message.timestamp.type of that topic to CreateTime",
             )
     return {

@@ -1,4 +1,4 @@
-"""Owns the streams of a job as a plan finds them: which there are, how many partitions they have, and what became of them."""
+"""The streams of a job as a plan finds them: which there are, how many partitions they have, and what became of them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ HEARD_S = 5.0  # for this long a broker may not have heard of a change
 
 @dataclass(frozen=True, slots=True)
 class SeenStreams:
-    """`found`: what there is. `existing`: what is gone by: those of `refused`, whose change their readers cannot follow, as
+    """`found`: what there is. `existing`: what the plan uses: those of `refused`, whose change their readers cannot follow, as
     they were. `counts`: the partitions of every stream that is read, those too that are to be made; `before`: how many
-    those had when they were last read. `anew`: streams on record that are others now, under the same names. `grown`: what
+    those had when they were last read. `recreated`: streams on record that are others now, under the same names. `grown`: what
     is followed."""
 
     found: Mapping[str, StreamDescription]
     existing: Mapping[str, StreamDescription]
     counts: Mapping[str, int]
     before: Mapping[str, int]
-    anew: frozenset[str]
+    recreated: frozenset[str]
     grown: tuple[Growth, ...]
     refused: Mapping[str, HeadraceError]
 
@@ -58,7 +58,7 @@ def seen_streams(
         found = {stream.name: stream for stream in system.streams(of=topology.application)}
         before = _counts_before(previous, on_record, found, reads)
         fewer = [name for name, count in before.items() if found[name].partitions < count]
-        # No system takes partitions away: one that says so has not heard of the new ones yet.
+        # No system takes partitions away: one that reports fewer has not heard of the new ones yet.
         if not fewer or time.monotonic() - began_s > HEARD_S:
             break
         time.sleep(0.1)
@@ -100,7 +100,7 @@ def _counts_before(
     found: Mapping[str, StreamDescription],
     reads: Collection[str],
 ) -> dict[str, int]:
-    """How many partitions those of `reads` had when they were last read; without those that are gone, or were made anew."""
+    """How many partitions those of `reads` had when they were last read; without those that were deleted or recreated."""
     there = {name: record for name, record in on_record.items() if name in found and found[name].id == record.stream_id}
     counts = {name: record.partitions for name, record in there.items()}
     if previous is not None:
@@ -185,7 +185,7 @@ def _check_repartition_streams(topology: Topology, existing: Mapping[str, Stream
             continue
         owner = system.describe_stream(node.stream).internal_of
         raise IncompatibleChangeError(
-            f"stream {node.stream!r} exists, but is no repartition stream of application {topology.application!r}"
+            f"stream {node.stream!r} exists, but is not a repartition stream of application {topology.application!r}"
             + (f" (it belongs to {owner!r})" if owner else ""),
-            "give the repartition another name, or delete that stream if nobody needs it",
+            "give the repartition another name, or delete that stream if it is not needed",
         )

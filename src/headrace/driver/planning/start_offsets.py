@@ -1,4 +1,4 @@
-"""Owns where tasks begin: at what is stored, checked against the streams as they are, else at what the source says.
+"""Where tasks begin: at what is stored, checked against the streams as they are, else at what the source says.
 
 A start is resolved once and stored with the plan; from then on only the stored offset counts (protocol.md 1).
 """
@@ -54,7 +54,7 @@ def resolved_starts(
 
     `before`: how many partitions the streams had that the job model before read. One that is born since then begins at its
     first record, whatever the stream's default (protocol.md 1), and with the watermark of those whose keys it takes.
-    Without `is_start`, a job goes on that runs: then nobody begins anew.
+    Without `is_start`, a running job continues: then no task starts over.
     """
     starts = _Starts(system, before)
     checkpoints: dict[TaskName, Checkpoint] = {}
@@ -92,9 +92,9 @@ def check_stored(
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
 
-    The latter only where `on_lost` does not let it pass: then the first round goes on behind it. `counts`: of the streams
+    The latter only where `on_lost` does not let it pass: then the first round skips it. `counts`: of the streams
     that exist. Streams that are to be read from another place anyway are left out, and so are partitions that startpoints are
-    about to set anew, and positions in a gap: the first round goes on behind that.
+    about to set, and positions in a gap: the first round resumes behind that.
     """
     sources = {source.stream: source for sub in subs for source in sub.sources}
     positions = [
@@ -119,7 +119,7 @@ def check_nothing_stranded(
     existing: Mapping[str, StreamDescription],
     system: System,
 ) -> None:
-    """Refuse to take out a repartition stream that holds records which were not read: nobody else ever would.
+    """Refuse to take out a repartition stream that holds records which were not read: no task ever would.
 
     `IncompatibleChangeError`; `streams` are those that the job reads now.
     """
@@ -135,7 +135,7 @@ def check_nothing_stranded(
     for stream, count in unread.items():
         if count:
             raise IncompatibleChangeError(
-                f"repartition stream {short_name_of(application, stream)!r} is taken out of application {application!r}, and "
+                f"repartition stream {short_name_of(application, stream)!r} was removed from application {application!r}, and "
                 f"holds {count} offsets that were not read: their records would be lost",
                 "run the application as it was until it is caught up (headrace run --until caught-up; with a "
                 "dead_letter_stream if it fails at one of them), then edit it; or run the edited application under another "

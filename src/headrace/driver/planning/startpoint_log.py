@@ -1,4 +1,4 @@
-"""Owns the startpoints on record while a job runs: which of them plans carry, and storing what became of them."""
+"""The startpoints on record while a job runs: which of them plans carry, and storing what became of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import JobStore
 
-STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was taken up; and of the requests
+STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was applied; and of the requests
 
 
 class StartpointRecords:

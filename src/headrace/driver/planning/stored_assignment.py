@@ -1,4 +1,4 @@
-"""Owns the stored assignment of SSPs to tasks, and the records of streams' partition counts, of one application. Seed: SEP-5
+"""The stored assignment of SSPs to tasks, and the records of streams' partition counts, of one application. Seed: SEP-5
 (SystemStreamPartitionAssignmentManager, SetSSPTaskMapping).
 
 Both are read when a job model is made, and written in its transaction: `changes` gives what is to be written.
@@ -42,7 +42,7 @@ class SystemStreamPartitionAssignmentManager:
         return {stream: decode_partition_record(data, f"number of partitions of {stream!r}") for stream, data in stored}
 
     def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
-        """What is to be written so that these are stored: entries that differ, and None for those that are gone."""
+        """What is to be written so that these are stored: entries that differ, and None for those that are removed."""
         now: dict[str, dict[str, bytes]] = {
             SSP_ASSIGNMENT: {
                 str(ssp): encode_ssp_task_mapping(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()

@@ -12,7 +12,7 @@ from headrace.ports import System
 
 
 class Barrier:
-    """What of a sub-topology's streams may be read, round by round. Not for several threads."""
+    """What of a sub-topology's streams may be read, round by round. Not thread-safe."""
 
     def __init__(self, system: System, records: PartitionRecords) -> None:
         self._system, self._records = system, records
@@ -24,7 +24,7 @@ class Barrier:
         self, positions: Mapping[SSP, int], ends: Mapping[SSP, int], limit: Mapping[SSP, int] | None = None
     ) -> Mapping[SSP, int]:
         """Up to where each partition may be read; `ends` were taken before this is called. `limit`: beyond which nothing is
-        read anyway, so that nobody waits for it either."""
+        read anyway, so that no reader waits for it either."""
         expansions = self._records.expansions
         if not expansions:
             return ends

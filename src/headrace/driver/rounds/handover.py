@@ -1,4 +1,4 @@
-"""Owns the driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before the containers
+"""The driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before the containers
 of the round run, and keeps which id the rows have.
 
 Which id and which rows is decided in `core.rounds.handover`. They are stored first, then the functions are called: a function
@@ -63,7 +63,7 @@ class Handovers:
         return next_handover(self._stored, round_id, planned, {**standing.positions(), **passed}, ends, committed)
 
     def look_again(self) -> None:
-        """A round has failed, perhaps while it was noted: the next plan reads what is stored."""
+        """A round has failed, perhaps while it was recorded: the next plan reads what is stored."""
         self._is_read = False
 
     def hand_over(self, planned: PlannedRound) -> None:
@@ -129,7 +129,7 @@ def handovers_set_elsewhere(
     gaps: Gaps,
 ) -> dict[str, bytes]:
     """What a new plan changes of the stored handovers: it begins with `checkpoints`, and `stored` are those that were
-    committed last. `gaps` are passed over: what was handed out of them is written again. To be written in the plan's own
+    committed last. `gaps` are skipped: their records are written again. To be written in the plan's own
     transaction; see `core.rounds.handover.set_elsewhere`."""
     before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
     moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
@@ -152,10 +152,10 @@ def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
 def handed_works(
     plan: ContainerPlan, pieces: Sequence[OffsetRange], ranges: Sequence[InputRange], slots: int
 ) -> tuple[tuple[ContainerWork, ...], ...]:
-    """Work that reads `pieces`, which stand as `ranges` in a plan: each once and whole, whichever tasks have it, and never
+    """Work that reads `pieces`, which are `ranges` in a plan: each once and whole, whichever tasks have it, and never
     cut short. A DataFrame that lacks rows would pass for the whole round.
 
-    The folder of `plan` must be its own, where nobody stops the reading by a flag; and its known failures must be all of
+    The folder of `plan` must be its own, where no flag stops the reading; and its known failures must be all of
     them: a Spark task of the user's may read several groups.
     """
     works = [

@@ -1,4 +1,4 @@
-"""Owns what a sub-topology's rounds have seen of keys, where `check_partitioning` asks for it, and telling people of it."""
+"""What a sub-topology's rounds have seen of keys, where `check_partitioning` asks for it, and telling people of it."""
 
 from __future__ import annotations
 

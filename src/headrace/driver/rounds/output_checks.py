@@ -1,4 +1,4 @@
-"""Owns whether what a sub-topology writes to is still there: asked after a round that failed, as others may delete streams."""
+"""Whether what a sub-topology writes to is still there: asked after a round that failed, as others may delete streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GONE_S = 2.0  # for this long a broker that has just started may know nothing of
 
 
 def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]:
-    """The streams that a sub-topology is told to write to, and others may change; a function may name any other."""
+    """The streams that a sub-topology writes to by name, and others may change; a function may name any other."""
     named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}
     return tuple(sorted(named | ({dead_letter} if dead_letter is not None else set())))
 
@@ -24,21 +24,21 @@ def watched_streams(subs: Collection[SubTopology], dead_letter: str | None) -> s
 
 
 def check_outputs(streams: Streams, names: tuple[str, ...], counts: Mapping[str, int]) -> None:
-    """`StreamNotFoundError` or `IncompatibleChangeError` where one of `names` is gone, or has less than `counts` says."""
+    """`StreamNotFoundError` or `IncompatibleChangeError` where one of `names` was deleted, or has less than `counts` says."""
     for name in names:
         began_s = time.monotonic()
         while (found := _partitions(streams, name)) is None and time.monotonic() < began_s + GONE_S:
             time.sleep(0.1)
         if found is None:
             raise StreamNotFoundError(
-                f"output stream {name!r} is gone: it was deleted while the application runs",
-                f"make it again with {counts[name]} partitions and start the application once more: it goes on from what is "
-                "committed; what the stream held is lost",
+                f"output stream {name!r} was deleted while the application runs",
+                f"recreate it with {counts[name]} partitions and restart the application: it resumes from the last "
+                "commit; the records of the deleted stream are lost",
             )
         if found < counts[name]:
             raise IncompatibleChangeError(
                 f"output stream {name!r} has fewer partitions than when the application began: {found}, not {counts[name]}",
-                "start the application once more: it goes on from what is committed, with the partitions that are there",
+                "restart the application: it resumes from the last commit, with the partitions that exist",
             )
 
 

@@ -1,4 +1,4 @@
-"""Owns the search for records on which a Spark expression raises.
+"""The search for records on which a Spark expression raises.
 
 Such an exception takes the whole Spark job down and names no offset (api.md, "Errors in records"): ranges are read again
 piece by piece until one record is left. That record is then known, and never enters the engine again.

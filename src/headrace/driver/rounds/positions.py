@@ -1,4 +1,4 @@
-"""Owns where a sub-topology stands: its tasks' checkpoints as committed, and what follows from them for the next round."""
+"""The status of a sub-topology: its tasks' checkpoints as committed, and what follows from them for the next round."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Claim:
 
 
 class Standing:
-    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are passed over."""
+    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are skipped."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Standing:
         self._claims: tuple[_Claim, ...] = ()
 
     def goes_on_from(self, before: Standing) -> None:
-        """Know of the partitions that were idle under another plan that they are, where they stand as they stood."""
+        """Carry over the idle times of partitions whose position did not change."""
         now, then = self.positions(), before.positions()
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Stand where these, which are committed, say; by how many offsets the sub-topology came forward, without gaps.
+        """Take the positions of these, which are committed; by how many offsets the sub-topology came forward, without gaps.
 
         By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
         """
@@ -92,12 +92,12 @@ class Standing:
         return "; ".join(found)
 
     def lag(self, ends: Mapping[SSP, int]) -> int:
-        """Offsets that can be read and were not, nor are passed over; `OffsetOutOfRangeError` for a position behind the end."""
+        """Offsets that can be read and were not, nor are skipped; `OffsetOutOfRangeError` for a position behind the end."""
         positions = self.positions()
         return sum(lags_of(positions, ends).values()) - passed_over(positions, ends, self._gaps)
 
     def unread(self, stream: str) -> int:
-        """How many offsets of one stream can be read and were not, nor are passed over."""
+        """How many offsets of one stream can be read and were not, nor are skipped."""
         positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
         found = self._system.end_offsets(stream)
         ends = {ssp: max(position, found.get(ssp.partition, 0)) for ssp, position in positions.items()}
@@ -120,7 +120,7 @@ class Standing:
         return {ssp for ssp, since in self._idle_since.items() if now_s - since >= timeout_s}
 
     def note_upstream(self, watermark_us: int | None) -> None:
-        """Those that write what is read here have come to `watermark_us` with all that they have committed.
+        """Those that write this input have come to `watermark_us` with all that they have committed.
 
         It counts for a partition once that is read to where it ended just now, what cannot be read yet included: on Kafka a
         commit returns before its records can be read.
@@ -147,7 +147,7 @@ class Standing:
         return found
 
     def watermarks(self, idle: set[SSP]) -> dict[TaskName, int | None]:
-        """The watermark of every task as it stands: what the next round judges by."""
+        """The watermark of every task as it is: what the next round judges by."""
         known: dict[SSP, int | None] = dict(joined_reports(self.checkpoints.values()))
         for ssp, (_, watermark_us) in self.upstream_within(self.positions()).items():
             before = known.get(ssp)

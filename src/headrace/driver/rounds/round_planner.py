@@ -1,4 +1,4 @@
-"""Owns planning a round: which offsets, which containers, and the payload that tells each of them its work."""
+"""Planning a round: which offsets, which containers, and the payload that tells each of them its work."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class RoundTerms:
     place: Place
     on_lost: OnLostOffsets = "fail"
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
-    gaps: Gaps = field(default_factory=dict)  # what readers of repartition streams pass over
+    gaps: Gaps = field(default_factory=dict)  # what readers of repartition streams skip
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
     """One attempt: what it reads, what each of its tasks builds on, and the work of its containers, packed into Spark
-    tasks. `lost`: offsets that were gone before they were read, and that it passes over.
+    tasks. `lost`: offsets that were deleted before they were read, and that it skips.
 
     `handover`: what the functions of `for_each_round` are given, and `handed` the work that reads it, in Spark tasks.
     """
@@ -136,10 +136,10 @@ class RoundPlans:
         self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._number = 0
-        self._beginnings_us: int | None = None  # when they were last asked for, by the outlook's clock
+        self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
 
     def look_again(self) -> None:
-        """A round has failed, perhaps because records are gone: the next plan asks for the streams' beginnings."""
+        """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
         self._beginnings_us = None
 
     def next(self, outlook: Outlook, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
@@ -233,7 +233,7 @@ class RoundPlans:
     ) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
 
-        It has a folder of its own: the round is given up, and the flag in its folder says so to whoever still reads.
+        It has a folder of its own: the round is given up, and the flag in its folder stops those that still read.
         """
         staging = self.staging_of(planned.id) / "probes"
         staging.mkdir(parents=True, exist_ok=True)
@@ -256,30 +256,30 @@ class RoundPlans:
         name = f"{round_id.epoch}-{round_id.sub_topology or 'source'}-{round_id.number}"
         return self._terms.place.staging / name
 
-    # --- what is read, and by whom ----------------------------------------------------------------------------------
+    # --- the input, and its readers --------------------------------------------------------------------------------
 
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
 
     def _beyond_gaps(self, outlook: Outlook) -> dict[SSP, int]:
-        """Where reading goes on of partitions that are in a gap, once it can be read to there: on Kafka that may take a
+        """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
         beyond = beyond_gaps(self._standing.positions(), self._terms.gaps) if self._terms.gaps else {}
         return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
 
     def _lost(self, outlook: Outlook) -> tuple[OffsetRange, ...]:
-        """What was gone before it was read, and is passed over; `OffsetOutOfRangeError` where that may not be."""
+        """What was deleted before it was read, and is skipped; `OffsetOutOfRangeError` where that may not be."""
         positions = self._standing.positions()
         for ssp in beyond_gaps(positions, self._terms.gaps):
             del positions[ssp]
         internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
         lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
-        # while something is passed over it is asked again: what is known is of use only once that is committed
+        # while something is skipped it is asked again: the answer is of use only once that is committed
         self._beginnings_us = None if lost else outlook.now_us
         return lost
 
     def _ranges(self, outlook: Outlook, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
-        """What is read. `passed`: partitions that are read from further on than their positions, and from where."""
+        """The input. `passed`: partitions that are read from further on than their positions, and from where."""
         positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
         positions |= passed
@@ -292,7 +292,7 @@ class RoundPlans:
         if self._terms.gaps:
             ends = before_gaps(positions, ends, self._terms.gaps)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
-        # Where nothing is left behind what is passed over, an empty range still moves the position.
+        # Where nothing is left behind a skipped range, an empty range still moves the position.
         empty = _empty_at(passed)
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:

@@ -1,7 +1,7 @@
-"""Owns what a round's plan needs to know of the other sub-topologies: how far event time has come above it, and whether
+"""What a round's plan needs to know of the other sub-topologies: how far event time has come above it, and whether
 those below it come after.
 
-Whoever runs rounds asks here for the next one: a job from its threads, the test driver one after the other. Time is an
+All that run rounds ask here for the next one: a job from its threads, the test driver one after the other. Time is an
 argument.
 """
 

@@ -1,4 +1,4 @@
-"""Owns the rounds of one sub-topology: have one planned, run the containers, have it committed, and begin again.
+"""The rounds of one sub-topology: have one planned, run the containers, have it committed, and begin again.
 
 A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
 planned from that (protocol.md, Words). `Rounds` decides nothing about time: the caller says when to look. How a round is
@@ -43,7 +43,7 @@ LOG = logging.getLogger("headrace.job")
 
 @dataclass(slots=True)
 class Progress:
-    """What a sub-topology has done since this driver started, and where it stands."""
+    """What a sub-topology has done since this driver started, and its status."""
 
     rounds: int = 0
     records: int = 0
@@ -73,14 +73,14 @@ class Progress:
         return {name: self.earlier.get(name, 0) + self.counters.get(name, 0) for name in names}
 
     def lose(self, offsets: int, note: str) -> None:
-        """Count what was gone before it was read."""
+        """Count what was deleted before it was read."""
         self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
         self.notes.append(note)
         LOG.warning("%s", note)
 
 
 class Rounds:
-    """The rounds of one sub-topology. Not for several threads, but `checkpoints` may be read from any."""
+    """The rounds of one sub-topology. Not thread-safe, but `checkpoints` may be read from any."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Rounds:
             (staging / name).touch()
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
-        """Have the round committed, and stand where it came to; see `JobStore.commit_round` for what is raised."""
+        """Have the round committed, and take its positions; see `JobStore.commit_round` for what is raised."""
         began = time.monotonic()
         commit = RoundCommit(planned.id, tuple(_container_commit(summary) for summary in summaries), planned.bases)
         self._store.commit_round(commit)
@@ -201,7 +201,7 @@ class Rounds:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))
 
     def check_outputs(self) -> None:
-        """Raises where a stream that is written to was deleted, or made anew with fewer partitions."""
+        """Raises where a stream that is written to was deleted, or recreated with fewer partitions."""
         check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
 
     def read_again(self) -> None:
@@ -220,7 +220,7 @@ class Rounds:
 
 
 def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:
-    """`error`; what a worker found gone fails its round only: the next plan asks what is there, and decides."""
+    """`error`; what a worker found deleted fails its round only: the next plan asks what is there, and decides."""
     if not isinstance(error, OffsetOutOfRangeError):
         return error
     return RoundFailedError(f"round {planned.id}: {error.message}", error.hint)

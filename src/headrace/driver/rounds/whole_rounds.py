@@ -1,4 +1,4 @@
-"""Owns when a sub-topology that reads what another writes begins: behind a round of that other, not in its midst.
+"""When a sub-topology that reads what another writes begins: behind a round of that other, not in its midst.
 
 On Kafka each container commits by itself, so that a round's records come container by container. A round costs nearly the
 same for few records as for many: two of them for one that was written are a waste. Time is an argument.
@@ -25,7 +25,7 @@ class WholeRounds:
         self._ended[name] += 1
 
     def waits_s(self, name: str | None, running: Collection[str | None], now_s: float) -> float:
-        """For how long `name` still waits for those above it that are among `running`; 0: it goes on now."""
+        """For how long `name` still waits for those above it that are among `running`; 0: it continues now."""
         above = self._upstream[name]
         ended = sum(self._ended[writer] for writer in above)
         left_s = self._since_s.setdefault(name, now_s) + WAIT_S - now_s

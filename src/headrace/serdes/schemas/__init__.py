@@ -1,2 +1,2 @@
-"""Owns the serdes whose schema is written in a language of its own: Avro, Protobuf and JSON Schema, with a registry or
+"""The serdes whose schema is written in a language of its own: Avro, Protobuf and JSON Schema, with a registry or
 without. Their libraries are optional, and imported when a value is first read or written."""

@@ -1,4 +1,4 @@
-"""Owns `Avro`: values of an Avro schema, as bare Avro or in a registry's wire format. fastavro reads and writes."""
+"""`Avro`: values of an Avro schema, as bare Avro or in a registry's wire format. fastavro reads and writes."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _rebuilt(
     auto_register: bool,
     bound: str | None,
 ) -> Avro:
-    """As it was, on a worker too: nothing is asked for again."""
+    """As it was, on a worker too: nothing is requested again."""
     made = Avro.__new__(Avro)
     SchemaSerde.__init__(made, registry, subject, auto_register, bound)
     made._text, made._references, made._origin = origin.text, references, origin

@@ -1,4 +1,4 @@
-"""Owns the check of a value before it is written as Avro.
+"""The check of a value before it is written as Avro.
 
 fastavro writes 1.5 as the int 1, 2**31 as a long and a time without a zone as local time, without a word; so every
 value is checked first, and brought into the form that is written as it was meant.

@@ -1,4 +1,4 @@
-"""Owns what an Avro schema means here: the Spark type of its values.
+"""What an Avro schema means here: the Spark type of its values.
 
 Logical types without a type of Spark's are read as what they are stored as (`time-micros` as a number), uuid as text.
 """

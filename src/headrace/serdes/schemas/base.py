@@ -1,7 +1,7 @@
-"""Owns what the serdes with a schema language share: lists and Arrow columns out of single values, and the registry.
+"""What the serdes with a schema language share: lists and Arrow columns out of single values, and the registry.
 
 A record that does not fit is a failure of its own. A registry that does not answer is not: it raises, so that a round
-waits or ends, and no record is put aside for what is not its fault.
+waits or ends, and no record is rejected for what is not its fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns what is said where a package of an optional dependency is missing: which extra to install."""
+"""What is said where a package of an optional dependency is missing: which extra to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns `JsonSchema`: JSON that is held against a JSON Schema. `jsonschema` judges, `Json` reads and writes."""
+"""`JsonSchema`: JSON that is held against a JSON Schema. `jsonschema` judges, `Json` reads and writes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _rebuilt(
     auto_register: bool,
     bound: str | None,
 ) -> JsonSchema:
-    """As it was, on a worker too: nothing is asked for again."""
+    """As it was, on a worker too: nothing is requested again."""
     made = JsonSchema.__new__(JsonSchema)
     SchemaSerde.__init__(made, registry, subject, auto_register, bound)
     made._origin, made._references = origin, references

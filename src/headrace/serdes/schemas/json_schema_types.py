@@ -1,4 +1,4 @@
-"""Owns what a JSON Schema means here: the Spark type of its values, or of a part of it that has none, JSON text.
+"""What a JSON Schema means here: the Spark type of its values, or of a part of it that has none, JSON text.
 
 Closed enough for a type: objects with `properties` that allow no others by a schema, maps of one type, lists of one type,
 texts (a date or date-time is one to Spark too), numbers, booleans, each also with null, and references within the schema.

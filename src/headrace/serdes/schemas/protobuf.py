@@ -1,4 +1,4 @@
-"""Owns `Protobuf`: messages as dicts, as bare Protobuf or in a registry's wire format. Google's library reads and writes.
+"""`Protobuf`: messages as dicts, as bare Protobuf or in a registry's wire format. Google's library reads and writes.
 
 A serde travels as descriptors, the compiled form of `.proto` files, so a worker needs no generated module.
 """

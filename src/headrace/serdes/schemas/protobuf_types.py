@@ -1,4 +1,4 @@
-"""Owns what a Protobuf message means here: its Spark type, and the way between messages and dicts.
+"""What a Protobuf message means here: its Spark type, and the way between messages and dicts.
 
 A message is a dict of all its fields: None where a field that can be absent is, the default where it cannot. Enums are
 their names (the number as text where it has none), uint64 is a decimal, a Timestamp a time, a wrapper its value, and

@@ -1,4 +1,4 @@
-"""Owns the way to a schema registry: which schema an id names, and which id a schema has. Confluent's own client speaks.
+"""The way to a schema registry: which schema an id names, and which id a schema has. Confluent's own client speaks.
 
 A registry is a value that travels; its client is made where it is first asked, once per process. Every wait is bounded.
 Ids are for ever, so answers are kept. Passwords are in no text that is made here.
@@ -93,7 +93,7 @@ class SchemaRegistry:
         return connection.text_of(connection.ask(what, lambda c: c.get_version(subject, version)).schema)
 
     def id_of(self, subject: str, schema: SchemaText, *, register: bool) -> int:
-        """The id of a schema under a subject, which is registered there first where `register` says so."""
+        """The id of a schema under a subject, which is registered there first if `register` is set."""
         return _connection(self, os.getpid()).id_of(subject, schema, register)
 
     def registered_version(self, subject: str, schema: SchemaText) -> int:
@@ -128,7 +128,7 @@ def _connection(registry: SchemaRegistry, process: int) -> _Connection:
 
 
 class _Connection:
-    """The client of one process, and what it was told."""
+    """The client of one process, and what it has learned."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
         with of_extra("registry", "a schema registry"):
@@ -205,12 +205,12 @@ class _Connection:
             if status == _NOT_FOUND:
                 raise UnknownSchemaError(f"the registry {url} has no {what.removeprefix('the ')}") from None
             hint = "check auth=(user, password) of the registry" if status in _DENIED else None
-            raise RegistryError(f"schema registry {url}: asked for {what} it answered {status}: {said}", hint) from None
+            raise RegistryError(f"schema registry {url}: the request for {what} failed with {status}: {said}", hint) from None
         except Exception as error:  # of the client's transport, whichever that is
             reason = f"{type(error).__name__}: {self._without_secrets(str(error))}".removesuffix(": ")
             raise RegistryError(
-                f"schema registry {url}: asked for {what} it gave no answer that can be read: {reason}",
-                f"is it running and reached from here? Each request waits {self._registry.timeout_s:g} s (timeout_s)",
+                f"schema registry {url}: no readable answer to the request for {what}: {reason}",
+                f"is it running and reachable from here? Each request waits {self._registry.timeout_s:g} s (timeout_s)",
             ) from None
 
     def _without_secrets(self, text: str) -> str:

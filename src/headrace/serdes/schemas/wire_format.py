@@ -1,4 +1,4 @@
-"""Owns Confluent's wire format: a 0, four bytes of schema id, for Protobuf the path to the message, then the value."""
+"""Confluent's wire format: a 0, four bytes of schema id, for Protobuf the path to the message, then the value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unframed(data: bytes) -> tuple[int, bytes]:
 
 
 def message_path(indexes: Sequence[int]) -> bytes:
-    """Where the message stands in its file, as zigzag numbers after their count; the first message is a single 0.
+    """The place of the message in its file, as zigzag numbers after their count; the first message is a single 0.
 
     >>> message_path([0]), message_path([1, 0])
     (b'\\x00', b'\\x04\\x02\\x00')

@@ -1,4 +1,4 @@
-"""Owns what a worker process keeps between rounds: the objects of users' Processor classes, one per task, and the
+"""What a worker process keeps between rounds: the objects of users' Processor classes, one per task, and the
 resources that they load, one per plan.
 """
 
@@ -33,7 +33,7 @@ class WorkerCaches:
             return found
 
     def clear(self, application: str | None = None) -> None:
-        """Let go of everything, or of what belongs to one application."""
+        """Drop everything, or what belongs to one application."""
         with self._lock:
             for plan, task in list(self._tasks):
                 if application is None or plan.startswith(f"{application}/"):

@@ -1,4 +1,4 @@
-"""Owns the worker's two ends of a Column prefix: reading a source into typed rows, and taking up what comes out.
+"""The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out.
 
 A record that does not decode never enters Spark's engine. The reader notes it in the round's staging folder, and the
 container, which reads that after all its rows have come, rejects it.
@@ -68,7 +68,7 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
             if endpoint in sampled_at:
                 sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
             yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
-    # Always: an attempt before this one may have noted where it was cut short, which is not where this one stopped.
+    # Always: an attempt before this one may have recorded where it was cut short, which is not where this one stopped.
     _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
 
 
@@ -183,7 +183,7 @@ def _note(plan: ContainerPlan, endpoint: int | str, noted: Noted) -> None:
 
 
 class NotedRejects:
-    """What readers of this round noted for a container, read when asked for: after all rows have come."""
+    """What readers of this round recorded for a container, read lazily: after all rows have come."""
 
     def __init__(self, plan: ContainerPlan, program: Program) -> None:
         self._plan, self._program = plan, program
@@ -199,7 +199,7 @@ class NotedRejects:
 
     def _read(self) -> Iterator[Noted]:
         folder = Path(self._plan.stop_flag).parent
-        # Of all lanes: containers of one Spark task take up its rows together, and each picks what is of its own SSPs.
+        # Of all lanes: containers of one Spark task take its rows together, and each picks what is of its own SSPs.
         for path in sorted(folder.glob("noted-*.json")):
             yield _NOTED.decode(path.read_bytes())
 
@@ -210,7 +210,7 @@ def prepared_rows(
     """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
     endpoint is `RAW`, a batch of records as they were read.
 
-    Rows whose time expression gave null do not come: they are noted, to be rejected.
+    Rows whose time expression gave null do not come: they are recorded, to be rejected.
     """
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
     plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
@@ -247,7 +247,7 @@ def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> It
 
 def _raw(batch: pa.RecordBatch, column: int | None) -> pa.RecordBatch:
     """Records as they were read, from the columns of endpoint `column`, or from `key` and `value`; a column that is not
-    there is one that nobody looks at."""
+    there is one that is not used."""
     suffix = "" if column is None else f"_{column}"
     names = batch.schema.names
 

@@ -1,4 +1,4 @@
-"""Owns running a container in a worker process: by the plan's kind of system, with what it reads from and writes to."""
+"""Running a container in a worker process: by the plan's kind of system, with what it reads from and writes to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PORTS: dict[str, Callable[[ContainerPlan, Program, Iterable[Reject]], WorkerPort
 def run_container(
     payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = (), rejects: Iterable[Reject] = ()
 ) -> bytes:
-    """Work off one container and give its summary; an error of ours or of the machine is in the summary too."""
+    """Process one container and give its summary; an error of ours or of the machine is in the summary too."""
     plan = decoded_plan(payload)
     ports = PORTS[plan.system]
     try:
@@ -55,7 +55,7 @@ def run_container(
 
 
 def run_spark_container(payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = ()) -> bytes:
-    """Like `run_container`, with the rejects that the readers of a Column prefix noted."""
+    """Like `run_container`, with the rejects that the readers of a Column prefix recorded."""
     from headrace.wiring.worker.engine_rows import NotedRejects
 
     return run_container(payload, program, prepared, NotedRejects(decoded_plan(payload), program))

@@ -1,4 +1,4 @@
-"""Owns the worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
+"""The worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
 
 Rows come prepared from Spark's reader; where the engine does not read (tests in one process), the worker reads itself.
 """
@@ -31,7 +31,7 @@ from headrace.worker.checkpoints import round_id_of
 from headrace.worker.operators.base import Reject
 from headrace.worker.task import Outputs
 
-_AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; what is read is held in memory
+_AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
 
 
 class KafkaWorkerPorts(WorkerState):
@@ -44,7 +44,7 @@ class KafkaWorkerPorts(WorkerState):
             "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
         }
         self._shared = {(stream, partition) for stream, partition in terms["shared"]}
-        self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not asked for yet
+        self._ahead: dict[int, list[tuple[Any, pa.RecordBatch]]] = {}  # by number of the range, read and not used yet
         title = round_id_of(plan.round_id).sub_topology or "source"
         self._transaction = (LaneTransaction if terms["exactly_once"] else FlushedLane)(
             Lane(

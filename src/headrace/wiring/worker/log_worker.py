@@ -1,4 +1,4 @@
-"""Owns the worker's side of the embedded log: reading chunks, and writing data files that the driver commits."""
+"""The worker's side of the embedded log: reading chunks, and writing data files that the driver commits."""
 
 from __future__ import annotations
 

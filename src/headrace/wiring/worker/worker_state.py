@@ -1,7 +1,7 @@
-"""Owns what a worker does alike on every system: the state of tasks, what the prefix's readers left, caches.
+"""What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches.
 
-A container moves between worker processes, and a cancelled worker may live on for seconds: whatever is kept between
-rounds (`wiring.worker.caches`) is checked each round, or is a cache only.
+A container moves between worker processes, and a cancelled worker may live on for seconds: everything that is kept between
+rounds (`wiring.worker.entry.caches`) is checked each round, or is a cache only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _state_files: dict[str, StateFiles] = {}
 
 
 class WorkerState:
-    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers noted."""
+    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers recorded."""
 
     def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
         self._plan, self._program = plan, program
@@ -105,7 +105,7 @@ class WorkerState:
         return msgspec.to_builtins(head), [str(path) for path in paths if path is not None]
 
     def cache_of(self, task: str) -> dict[str, Any]:
-        # With the epoch: a new plan may have taken a task's state back, and objects of users must not remember what is gone.
+        # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
         plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
         return CACHES.of(plan, task)
 
@@ -120,7 +120,7 @@ class WorkerState:
 
 
 def forget(application: str, state_uri: str) -> None:
-    """Let go of what this process keeps for an application with its state at `state_uri`: its folders may go now."""
+    """Drop what this process keeps for an application with its state at `state_uri`: its folders may go now."""
     CACHES.clear(application)
     _state_files.pop(state_uri, None)
     close_idle()

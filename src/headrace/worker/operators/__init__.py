@@ -1,4 +1,4 @@
-"""Owns the graph of operators of one task: which class runs which node, and how they are wired."""
+"""The graph of operators of one task: which class runs which node, and how they are wired."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Owns aggregation by Arrow: `count()` and named aggregates. Rows of a round are gathered as columns and grouped once by
-(key, window); then one multi-get, one merge per changed group, one multi-put. Where every update is asked for, the rows are
+"""Aggregation by Arrow: `count()` and named aggregates. Rows of a round are gathered as columns and grouped once by
+(key, window); then one multi-get, one merge per changed group, one multi-put. Where every update is requested, the rows are
 taken one by one within their groups, and what is stored is what the last of them made. A record whose numbers take a sum
 too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
@@ -236,7 +236,7 @@ class VectorAggregateOperator(Operator):
         self._emit(self._result_keys(table), value, [array[ordinals] for array in origins])
 
     def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
-        """Put in the totals that were added record by record: on the way to them Arrow's may have gone too far."""
+        """Put in the totals that were added record by record: on the way to them Arrow's may have overflowed."""
         keys = zip(*(groups.table[name].to_pylist() for name in self._by), strict=True)
         for place, key in enumerate(keys):
             for number, total in exact.totals.get(key, {}).items():

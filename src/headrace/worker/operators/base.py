@@ -1,5 +1,5 @@
-"""Owns what every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
-is set aside. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
+"""What every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
+is rejected. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
 parents before children.
 """
 
@@ -101,7 +101,7 @@ class Operator:
         """All rows of the round have been pushed."""
 
     def inlet(self, parent: str, operator: Operator) -> Operator | None:
-        """What takes the rows of `operator`, which works off (the end of) `parent`; None where they are not pushed."""
+        """What takes the rows of `operator`, which processes (the end of) `parent`; None where they are not pushed."""
         return self
 
     def forward(self, rows: Rows) -> None:
@@ -138,7 +138,7 @@ class Operator:
         return self.without(rows, rows.value.bytes()[1])
 
     def of_serdes(self, rows: Rows, key: Serde | None, value: Serde | None) -> Rows:
-        """The rows, to be written by other serdes where one is given; what does not decode is set aside."""
+        """The rows, to be written by other serdes where one is given; what does not decode is rejected."""
         rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
         return rows.replaced(
             key=None if key is None else rows.key.of_serde(key),
@@ -169,7 +169,7 @@ class Operator:
         return rows, results
 
     def each(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> list[Any]:
-        """`function` of each record; `FAILED` (and a reject) where it raised. Goes on behind the record that raised."""
+        """`function` of each record; `FAILED` (and a reject) where it raised. Continues behind the record that raised."""
         results: list[Any] = []
         append = results.append
         remaining = iter(records)

@@ -1,4 +1,4 @@
-"""Owns dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first.
+"""Dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first.
 
 State per key and `by`: when it expires (8 bytes), and the time of the last record that was let through (a long).
 """

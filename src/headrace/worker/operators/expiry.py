@@ -1,4 +1,4 @@
-"""Owns the expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
+"""The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
 
 Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest
 `at`, so that a round in which nothing is due costs one look-up. No store can have a name with a tilde.

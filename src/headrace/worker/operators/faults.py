@@ -1,7 +1,7 @@
-"""Owns whose fault it is when a user's function raises: the record's, the programmer's, the store's, or nobody's.
+"""Whose fault it is when a user's function raises: the record's, the programmer's, the store's, or none of them.
 
 Whatever the function itself raises is an error of its record, `SystemExit` included: one record must not end the job as
-if that had been asked for. What Headrace raises because it is used wrongly (a store that nobody declared) would come with
+if that had been requested. What Headrace raises because it is used wrongly (an undeclared store) would come with
 every record: it stops the job, dead-letter stream or not. So does memory that is used up.
 """
 

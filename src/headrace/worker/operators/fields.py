@@ -1,4 +1,4 @@
-"""Owns the look-up of what an aggregate works on: the paths `key`, `value.<field>`, `timestamp`, `partition`, `offset`."""
+"""The look-up of what an aggregate works on: the paths `key`, `value.<field>`, `timestamp`, `partition`, `offset`."""
 
 from __future__ import annotations
 

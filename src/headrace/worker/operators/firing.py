@@ -1,4 +1,4 @@
-"""Owns in which order the due timers of an operator fire in a round, and how far those are followed that they set.
+"""In which order the due timers of an operator fire in a round, and how far those are followed that they set.
 
 Timers fire by time. What `on_timer` sets and cancels meanwhile counts: a timer that it sets for a time that is due fires in
 its turn, one that it cancels or moves does not fire. How many of a key do so in one round `core.rounds.timer_chains` decides;

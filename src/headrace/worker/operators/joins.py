@@ -1,10 +1,10 @@
-"""Owns joins with tables: of a stream with a table, of a stream with a global table, of two tables.
+"""Joins with tables: of a stream with a table, of a stream with a global table, of two tables.
 
 A record is joined with what its task's order has put before it (by rank: timestamp, tables first, stream, partition,
 offset), however many records a round has. All of them are joined at the end of the round, when the tables are known, by one
 look-up for all keys. A table that is an aggregation's, or is made from one, changes once per round, at the place of the last
 record of each key: which records of that same round see the change depends on where rounds are cut. (Where every update of
-it is asked for, it changes at each of its records.)
+it is requested, it changes at each of its records.)
 
 Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead.
 """
@@ -158,7 +158,7 @@ class _Updates:
 
 class TableTableJoin(JoinOperator):
     """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now. Where
-    every update is asked for, gives one for each update of either side, as both tables had it then; of those that come of
+    every update is requested, gives one for each update of either side, as both tables had it then; of those that come of
     one record the left side's are the earlier ones.
 
     A deletion follows where there was a joined value before and there is none any more.

@@ -1,4 +1,4 @@
-"""Owns the keyed operators that call a Python function per record: `reduce` and the general `aggregate`.
+"""The keyed operators that call a Python function per record: `reduce` and the general `aggregate`.
 
 Within a round each key's state is read once, kept as a Python object, and written once at the end. A function that raises
 leaves the state as it was.
@@ -44,7 +44,7 @@ def initial_state(node: t.Aggregate) -> Any:
     return node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
 
 
-# Of these forms what is read is what was written, and need not be tried.
+# Of these forms a decoded value is the encoded one, and need not be tried.
 _UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -89,7 +89,7 @@ class RecordAggregateOperator(Operator):
         self._key_serde: Any = None
         self._value_serde: Serde | None = node.store.value or node.value
         self._dirty = False
-        self._updates: list[_Update] = []  # where each of them is asked for
+        self._updates: list[_Update] = []  # where each of them is requested
 
     def push(self, rows: Rows) -> None:
         rows = self.without(self.decoded(rows), rows.key.bytes()[1])
@@ -164,7 +164,7 @@ class RecordAggregateOperator(Operator):
         else:
             after = self._function(initial_state(self.node) if before is _ABSENT else before, record)
         if after is None:
-            return _ABSENT  # None deletes: the next record begins anew, in this round as in any other
+            return _ABSENT  # None deletes: the next record starts over, in this round as in any other
         assert self._value_serde is not None
         return as_stored(self._value_serde, after)
 

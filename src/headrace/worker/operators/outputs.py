@@ -1,4 +1,4 @@
-"""Owns the operators that write: to an output stream, or to the internal one of a repartition.
+"""The operators that write: to an output stream, or to the internal one of a repartition.
 
 Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`. What a
 partitioner chose is a list of partitions for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key.
@@ -91,7 +91,7 @@ class _WritingOperator(Operator):
         )
 
     def _in_range(self, rows: Rows, chosen: Any, count: int) -> tuple[Rows, Any]:
-        """Set records aside for which a partition was chosen that the stream does not have; of each the rest but once."""
+        """Reject records for which a partition was chosen that the stream does not have; of each the rest but once."""
         if not len(rows):
             return rows, chosen
         numbers = chosen.flatten()

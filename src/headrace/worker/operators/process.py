@@ -1,4 +1,4 @@
-"""Owns running a user's `Processor`: its context, its stores and timers, and what it forwards."""
+"""Running a user's `Processor`: its context, its stores and timers, and what it forwards."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ProcessorContext:
         self.operator.set_timer(name, at, after, clock)
 
     def cancel_timer(self, name: str, clock: str = "event") -> None:
-        """Forget a timer of the current key; no error if there is none."""
+        """Cancel a timer of the current key; no error if there is none."""
         self.operator.cancel_timer(name, clock)
 
     def resource(self, loader: Callable[[], Any]) -> Any:
@@ -234,7 +234,7 @@ class ProcessOperator(Operator):
         self.task_run.roll_back(saved)
 
     def _ready(self) -> Any:
-        """The user's object: made once per task and worker process, and told of this round's operator."""
+        """The user's object: made once per task and worker process, and given this round's operator."""
         if self._processor is None:
             kept = self.task_run.processor_cache.get(self.node.name)
             if kept is None:

@@ -1,4 +1,4 @@
-"""Owns finding the records of a batch that the stream they are for would not take (`core.rounds.stream_limits`)."""
+"""Finding the records of a batch that the stream they are for would not take (`core.rounds.stream_limits`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the running values of named aggregates: what each record by itself would add, for those who ask for every update,
+"""The running values of named aggregates: what each record by itself would add, for those who ask for every update,
 and for sessions, where it is not known beforehand which records come together.
 """
 

@@ -1,6 +1,6 @@
-"""Owns what a session's state is and how it grows: by a record, or by being joined to another session.
+"""What a session's state is and how it grows: by a record, or by being joined to another session.
 
-One fold per kind of aggregate. A fold looks at the records of a batch beforehand (`take`), and is then asked for one after
+One fold per kind of aggregate. A fold looks at the records of a batch beforehand (`take`), and then returns one after
 the other (`added`). What it is given is never changed in place, so that a record that fails leaves everything as it was.
 """
 
@@ -29,7 +29,7 @@ class Fold(Protocol):
     """`states` are those of the sessions that a record joins, by time; None stands for the end of a session."""
 
     def take(self, rows: Rows) -> Rows:
-        """The rows that can be folded, which `added` is asked for by their place."""
+        """The rows that can be folded, which `added` returns by their place."""
 
     def added(self, states: Sequence[Any], row: int) -> Any | None: ...
 

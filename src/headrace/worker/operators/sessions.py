@@ -1,7 +1,7 @@
-"""Owns aggregation by sessions: records of a key that are at most a gap apart, record by record.
+"""Aggregation by sessions: records of a key that are at most a gap apart, record by record.
 
 A record joins all sessions of its key that it is near to into one. Their keys, which have the times of the first and the
-last record, are gone with that, and what is behind hears of it: of each a null, then the value of the session that there
+last record, are removed then, and operators behind it learn of it: of each a null, then the value of the session that there
 is now. Sessions that are closed (`SessionWindows.closes_us`) take no record any more; they are read from outside until
 they expire (`expires_us`).
 
@@ -58,7 +58,7 @@ class _Key:
         return start in self.before and self.before[start].end == end
 
     def near(self, time: int, gap: int) -> slice:
-        """The sessions that a record at `time` joins; none of them: where its own is to stand."""
+        """The sessions that a record at `time` joins; none of them: the place of its own."""
         first = bisect_left(self.now, time - gap, key=_end_of)
         return slice(first, bisect_right(self.now, time + gap, first, key=_start_of))
 
@@ -76,7 +76,7 @@ class SessionOperator(Operator):
         self._fold = fold_of(self, node)
         self._keys: dict[bytes, _Key] = {}
         self._batches: list[Rows] = []
-        self._updates: list[Update] = []  # where each of them is asked for
+        self._updates: list[Update] = []  # where each of them is requested
         self._last: dict[tuple[bytes, int, int], Row] = {}  # sessions that came, changed or went, by the last time they did
 
     def push(self, rows: Rows) -> None:

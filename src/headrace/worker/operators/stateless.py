@@ -1,4 +1,4 @@
-"""Owns the operators without state but those that write (`outputs`): sources, filters, maps, split and merge."""
+"""The operators without state but those that write (`outputs`): sources, filters, maps, split and merge."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.worker.rows import Field, Rows
 
 
 class SourceOperator(Operator):
-    """Takes what was read: checks that records decode, sets their time, and keeps the highest time seen per SSP."""
+    """Takes the input: checks that records decode, sets their time, and keeps the highest time seen per SSP."""
 
     node: t.Source
 

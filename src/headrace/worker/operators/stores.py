@@ -1,4 +1,4 @@
-"""Owns what a `Processor` sees of its state: key-value and window stores, scoped to the current record's key.
+"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key.
 
 The routing key is the first part of every entry's key, so that state is found again after any split or merge; there is no
 scan over keys on purpose.
@@ -113,7 +113,7 @@ class KeyValueStoreView(_Store):
         self._put(self._layout(_bytes(sub)), value, self._current()[1])
 
     def delete(self, *, sub: str | bytes = b"") -> None:
-        """Forget the value; no error if there is none."""
+        """Delete the value; no error if there is none."""
         self._delete(self._layout(_bytes(sub)))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Any]:
@@ -153,7 +153,7 @@ class WindowStoreView(_Store):
         self._put(self._layout(time_bytes(at)), value, at)
 
     def delete(self, at: int) -> None:
-        """Forget the value at a time; no error if there is none."""
+        """Delete the value at a time; no error if there is none."""
         self._delete(self._layout(time_bytes(at)))
 
     def get(self, at: int, default: Any = None) -> Any:

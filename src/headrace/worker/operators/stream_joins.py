@@ -1,6 +1,6 @@
-"""Owns the join of two streams: both are kept for a while, and each record meets those of the other side near to it in time.
+"""The join of two streams: both are kept for a while, and each record meets those of the other side near to it in time.
 
-A record's window ends `within` after it, that time included. It closes once the watermark, as it stood before the round, is
+A record's window ends `within` after it, that time included. It closes once the watermark, as it was before the round, is
 more than `kept_us` past the end (`t.Join.open_us`): from then on nothing is joined with the record, and a record whose own
 window has closed is late. With a left or outer join a record without a match gives a result of its own when its window
 closes, found by a timer of its key; the records of a side for which there is no such result expire. So the pairs do not
@@ -147,7 +147,7 @@ class StreamStreamJoin(JoinOperator):
     def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
         """Time and origin of each record: the same wherever rounds are cut, and no two alike.
 
-        What comes of a timer has no origin; it is told apart by the round, and what comes of one record by its number.
+        What comes of a timer has no origin; it is identified by the round, and what comes of one record by its number.
         """
         origins = [
             xxhash.xxh64_digest(stream.encode()) + partition.to_bytes(4, "big") for stream, partition in self.context.streams
@@ -192,7 +192,7 @@ class StreamStreamJoin(JoinOperator):
             layouts = state_keys([key for key, _ in changed], [entry.sub for _, entry in changed]) if changed else []
             if side in emitting:
                 written = list(zip(layouts, changed, strict=True))
-            else:  # nobody asks whether these were matched: they are stored once
+            else:  # whether these were matched does not matter: they are stored once
                 stored = self._database(side).get_many(layouts)
                 written = [pair for pair, data in zip(zip(layouts, changed, strict=True), stored, strict=True) if data is None]
                 expiring = [(key, layout, entry.time_us + self._open_us) for layout, (key, entry) in written]
@@ -234,7 +234,7 @@ class StreamStreamJoin(JoinOperator):
                 timers.set(self._owner, key, _TIMER, "event", time_us + self._open_us)
 
     def close(self, due: list[tuple[int, bytes, str, str]]) -> int:
-        """Of each key that is due take out what has closed, and give what has met nobody; how many entries had closed."""
+        """Of each key that is due take out what has closed, and give what has no match; how many entries had closed."""
         closed = 0
         watermark = self.context.watermark_us
         assert watermark is not None, "an event timer is due by the watermark"

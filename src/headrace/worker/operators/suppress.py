@@ -1,10 +1,10 @@
-"""Owns the final results of windows: each is held back until its window closes, and then given once.
+"""The final results of windows: each is held back until its window closes, and then given once.
 
-A window closes when the task's watermark, as it stood before the round, has come to `closes_us` of its end; no record can
+A window closes when the task's watermark, as it was before the round, has come to `closes_us` of its end; no record can
 change it from then on. An event timer per window makes a round run for it, and fires where it begins.
 
-Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. What was given is
-not there any more. A watermark may go back, when an input that was idle goes on; what has closed stays closed all the
+Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. A given result is
+not there any more. A watermark may go back, when an input that was idle resumes; what has closed stays closed all the
 same: the highest watermark at which anything did is kept, and judges for the whole task.
 """
 
@@ -40,7 +40,7 @@ def timer_owner(database: str) -> str:
 
 
 class SuppressOperator(Operator):
-    """Of a windowed table: the last value of each window, when it closes. A window whose value is gone gives nothing."""
+    """Of a windowed table: the last value of each window, when it closes. A window whose value was deleted gives nothing."""
 
     node: t.Suppress
 

@@ -1,7 +1,7 @@
-"""Owns tables: a store of each key's last value, and what a join asks of it: the value as a record found it.
+"""Tables: a store of each key's last value, and what a join asks of it: the value as a record found it.
 
 A round's updates are put into the store at its end. A table that is joined keeps all of them until then, and the values
-that they replace, so that each record sees the table as it stood at the record's own place in the task's order.
+that they replace, so that each record sees the table as it was at the record's own place in the task's order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TableOperator(Operator):
         self.is_joined = False  # set where the operators are wired
         self.updates: Rows | None = None  # of this round, all of them by rank; known once the round is finished
         self._held: list[Rows] = []
-        self._replaced: dict[bytes, bytes | None] = {}  # what stood, before the round, under the keys that it changed
+        self._replaced: dict[bytes, bytes | None] = {}  # what was stored, before the round, under the keys that it changed
 
     @property
     def serde(self) -> Serde | None:
@@ -67,14 +67,14 @@ class TableOperator(Operator):
     # --- what joins ask, once the round is finished ------------------------------------------------------------------
 
     def before(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of `keys` as they stood before this round."""
+        """The values of `keys` as they were before this round."""
         layouts = state_keys(keys)
         others = [layout for layout in layouts if layout not in self._replaced]
         stored = dict(zip(others, self._stored(others), strict=True))
         return [self._replaced[each] if each in self._replaced else stored[each] for each in layouts]
 
     def after(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of `keys` as they stand after this round."""
+        """The values of `keys` as they are after this round."""
         return self._stored(state_keys(keys))
 
     def seen_by(self, keys: Any, ranks: Any) -> Any:
@@ -98,7 +98,7 @@ class TableOperator(Operator):
         by_code, updating = all_codes[order], is_update[order]
         last = np.maximum.accumulate(np.where(updating, np.arange(len(order)), 0))  # the place of the update before each
         is_seen = updating[last] & (by_code[last] == by_code)
-        source = np.where(is_seen, order[last], count + by_code)  # among the updates asked for, else among `before`
+        source = np.where(is_seen, order[last], count + by_code)  # among the requested updates, else among `before`
         picked = np.empty(len(codes), np.int64)
         picked[order[~updating] - count] = source[~updating]
         updated = self.updates.value.bytes()[0].take(pa.array(asked))
@@ -110,7 +110,7 @@ class TableOperator(Operator):
 
 
 class TableFilterOperator(FilterOperator):
-    """Of a table: a value that the predicate refuses becomes a deletion, so that whoever reads the updates forgets it."""
+    """Of a table: a value that the predicate refuses becomes a deletion, so that readers of the updates delete it."""
 
     def push(self, rows: Rows) -> None:
         rows = self.decoded(rows, value=False)

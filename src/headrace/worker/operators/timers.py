@@ -1,4 +1,4 @@
-"""Owns timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire.
+"""Timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire.
 
 Database `~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by
 time. No store can have a name with a tilde.
@@ -40,7 +40,7 @@ class Timers:
         self._removed: set[str] = set()
 
     def set(self, operator: str, key: bytes, name: str, clock: str, at_us: int) -> None:
-        """Set it anew: a timer of the same key, operator, clock and name is replaced."""
+        """Set it: a timer of the same key, operator, clock and name is replaced."""
         digest = _digest(operator, clock, name)
         by_key = self._context.database("~timers")
         layout = state_key(key, digest)
@@ -96,4 +96,4 @@ def _digest(operator: str, clock: str, name: str) -> bytes:
 
 
 def _rest(digest: bytes, key: bytes) -> bytes:
-    return digest + blake2b(key, digest_size=16).digest()  # nobody can make two keys whose timers would be one
+    return digest + blake2b(key, digest_size=16).digest()  # no user can make two keys whose timers would be one

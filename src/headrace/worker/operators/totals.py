@@ -1,7 +1,7 @@
-"""Owns what a round's sums and means may not do: go beyond 64 bits, or beyond a float.
+"""What a round's sums and means may not do: go beyond 64 bits, or beyond a float.
 
 Arrow adds without looking. So before its sums count, a bound is put on them: first of the whole round (the largest number
-times the rows), then, where that is too much, of each group. Only in groups that may go beyond is every record added by
+times the rows), then, where that is too much, of each group. Only in groups that may overflow is every record added by
 itself, in order: the one that goes too far is its own error, whatever rounds the records came in.
 """
 

@@ -1,4 +1,4 @@
-"""Owns which updates of a table a stream of them takes: all that come, or the last of each key in a round."""
+"""Which updates of a table a stream of them takes: all that come, or the last of each key in a round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.worker.rows import Rows
 
 
 class ToStreamOperator(Operator):
-    """Passes a table's updates on. With `takes_last_of` it is given every update of a table, and asked for the last ones."""
+    """Passes a table's updates on. With `takes_last_of` it is given every update of a table, and emits the last ones."""
 
     node: t.ToStream
     takes_last_of: Operator | None = None

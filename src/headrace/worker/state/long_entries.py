@@ -1,4 +1,4 @@
-"""Owns a round's access to entries of long keys in one database: the key behind a digest is compared, always.
+"""A round's access to entries of long keys in one database: the key behind a digest is compared, always.
 
 All entries under one digest belong to one key. So a read of another key that has the same digest finds nothing, which is
 the truth, and a write of it is refused: there is no place where it could be kept apart.
@@ -26,7 +26,7 @@ class LongEntries:
     def __init__(self, name: str, store: LocalStore) -> None:
         self._name = name
         self._store = store
-        self._owners: dict[bytes, bytes | None] = {}  # head to length and key, of the digests that were asked for
+        self._owners: dict[bytes, bytes | None] = {}  # head to length and key, of the digests that were looked up
 
     @property
     def written(self) -> bool:

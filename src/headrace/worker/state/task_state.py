@@ -1,4 +1,4 @@
-"""Owns a task's view of its state within one round: what was committed, overlaid with what the round has changed.
+"""A task's view of its state within one round: what was committed, overlaid with what the round has changed.
 
 Reads come from one read transaction of the local store, at the round's base; nothing is written there. `write` turns
 the changes into state files and gives the head that the commit names (protocol.md 17). Keys: core.key_layout.
@@ -24,7 +24,7 @@ from headrace.state.batches import VALUE_BYTES_MAX, batches_of, batches_of_entri
 from headrace.state.files import StateFiles
 from headrace.worker.state.long_entries import LongEntries
 
-DROPPED_MAX = 50_000  # entries of stores that are gone, per task and round
+DROPPED_MAX = 50_000  # entries of removed stores, per task and round
 _INSORT_MAX = 64  # up to so many new keys are put in place one by one, more are sorted in
 
 
@@ -60,7 +60,7 @@ Change = bytes | Unchanged | None  # None: deleted
 
 
 class Journal:
-    """What stood under changed keys, since the last savepoint: so that a record that fails changes nothing."""
+    """The former values of changed keys, since the last savepoint: so that a record that fails changes nothing."""
 
     def __init__(self) -> None:
         self.active = False
@@ -91,7 +91,7 @@ class Database:
         self._changes: dict[bytes, bytes | None] = {}  # None: deleted
         self._order: list[bytes] = []  # the keys of `_changes`, sorted, but for `_unsorted`
         self._unsorted: list[bytes] = []
-        self._order_is_stale = False  # keys were taken out of `_changes`: both lists are made anew when needed
+        self._order_is_stale = False  # keys were taken out of `_changes`: both lists are rebuilt when needed
 
     @property
     def changed(self) -> bool:
@@ -277,7 +277,7 @@ class TaskState:
         return any(database.changed for database in self._databases.values())
 
     def drop(self, databases: Sequence[str]) -> None:
-        """Delete what is left of databases that nobody uses any more, if the round changed anything.
+        """Delete what is left of databases that are no longer used, if the round changed anything.
 
         At most `DROPPED_MAX` entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then
         without them, and files that have them are kept as long as the versions that they make.
@@ -320,7 +320,7 @@ class TaskState:
         return (*base.files[:start], fold)
 
     def _snapshot(self) -> Iterator[pa.RecordBatch]:
-        """All entries of the base, from the store: its deletions are gone, unlike in a fold of deltas."""
+        """All entries of the base, from the store: without its deletions, unlike in a fold of deltas."""
         for name in self._store.databases():
             yield from batches_of_entries(name, self._store.scan(name))
 

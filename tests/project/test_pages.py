@@ -1,0 +1,63 @@
+"""Every Python, shell and TOML block of the README and of docs/ runs, and no block is left out unseen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from project.page_blocks import ROOT, blocks_of, run
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE = {"docs/api.md"}  # its blocks run in test_api_page.py
+NOT_RUN = {"README.md": 1, "docs/benchmarks.md": 4, "docs/kafka.md": 2}  # blocks that no test can run, each with its reason
+BLOCKS = {page: blocks_of(page) for page in PAGES}
+RUN = [page for page in PAGES if BLOCKS[page] and str(page.relative_to(ROOT)) not in ELSEWHERE]
+_LINK = re.compile(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", RUN, ids=named)
+def test_the_blocks_of_a_page_run_in_its_order(page: Path, tmp_path: Path) -> None:
+    for block in BLOCKS[page]:
+        if block.not_run is None:
+            run(block, tmp_path)
+
+
+def test_a_block_that_is_not_run_is_known_here() -> None:
+    counts = {named(page): sum(block.not_run is not None for block in blocks) for page, blocks in BLOCKS.items()}
+    assert {page: count for page, count in counts.items() if count} == NOT_RUN
+
+
+def test_each_page_of_the_guide_has_code_that_runs() -> None:
+    for name in ("README", "docs/concepts", "docs/kafka", "docs/growing-streams", "docs/rewinding", "docs/state",
+                 "docs/testing", "docs/failures", "docs/configuration"):  # fmt: skip
+        assert any(block.not_run is None for block in BLOCKS[ROOT / f"{name}.md"]), name
+
+
+def test_every_link_between_the_pages_resolves() -> None:
+    broken = []
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
+            there = (page.parent / target) if target else page
+            if not there.exists() or (anchor and anchor not in anchors_of(there)):
+                broken.append(f"{named(page)}: {target}#{anchor}" if anchor else f"{named(page)}: {target}")
+    assert not broken
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_links_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = {target for target, _ in _LINK.findall(index)}
+    assert {page.name for page in PAGES if page.parent.name == "docs" and page.name != "README.md"} <= linked
