@@ -61,7 +61,7 @@ class Config(Mapping[str, Any]):
         least=1,
         per_sub_topology=True,
     )
-    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; not supported yet: only 1 is accepted.", least=1)
+    elasticity_factor: int = _key(1, "Virtual tasks per task, a power of two; more than 1 is refused so far.", least=1)
     ssp_grouper: str | type[SystemStreamPartitionGrouper] | SystemStreamPartitionGrouper | None = _key(
         None,
         "How partitions are grouped into tasks: `partition` (`GroupByPartition`), `system_stream_partition` "
@@ -98,8 +98,8 @@ class Config(Mapping[str, Any]):
     )
     metadata_store: Any = _key(
         None,
-        "Where job models, startpoints and requests are stored; only the job's own system is accepted, because they commit in "
-        "one transaction with the checkpoints.",
+        "Where job models, startpoints and requests are stored; any other place than the job's own system is refused, because "
+        "they commit in one transaction with the checkpoints.",
         takes="a metadata store",
         method="requests",
     )
@@ -171,12 +171,12 @@ class Config(Mapping[str, Any]):
     )
     coordinator: str | None = _key(
         None,
-        "Reserved for groups of processes (elects their driver), and rejected if set: the process that runs the application "
+        "Reserved for groups of processes (elects their driver), and refused if set: the process that runs the application "
         "is its driver.",
     )
     location_id: str | None = _key(
         None,
-        "Reserved for groups of processes (the location of this one, so that tasks stay near their state), and rejected if "
+        "Reserved for groups of processes (the location of this one, so that tasks stay near their state), and refused if "
         "set: one process has all tasks.",
     )
     artifact_dir: str | None = _key(
