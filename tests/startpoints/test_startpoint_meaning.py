@@ -165,7 +165,7 @@ def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: World, mo
 def test_what_was_taken_up_of_a_request_that_waits_is_not_taken_up_again_when_it_is_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.driver.planning.apply_startpoints.FINISHED_MAX", 1)
+    monkeypatch.setattr("headrace.core.job_plan.apply_startpoints.FINISHED_MAX", 1)
     world.create(1)
     world.send(4)
     world.run(world.passing())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.core.job_plan.stream_readers import Reader
     from headrace.errors import HeadraceError
     from headrace.model.job_model import JobModel
-    from headrace.ports import StreamDescription
+    from headrace.model.streams import StreamDescription
 
 EXAMPLES = """Examples:
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.checkpoint import decode_ssp_task_mapping
-from headrace.codec.startpoint import encode_startpoint_request
+from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_request
+from headrace.codec.startpoint_requests import asked_of
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.startpoints import counting_for, newest_by_key
-from headrace.driver.planning.apply_startpoints import Asked, asked_of
-from headrace.driver.planning.startpoint_log import STARTPOINTS
 from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
 from headrace.errors import StartpointError
 from headrace.model.startpoint import (

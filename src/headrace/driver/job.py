@@ -11,7 +11,7 @@ from typing import Any
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
 from headrace.driver.partition_watch import PartitionWatch
-from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.startpoint_watch import StartpointWatch
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Collection, Mapping
 
 from headrace.core.job_plan.partition_growth import changes_of
+from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
-from headrace.driver.planning.plan_job import JobPlan
-from headrace.driver.planning.snapshot import streams_under_state
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.ports import JobStore, System
 

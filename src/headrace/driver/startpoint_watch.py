@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from headrace.driver.planning.plan_job import JobPlan
-from headrace.driver.planning.startpoint_log import STARTPOINTS
+from headrace.codec.startpoint import STARTPOINTS
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.ports import JobStore, System
 

@@ -131,6 +131,14 @@ class StartpointEntry:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class StartpointRequest:
+    """What somebody asks of the driver: startpoints to be set, ids of others to be deleted."""
+
+    entries: tuple[StartpointEntry, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+
 class Became(StrEnum):
     """What became of a startpoint that a driver took up."""
 

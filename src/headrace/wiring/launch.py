@@ -23,9 +23,8 @@ from headrace.core.topology.resolution import has_open_types, resolved, through_
 from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.driver.generation import Pace, Planned
 from headrace.driver.job import Job
-from headrace.driver.planning.application_edits import check_edit
-from headrace.driver.planning.plan_job import JobPlan, planned
-from headrace.driver.planning.snapshot import check_inputs
+from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.progress_display import shown
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.rounds.round_planner import Place, RoundTerms
@@ -131,7 +130,8 @@ def launched(
             _max_round_ms(config, store, say) / 1000,
         )
         clock_us = _now_us if clock_us is None else clock_us
-        making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere, clock_us)
+        planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
+        making = _Making(planner, engine, files, place, clock_us)
         made = making.made(epoch, going_on=False)
         left.append((place, made.plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
@@ -155,37 +155,19 @@ def launched(
 class _Making:
     """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
 
-    topology: Topology
-    sides: Any
-    config: Config
-    system: Any
-    store: Any
+    planner: JobPlanner
     engine: Any
     files: StateFiles
     place: Place
-    say: Callable[[str], None]
-    elsewhere: RequestsElsewhere | None
     clock_us: Callable[[], int]
 
     def made(self, epoch: int, going_on: bool) -> Planned:
-        config, store = self.config, self.store
-        plan = planned(
-            self.topology,
-            self.sides,
-            config,
-            self.system,
-            store,
-            epoch,
-            self.engine.slots,
-            self.say,
-            self.clock_us(),
-            going_on=going_on,
-            elsewhere=self.elsewhere,
-        )
-        upkeep = Upkeep(plan, self.system, store, self.files, config, self.clock_us)
+        planner = self.planner
+        plan = planner.plan(epoch, self.engine.slots, self.clock_us(), is_replan=going_on)
+        upkeep = Upkeep(plan, planner.system, planner.store, self.files, planner.config, self.clock_us)
         if not going_on:
             for note in plan.notes:
-                self.say(note)
+                planner.log(note)
             upkeep.clear_up()
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
@@ -193,14 +175,15 @@ class _Making:
         return Planned(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
 
     def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
+        config = self.planner.config
         terms = RoundTerms(
             plan.epoch,
             plan.model.version,
-            self.config.max_records_per_round_of(sub.name),
+            config.max_records_per_round_of(sub.name),
             self.engine.slots,
             self.place,
-            self.config.on_lost_offsets,
-            self.config.max_bytes_per_round_of(sub.name),
+            config.on_lost_offsets,
+            config.max_bytes_per_round_of(sub.name),
             gaps_of(plan.rewinds),
         )
         return Rounds(
@@ -209,8 +192,8 @@ class _Making:
             plan.programs[sub.name],
             plan.checkpoints,
             terms,
-            self.system,
-            self.store,
+            self.planner.system,
+            self.planner.store,
             self.engine,
             plan.records,
             plan.startpoints,
@@ -231,9 +214,8 @@ def _check_before_spark(
 ) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())
-    check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
     known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
-    check_edit(known, config, system, store, say)
+    check_before_engine(known, config, system, store, say)
 
 
 def _remove_staged_before(staging: Path, epoch: int) -> None:

@@ -23,6 +23,7 @@ from headrace.dsl.app import App
 from headrace.dsl.ktable import KTable
 from headrace.errors import ConfigError
 from headrace.model.durations import time_text, time_us
+from headrace.model.streams import StreamDescription
 from headrace.model.topology import (
     Aggregate,
     ForEachRound,
@@ -39,7 +40,6 @@ from headrace.model.topology import (
     ToStream,
 )
 from headrace.model.windows import SessionWindows
-from headrace.ports import StreamDescription
 from headrace.record import Headers, Record
 from headrace.serdes.windowed import WindowedKey
 from headrace.visible import visible, visible_line
