@@ -16,9 +16,10 @@ from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.adapters.log.system import LogSystem
 from headrace.client.app_loading import load_app
+from headrace.client.startpoint_manager import this_user
+from headrace.codec.expansion_request import PARTITION_CHECKS
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.keys.hashing import partition_of
-from headrace.driver.partition_watch import PARTITION_CHECKS
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -89,10 +90,11 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
         "expanded stream sales from 4 to 8 partitions",
         "  application shop takes them up when it starts",
     ]
-    assert requests() == [{"stream": "sales", "partitions": 8}]
+    by = this_user()
+    assert requests() == [{"stream": "sales", "partitions": 8, "by": by}]
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
     assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
-    assert requests() == [{"stream": "sales", "partitions": 8}, {"stream": "sales", "partitions": 16}]
+    assert requests() == [{"stream": "sales", "partitions": count, "by": by} for count in (8, 16)]
 
 
 def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import headrace as hr
-from headrace.core.job_plan.groupers import AllSspsToEveryTask
+from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupByPartition, Groups, PreviousAssignment
 from headrace.core.job_plan.planner import Refusal
 from headrace.core.job_plan.text import difference, text_of
 from headrace.core.rewind.rewinds import Cut
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.store_changes import StoreRequests
+from headrace.errors import ConfigError
 from headrace.model.checkpoint import RoundId
 from headrace.model.startpoint import StatePolicy
 from headrace.model.streams import SSP
@@ -76,6 +77,38 @@ def expansion_of_an_input_of_several() -> Iterator[Part]:
     world.start()
     world.expand("views", 4)
     yield committed(world, "views grows from 3 to 4 while the job runs: its readers stop, those of clicks too", is_replan=True)
+
+
+def expansion_of_a_joined_input() -> Iterator[Part]:
+    def joins(app: hr.App) -> None:
+        left, right = app.stream("clicks", **STRINGS), app.table("rates", **STRINGS)
+        left.join(right, lambda a, b: a, value=hr.String()).to("totals")
+
+    world = World(joins, {"clicks": 2, "rates": 2})
+    world.start()
+    world.expand("clicks", 4)
+    yield committed(world, "clicks grows from 2 to 4 while the job runs, what it is joined with does not", is_replan=True)
+    world.expand("rates", 4)
+    yield committed(world, "rates has grown too", is_replan=True)
+
+
+class OnlyTwo(GroupByPartition):
+    """A grouper of a user, which cannot do with more than two partitions."""
+
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP]) -> Groups:
+        found = sorted(ssps)
+        if len({ssp.partition for ssp in found}) > 2:
+            raise ConfigError("more than two partitions")
+        return super().group(previous_assignment, found)
+
+
+def expansion_that_a_grouper_refuses() -> Iterator[Part]:
+    world = World(two_parts, {"clicks": 2}, grouper=lambda count: OnlyTwo())
+    world.start()
+    world.expand("clicks", 4)
+    world.request("a", "clicks", EARLIEST)
+    yield committed(world, "clicks grows from 2 to 4, which the grouper refuses: its readers stop", is_replan=True)
+    yield "a start then", text_of(world.plan())
 
 
 def edits() -> Iterator[Part]:
@@ -152,6 +185,8 @@ def startpoints() -> Iterator[Part]:
     yield committed(world, "a bootstrap, and one for a stream that the job does not read")
     world.request("f", "clicks", offset(99))
     yield "one for an offset that is not there, at a start", text_of(world.plan())
+    world.request("g", "clicks", LATEST, 1)
+    yield committed(world, "it and one that can be done, while the job runs", is_replan=True)
 
 
 def rewind() -> Iterator[Part]:
@@ -170,6 +205,12 @@ def rewind() -> Iterator[Part]:
     yield committed(world, "back to offset 5 with state: all tasks, and those behind by-page", is_replan=True)
     world.delete("r")
     yield committed(world, "it is deleted before anything was committed", is_replan=True)
+    world.expire("clicks", 1)
+    world.request("q", "clicks", offset(2), state=StatePolicy.REWIND)
+    world.request("t", "clicks", offset(7), 1, state=StatePolicy.REWIND)
+    yield committed(world, "to 2, for which no version is old enough and no record there, and of 1 to 7", is_replan=True)
+    world.expire("clicks", 0)
+    world.offsets.spans["clicks"] = [(0, 20)] * 2
     world.request("s", "clicks", offset(2), state=StatePolicy.REWIND)
     yield committed(world, "back to offset 2: before all versions, to the empty state", is_replan=True)
 
@@ -253,6 +294,8 @@ SCENARIOS: tuple[Callable[[], Iterator[Part]], ...] = (
     first_start,
     expansion,
     expansion_of_an_input_of_several,
+    expansion_of_a_joined_input,
+    expansion_that_a_grouper_refuses,
     edits,
     stores,
     starts,

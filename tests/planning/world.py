@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
-from headrace.core.job_plan.planner import Refusal, plan
+from headrace.core.job_plan.planner import Refusal, plan, plan_while_running
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.startpoints import offset_of
@@ -105,7 +105,8 @@ class World:
 
     def plan(self, is_replan: bool = False) -> Draft | Refusal:
         self.snapshot = replace(self.snapshot, epoch=self.snapshot.epoch + 1, now_us=self.snapshot.now_us + 1_000)
-        return plan(replace(self.terms, is_replan=is_replan), self.snapshot)
+        terms = replace(self.terms, is_replan=is_replan)
+        return plan_while_running(terms, self.snapshot) if is_replan else plan(terms, self.snapshot)
 
     def start(self, is_replan: bool = False) -> Draft:
         """A plan that is committed."""

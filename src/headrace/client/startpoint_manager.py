@@ -357,6 +357,8 @@ def _done_with(known: KnownStartpoint) -> StartpointError:
             said, hint = f"was applied{when}", "to read from another place, write a new startpoint"
         case Became.SUPERSEDED:
             said, hint = f"was superseded{when} by a later one", "delete that one"
+        case Became.REFUSED:
+            said, hint = f"was refused{when}", "`headrace history` shows why"
         case _:
             said, hint = f"was deleted{when}", "there is nothing left to do"
     entry = known.entry

@@ -146,6 +146,7 @@ class Became(StrEnum):
     APPLIED = "applied"
     SUPERSEDED = "superseded"  # by a later one, before it was spent
     DELETED = "deleted"  # before it was spent
+    REFUSED = "refused"  # it could not be resolved; the job's history says why
 
 
 @dataclass(frozen=True, slots=True)

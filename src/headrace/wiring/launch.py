@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from headrace.core.secrets import secret_values
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.driver.generation import Pace, Planned
-from headrace.driver.job import Job
+from headrace.driver.job import Job, PlanAnew
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.progress_display import shown
@@ -33,6 +33,7 @@ from headrace.dsl.reserved import refuse_reserved
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
+from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import Holder
@@ -52,8 +53,8 @@ LOG = logging.getLogger("headrace")
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `plan_anew` makes the plan of a job that goes on after its streams have changed, under an epoch that was taken for
-    `holder`. `close` closes what was opened; giving the application back (`store.release`) comes before it.
+    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened;
+    giving the application back (`store.release`) comes before it.
     """
 
     made: Planned
@@ -62,7 +63,7 @@ class Launched:
     system: Any
     files: StateFiles
     holder: Callable[[], Holder]
-    plan_anew: Callable[[int], Planned]
+    plan_anew: PlanAnew
     close: Callable[[], None]
     elsewhere: RequestsElsewhere | None
 
@@ -132,7 +133,7 @@ def launched(
         clock_us = _now_us if clock_us is None else clock_us
         planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
         making = _Making(planner, engine, files, place, clock_us)
-        made = making.made(epoch, going_on=False)
+        made = making.made(epoch)
         left.append((place, made.plan))
         closers.pop()  # from here on whoever runs the rounds gives the application back
         return Launched(
@@ -142,7 +143,7 @@ def launched(
             system,
             files,
             holder,
-            plan_anew=lambda epoch: making.made(epoch, going_on=True),
+            plan_anew=making.made,
             close=lambda: _close(closers),
             elsewhere=elsewhere,
         )
@@ -161,11 +162,11 @@ class _Making:
     place: Place
     clock_us: Callable[[], int]
 
-    def made(self, epoch: int, going_on: bool) -> Planned:
+    def made(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> Planned:
         planner = self.planner
-        plan = planner.plan(epoch, self.engine.slots, self.clock_us(), is_replan=going_on)
+        plan = planner.plan(epoch, self.engine.slots, self.clock_us(), before, requests)
         upkeep = Upkeep(plan, planner.system, planner.store, self.files, planner.config, self.clock_us)
-        if not going_on:
+        if before is None:
             for note in plan.notes:
                 planner.log(note)
             upkeep.clear_up()

@@ -16,7 +16,7 @@ from headrace.core.rewind.replays import going_back, not_forward_within
 from headrace.core.rewind.rewinds import Flow
 from headrace.core.rewind.startpoints import Place, in_force, in_order, spent_of, streams_below, winners
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.errors import HeadraceError
+from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
     Became,
@@ -64,8 +64,8 @@ def taken_up(
 
     `subs`: all of the job: what is read again must not be late further down either.
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
-    the consumer are raised with the startpoint's name; nothing has changed then. `named`: the options with which a command
-    names the application, for hints.
+    the consumer are raised `about` the startpoint, with its name; nothing has changed then. `named`: the options with which a
+    command names the application, for hints.
     """
     taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
     taking.take_back()
@@ -98,6 +98,9 @@ class _Taking:
         self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
+        self.records |= {
+            entry.id: StartpointRecord(entry, (), self.now_us, Became.REFUSED, self.now_us) for entry in asked.refused_entries
+        }
         self.going_back = going_back(self.records.values(), self.checkpoints)
         self.notes = [
             f"request {id_} for startpoints is passed over: {text}; {_deletion(id_, named)} takes it away"
@@ -238,7 +241,7 @@ class _Taking:
             return gone_back
         all_asking = {entry.id: entry for ones in asking.values() for entry, _ in ones}
         first, *_ = all_asking.values()
-        with _named(first, self.named):
+        with _named(first, self.named, tuple(all_asking)):
             targets = {task: {one.ssp: one.offset for _, one in ones} for task, ones in asking.items()}
             pasts = self.rewinds.taken_back(self.checkpoints, targets)
         for task, past in pasts.items():
@@ -343,15 +346,19 @@ def _owners(checkpoints: Iterable[Checkpoint]) -> dict[SSP, list[TaskName]]:
 
 
 @contextmanager
-def _named(entry: StartpointEntry, named: str) -> Iterator[None]:
-    """Have errors say which startpoint it is that cannot be resolved."""
+def _named(entry: StartpointEntry, named: str, together: Sequence[str] = ()) -> Iterator[None]:
+    """Have errors say which startpoint it is that cannot be resolved; `together`: the ids of those that it goes with."""
     try:
         yield
+    except (UnavailableError, FencedError):
+        raise
     except HeadraceError as error:
-        raise type(error)(
+        said = type(error)(
             f"startpoint {entry.id} of {entry.key.ssp}, written by {entry.written_by}, cannot be resolved: {error.message}",
             f"{error.hint}; it stays until it is deleted: {_deletion(entry.id, named)}",
-        ) from error
+        )
+        said.about = tuple(together) or (entry.id,)
+        raise said from error
 
 
 def _deletion(id_: str, named: str) -> str:

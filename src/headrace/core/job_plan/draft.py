@@ -19,6 +19,7 @@ from headrace.core.topology.operator_changes import RunOperator, changes_between
 from headrace.core.topology.store_changes import StoreRequests, change_notes
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
+from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel, SubTopologyModel
@@ -36,6 +37,7 @@ class PlanTerms:
     `containers`: how many a sub-topology is to have, None for as many as there are slots. `grouper`: makes the grouper of a
     sub-topology with this many containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs;
     what a stream's readers cannot follow stops them alone then, and a request that cannot be done is refused alone.
+    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find.
     """
 
     topology: Topology
@@ -50,6 +52,7 @@ class PlanTerms:
     dead_letter_stream: str | None = None
     stores: StoreRequests = field(default_factory=StoreRequests)
     is_replan: bool = False
+    refused_streams: Mapping[str, HeadraceError] = field(default_factory=dict)
 
     @property
     def application(self) -> str:
@@ -127,6 +130,7 @@ class Draft:
     `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
     `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: see `positions.Begun`.
     `startpoints`: all records, `changed_startpoints` those to be written (None: deleted); `done` and `waiting`: requests.
+    `refused_startpoints`: why, by id. `changes`: what goes on record in the job's history, by key.
     `log` is said as the plan is made, `notes` at a start, `applied` once the plan is committed.
     """
 
@@ -150,6 +154,8 @@ class Draft:
     rewinds: tuple[Rewind, ...] = ()
     rewind_changes: RewindChanges = field(default_factory=RewindChanges)
     handovers: Mapping[str, Handover] = field(default_factory=dict)
+    refused_startpoints: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Change] = field(default_factory=dict)
     log: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()

@@ -8,14 +8,15 @@ of a snapshot, and of the same snapshot with one request more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.edits import edits
+from headrace.core.job_plan.history import history
 from headrace.core.job_plan.positions import inheritance, positions, stranded
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
-from headrace.core.job_plan.streams import streams
+from headrace.core.job_plan.streams import changed_streams, streams
 from headrace.core.job_plan.tasks import compatibility, creations, job_model, tasks
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 
@@ -34,6 +35,7 @@ STEPS: tuple[Step, ...] = (
     job_model,
     positions,
     startpoints,
+    history,
 )
 
 
@@ -59,9 +61,20 @@ def plan(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) ->
     return draft
 
 
+def plan_while_running(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
+    """The plan of a job that runs. Where what has changed of its streams cannot be planned together, their readers stop as
+    for any change that they cannot follow, and all others keep running."""
+    made = plan(terms, snapshot)
+    changed = changed_streams(terms, snapshot) if isinstance(made, Refusal) and made.step != "startpoints" else frozenset()
+    if not changed:
+        return made
+    assert isinstance(made, Refusal)
+    return plan(replace(terms, refused_streams=dict.fromkeys(sorted(changed), made.error)), snapshot)
+
+
 def planned(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) -> Draft:
-    """As `plan`; raises what a refusal is for."""
-    made = plan(terms, snapshot, steps)
+    """As `plan`, of a job that runs already as `plan_while_running`; raises what a refusal is for."""
+    made = plan_while_running(terms, snapshot) if terms.is_replan else plan(terms, snapshot, steps)
     if isinstance(made, Refusal):
         raise made.error
     return made

@@ -80,7 +80,8 @@ class Snapshot:
     `model`: the job model of the last plan. `assignment`: by the tasks' last plan, also of streams that are not read now.
     `handovers`: by the titles of sub-topologies with `for_each_round`. `epoch`: under which the plan is to be committed; 0 of
     a snapshot that nothing is committed from. `now_us`: the moment.
-    `id_seed`: unlike that of any other snapshot.
+    `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `expansions_by`: who has requested the
+    expansions of streams. `refused_before`: streams whose change the plan before has refused, with their partitions then.
     """
 
     offsets: Offsets
@@ -99,6 +100,9 @@ class Snapshot:
     rewinds: Sequence[Rewind] = ()
     flows: tuple[Flow, ...] | None = None
     handovers: Mapping[str, Handover] = field(default_factory=dict)
+    history: frozenset[str] = frozenset()
+    expansions_by: Mapping[str, str] = field(default_factory=dict)
+    refused_before: Mapping[str, int] = field(default_factory=dict)
 
     def with_startpoints(self, entries: Sequence[StartpointEntry]) -> Snapshot:
         """The same, had these startpoints been requested too."""

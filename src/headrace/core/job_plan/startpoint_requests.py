@@ -23,19 +23,27 @@ SOURCE_START = "the stream's start"  # who has written a startpoint that no pers
 class Asked:
     """What is asked for, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
     this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
-    any request that there is counts before these."""
+    any request that there is counts before these. `refused`: startpoints that cannot be resolved, by id, and why."""
 
     requests: Mapping[str, StartpointRequest] = field(default_factory=dict)
     records: Mapping[str, StartpointRecord] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     defaults: tuple[StartpointEntry, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[StartpointEntry]:
         """Those that were not taken up yet, in the order in which they came, without those that were deleted again."""
         deleted = {id_ for request in self.requests.values() for id_ in request.deleted}
+        out = {*self.records, *deleted, *self.refused}
         requested = (entry for request in self.requests.values() for entry in request.entries)
-        return [*self.defaults, *(one for one in requested if one.id not in self.records and one.id not in deleted)]
+        return [*self.defaults, *(one for one in requested if one.id not in out)]
+
+    @property
+    def refused_entries(self) -> list[StartpointEntry]:
+        """Those that go on record as refused."""
+        requested = (entry for request in self.requests.values() for entry in request.entries)
+        return [one for one in requested if one.id in self.refused and one.id not in self.records]
 
     @property
     def deleted(self) -> list[StartpointEntry]:

@@ -11,27 +11,56 @@ from headrace.core.job_plan.assignment import assignment_of
 from headrace.core.job_plan.checkpoint_inheritance import begun_otherwise
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.job_plan.startpoint_requests import with_bootstraps
+from headrace.core.job_plan.startpoint_requests import Asked, with_bootstraps
 from headrace.core.rewind.rewinds import Gaps, gaps_of
 from headrace.core.rounds.handover import Handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.partition_barrier import born_in
 from headrace.core.rounds.purging import lowest_positions
+from headrace.errors import HeadraceError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.tasks import TaskName
 
 
 def startpoints(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Resolve what is requested, and move the positions of the draft's checkpoints."""
-    terms, now_us = draft.terms, snapshot.now_us
-    asked = with_bootstraps(snapshot.startpoints, draft.bootstraps, now_us, snapshot.id_seed)
+    """Resolve what is requested, and move the positions of the draft's checkpoints.
+
+    While the job runs, a startpoint that cannot be resolved is refused on record, and the others are applied.
+    """
+    asked = with_bootstraps(snapshot.startpoints, draft.bootstraps, snapshot.now_us, snapshot.id_seed)
+    while True:
+        try:
+            return _applied(draft, snapshot, asked)
+        except HeadraceError as error:
+            if not draft.terms.is_replan or not error.about:
+                raise
+            asked = replace(asked, refused={**asked.refused, **_guilty(draft, snapshot, asked, error)})
+
+
+def _guilty(draft: Draft, snapshot: Snapshot, asked: Asked, error: HeadraceError) -> dict[str, str]:
+    """The startpoints that are to be refused for an error, and why: of several that it is about those that cannot be applied
+    alone, all where each of them could."""
+    reasons = dict.fromkeys(error.about, error.message)
+    for id_ in error.about if len(error.about) > 1 else ():
+        others = {other: error.message for other in error.about if other != id_}
+        try:
+            _applied(draft, snapshot, replace(asked, refused={**asked.refused, **others}))
+        except HeadraceError as alone:
+            reasons[id_] = alone.message
+        else:
+            del reasons[id_]
+    return reasons or dict.fromkeys(error.about, error.message)
+
+
+def _applied(draft: Draft, snapshot: Snapshot, asked: Asked) -> Draft:
+    terms = draft.terms
     rewinds = StateRewinds(
         Kept(snapshot.versions, snapshot.cuts, snapshot.rewinds),
         draft.flows,
         born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
         draft.offsets,
         draft.offsets.high_watermarks,
-        now_us,
+        snapshot.now_us,
         begun_otherwise(draft.job_model),
         draft.streams.recreated,
     )
@@ -41,7 +70,7 @@ def startpoints(draft: Draft, snapshot: Snapshot) -> Draft:
         draft.checkpoints,
         draft.offsets,
         draft.read_from_start,
-        now_us,
+        snapshot.now_us,
         draft.flows,
         rewinds,
         f"--application {terms.application} --system {terms.url}",
@@ -52,15 +81,18 @@ def startpoints(draft: Draft, snapshot: Snapshot) -> Draft:
         checkpoints=taken.checkpoints,
         startpoints=taken.records,
         changed_startpoints=taken.written,
+        refused_startpoints=asked.refused,
         done=taken.done,
         waiting=taken.waiting,
         rewinds=in_force,
         rewind_changes=rewinds.changes(in_force),
-        handovers=handovers_set_elsewhere(
-            snapshot.handovers, snapshot.checkpoints, taken.checkpoints, gaps_of(in_force)
-        ),
-        applied=(*draft.applied, *taken.notes),
+        handovers=handovers_set_elsewhere(snapshot.handovers, snapshot.checkpoints, taken.checkpoints, gaps_of(in_force)),
+        applied=(*draft.applied, *_refusals(asked), *taken.notes),
     )
+
+
+def _refusals(asked: Asked) -> list[str]:
+    return [f"startpoint {id_} is refused: {why}" for id_, why in sorted(asked.refused.items())]
 
 
 def handovers_set_elsewhere(

@@ -34,7 +34,9 @@ def streams(draft: Draft, snapshot: Snapshot) -> Draft:
     by_users = under_state.intersection(partitioners_of(terms.topology))
     otherwise, stateless = partitioned_otherwise(terms.topology), terms.reads - under_state
     changes = changes_of(before, _partitions(found), otherwise, by_users, stateless=stateless, system=terms.url)
-    refused = {**_recreated_inputs(previous, found), **changes.refused} if terms.is_replan else {}
+    refused = dict(terms.refused_streams)
+    if terms.is_replan:
+        refused |= {**_recreated_inputs(previous, found), **changes.refused}
     existing = {**found, **{name: _as_it_was(previous, found[name]) for name in refused}}
     recorded = {name: snapshot.partition_records[name].counts for name in before if name in snapshot.partition_records}
     counts = _counts(terms.topology, terms.subs, existing, recorded, assignment)
@@ -46,9 +48,17 @@ def streams(draft: Draft, snapshot: Snapshot) -> Draft:
     on_record = snapshot.partition_records.items()
     recreated = frozenset(name for name, one in on_record if name in existing and existing[name].id != one.stream_id)
     assignment = {ssp: names for ssp, names in assignment.items() if ssp.stream not in recreated}
-    seen = SeenStreams(existing, counts, before, recreated, changes.grown, refused, assignment)
-    grew = (one.warning or f"stream {one.stream!r} grew from {one.before} to {one.after} partitions" for one in changes.grown)
+    grown = tuple(one for one in changes.grown if one.stream not in refused)
+    seen = SeenStreams(existing, counts, before, recreated, grown, refused, assignment)
+    grew = (one.warning or f"stream {one.stream!r} grew from {one.before} to {one.after} partitions" for one in grown)
     return replace(draft.saying(*grew), streams=seen)
+
+
+def changed_streams(terms: PlanTerms, snapshot: Snapshot) -> frozenset[str]:
+    """The streams that are read and are others than in the last plan: with more partitions, or recreated."""
+    before = counts_before(snapshot.model, snapshot.partition_records, snapshot.streams, terms.reads)
+    grown = {name for name, count in before.items() if snapshot.streams[name].partitions != count}
+    return frozenset(grown | _recreated_inputs(snapshot.model, snapshot.streams).keys()) & terms.reads
 
 
 def _known_assignment(terms: PlanTerms, snapshot: Snapshot) -> Assignment:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.planner import Refusal
+from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, identity_of
 from headrace.model.startpoint import StartpointRecord
 
@@ -64,8 +65,15 @@ def _plan(draft: Draft) -> Iterator[str]:
         expansions = "".join(f", {one.before} to {one.after}" for one in record.expansions)
         yield f"record {stream}: {_partitions(record.partitions)}{expansions}"
     yield from _changes(draft)
+    yield from (f"history: {_entry(change)}" for change in draft.changes.values())
     for kind, said in (("log", draft.log), ("note", draft.notes), ("applied", draft.applied)):
         yield from (f"{kind}: {line}" for line in said)
+
+
+def _entry(change: Change) -> str:
+    moved = " to ".join(part for part in (change.before, change.after) if part)
+    parts = (f"{change.kind} {change.outcome}", change.what, moved, change.why)
+    return ": ".join(filter(None, parts)) + (f", requested by {change.requested_by}" if change.requested_by else "")
 
 
 def _checkpoint(checkpoint: Checkpoint) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.rewind.rewinds import Rewind
 from headrace.core.topology.sub_topologies import SubTopology
@@ -11,6 +11,7 @@ from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.errors import HeadraceError
 from headrace.exchange.messages import Program
+from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
@@ -24,7 +25,8 @@ class JobPlan:
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and the model
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
-    something is skipped still, or that may be undone.
+    something is skipped still, or that may be undone. `changes`: what went on record in the job's history with
+    this plan, by key.
     """
 
     topology: Topology
@@ -40,3 +42,4 @@ class JobPlan:
     startpoints: StartpointRecords
     startpoint_requests: frozenset[str]
     rewinds: tuple[Rewind, ...] = ()
+    changes: Mapping[str, Change] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from headrace.codec.history import HISTORY
 from headrace.codec.rewind_records import cuts_of, rewinds_of, stored_flows
 from headrace.codec.run_operators import stored_operators
 from headrace.codec.startpoint_requests import asked_of
@@ -126,6 +127,7 @@ def observe(
         rewinds_of(metadata),
         stored_flows(metadata),
         _handovers(terms, metadata),
+        frozenset(metadata.all(HISTORY)),
     )
 
 

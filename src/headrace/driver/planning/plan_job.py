@@ -5,11 +5,12 @@ What is decided is in `core.job_plan`. Nothing that is stored has changed if thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from headrace.codec.checkpoint import encode_handover
+from headrace.codec.history import HISTORY, encode_change
 from headrace.codec.operators import encode_operators
 from headrace.codec.rewind import encode_flows, encode_rewind
 from headrace.codec.rewind_records import FLOWS, REWINDS
@@ -20,6 +21,7 @@ from headrace.config.loading import Config
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.edits import edit_of
+from headrace.core.job_plan.history import to_forget
 from headrace.core.job_plan.planner import BEFORE_ENGINE, Refusal, plan, planned
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
@@ -39,6 +41,7 @@ from headrace.driver.rounds.output_checks import watched_streams
 from headrace.errors import StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Program
+from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, System
@@ -76,12 +79,23 @@ class JobPlanner:
     log: Callable[[str], None]
     elsewhere: RequestsElsewhere | None = None
 
-    def plan(self, epoch: int, slots: int, now_us: int, is_replan: bool = False) -> JobPlan:
-        """The committed plan; raises what cannot be planned. `is_replan`: the job runs already."""
+    def plan(
+        self,
+        epoch: int,
+        slots: int,
+        now_us: int,
+        before: JobPlan | None = None,
+        requests: Sequence[ChangeRequest] = (),
+    ) -> JobPlan:
+        """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
+        `requests`: why it needs another one."""
         self.config.check_sub_topologies(sub.title for sub in sub_topologies_of(self.topology))
-        terms = terms_of(self.topology, self.config, self.system.name, slots, is_replan)
+        terms = terms_of(self.topology, self.config, self.system.name, slots, is_replan=before is not None)
         reached("start", 6)
         snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=self.elsewhere)
+        expansions_by = {one.subject: one.requested_by for one in requests if one.kind is ChangeKind.EXPANSION}
+        refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
+        snapshot = replace(snapshot, expansions_by=expansions_by, refused_before=refused)
         return self.commit(planned(terms, snapshot), snapshot)
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
@@ -116,6 +130,7 @@ class JobPlanner:
             StartpointRecords(draft.startpoints),
             draft.waiting,
             draft.rewinds,
+            draft.changes,
         )
 
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
@@ -151,6 +166,7 @@ class JobPlanner:
             HANDOVERS: _encoded(encode_handover, draft.handovers),
             STATE_VERSIONS: _encoded(encode_version, draft.rewind_changes.versions),
             REWINDS: _encoded(encode_rewind, draft.rewind_changes.rewinds),
+            HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(encode_change, draft.changes)},
             **stored.changes(assignment, draft.records),
         }
         if snapshot.flows != draft.flows:
