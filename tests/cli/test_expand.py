@@ -144,7 +144,7 @@ def test_with_force_it_is_done_and_said(ran: Run) -> None:
     assert done.exit_code == 0
     assert done.stderr.startswith("warning: what reads 'sales' in application 'shop' stops: stream 'sales' had 4 partitions")
     assert "  application shop cannot follow" in done.stdout
-    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6}])
+    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6, "by": this_user()}])
     again = ran("stream", "expand", "sales", "--partitions", "8")  # of what the application knows, twice as many
     assert again.exit_code == 1
     again = ran("stream", "expand", "sales", "--partitions", "8", "--force", "--json")
