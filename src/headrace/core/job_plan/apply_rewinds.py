@@ -10,6 +10,7 @@ from typing import Protocol
 from headrace.core.rewind.rewinds import (
     Cut,
     Flow,
+    Past,
     Rewind,
     going_by_cuts,
     needed_rewinds,
@@ -88,6 +89,7 @@ class StateRewinds:
         self._consumer, self._high_watermarks, self._now_us = consumer, high_watermarks, now_us
         self._ends: dict[str, Mapping[int, int]] = {}
         self._left: list[KeptVersion] = []
+        self.past = Past()  # what has gone back, and to what
 
     def taken_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]
@@ -95,7 +97,7 @@ class StateRewinds:
         """The tasks that go back where `targets` are asked for, with the newest kept states that suit, and where those were;
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
         none or is not after what is asked for. `StateError` where no version is old enough."""
-        past = past_of(
+        past = self.past = past_of(
             self._flows,
             checkpoints,
             targets,

@@ -11,7 +11,7 @@ from headrace.core.job_plan.checkpoint_inheritance import Carried
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.job_plan.partition_growth import Growth
 from headrace.core.job_plan.snapshot import Offsets
-from headrace.core.rewind.rewinds import Flow, Rewind, flows_of
+from headrace.core.rewind.rewinds import Flow, Past, Rewind, flows_of
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.topology.compatibility import check_compatible, notes
@@ -67,10 +67,14 @@ class PlanTerms:
     def repartitions(self) -> tuple[Repartition, ...]:
         return tuple(node for node in self.topology.nodes if isinstance(node, Repartition))
 
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        return flows_of(self.subs)
+
     def draft(self, offsets: Offsets) -> Draft:
         """Where the steps begin."""
         reset = frozenset(source.stream for sub in self.subs for source in sub.sources if source.reset_offset)
-        return Draft(self, offsets, flows_of(self.subs), reset)
+        return Draft(self, offsets, self.flows, reset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +133,10 @@ class Draft:
     `creates`: streams to be created, with their partitions; their ids are left open ("") in `model` and `records`.
     `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
     `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: see `positions.Begun`.
-    `startpoints`: all records, `changed_startpoints` those to be written (None: deleted); `done` and `waiting`: requests.
-    `refused_startpoints`: why, by id. `changes`: what goes on record in the job's history, by key.
-    `log` is said as the plan is made, `notes` at a start, `applied` once the plan is committed.
+    `startpoints`: all records; `changed_startpoints`: those to be written (None: deleted); `refused_startpoints`: why, by id;
+    `done` and `waiting`: requests. `rewinds`: those in force; `rewound`: what goes back with this plan. `changes`: what goes
+    on record in the job's history, by key. `log` is said as the plan is made, `notes` at a start, `applied` once it is
+    committed.
     """
 
     terms: PlanTerms
@@ -152,6 +157,7 @@ class Draft:
     done: tuple[str, ...] = ()
     waiting: frozenset[str] = frozenset()
     rewinds: tuple[Rewind, ...] = ()
+    rewound: Past = field(default_factory=Past)
     rewind_changes: RewindChanges = field(default_factory=RewindChanges)
     handovers: Mapping[str, Handover] = field(default_factory=dict)
     refused_startpoints: Mapping[str, str] = field(default_factory=dict)

@@ -85,6 +85,7 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: Asked) -> Draft:
         done=taken.done,
         waiting=taken.waiting,
         rewinds=in_force,
+        rewound=rewinds.past,
         rewind_changes=rewinds.changes(in_force),
         handovers=handovers_set_elsewhere(snapshot.handovers, snapshot.checkpoints, taken.checkpoints, gaps_of(in_force)),
         applied=(*draft.applied, *_refusals(asked), *taken.notes),

@@ -23,7 +23,6 @@ from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_history import versions_of
 from headrace.driver.planning.grouper_config import grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.rounds.handover import stored_handover
 from headrace.errors import StreamNotFoundError
 from headrace.model.expansion import PartitionRecord
@@ -98,15 +97,15 @@ def observe(
     *,
     epoch: int = 0,
     now_us: int = 0,
-    elsewhere: RequestsElsewhere | None = None,
+    elsewhere: Mapping[str, bytes] | None = None,
 ) -> Snapshot:
     """Read it all. Under an `epoch` that is held nobody else commits, so it is of one moment; without one it is for a look.
 
-    `elsewhere`: where startpoints are requested outside of `system`.
+    `elsewhere`: requests for startpoints that were read from outside of `system`.
     """
     model, metadata = store.job_model(), system.metadata_store(terms.application)
     checkpoints = store.checkpoints()
-    asked = asked_of(metadata, None if elsewhere is None else elsewhere.requests())
+    asked = asked_of(metadata, elsewhere)
     stored = SystemStreamPartitionAssignmentManager(metadata)
     records = stored.read_partition_records()
     cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is

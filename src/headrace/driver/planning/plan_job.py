@@ -92,7 +92,8 @@ class JobPlanner:
         self.config.check_sub_topologies(sub.title for sub in sub_topologies_of(self.topology))
         terms = terms_of(self.topology, self.config, self.system.name, slots, is_replan=before is not None)
         reached("start", 6)
-        snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=self.elsewhere)
+        elsewhere = None if self.elsewhere is None else self.elsewhere.requests()
+        snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         expansions_by = {one.subject: one.requested_by for one in requests if one.kind is ChangeKind.EXPANSION}
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
         snapshot = replace(snapshot, expansions_by=expansions_by, refused_before=refused)
