@@ -7,6 +7,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
+from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.planner import Refusal
 from headrace.core.job_plan.text import difference, text_of
 from headrace.model.startpoint import Startpoint
@@ -55,11 +56,10 @@ def run(actions: list[tuple[str, str, int]], is_replan: bool) -> World:
     return world
 
 
-def is_settled(again: object) -> bool:
+def is_settled(again: Draft) -> bool:
     """Whether the plan that comes right after a plan changes nothing that is stored."""
-    assert hasattr(again, "creates")
     changes = (again.creates, again.changed_startpoints, again.rewind_changes.versions, again.rewind_changes.rewinds)
-    return not any(changes) and again.done == ()  # type: ignore[attr-defined]
+    return not any(changes) and again.done == ()
 
 
 def act(world: World, action: str, stream: str, value: int, id_: str) -> None:

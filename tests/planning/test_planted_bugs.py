@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.job_plan import apply_startpoints, positions, streams, tasks
+from headrace.core.job_plan import apply_startpoints, history, planner, positions, streams, tasks
 from headrace.core.job_plan import startpoints as startpoints_step
 from headrace.core.job_plan.checkpoint_inheritance import Carried
 from headrace.model.startpoint import StartpointEntry
@@ -33,10 +34,6 @@ def ignoring(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return planted
 
 
-def _lowest_only(carried: Carried) -> Carried:
-    return replace(carried, by_task={})
-
-
 def _without_watermarks(carried: Carried) -> Carried:
     return replace(carried, watermarks={})
 
@@ -45,6 +42,12 @@ def _in_reverse(entries: list[StartpointEntry], owners: Any) -> Any:
     from headrace.core.rewind.startpoints import places_of
 
     return {place: entry for entry in reversed(list(entries)) for place in places_of(entry, owners)}
+
+
+@contextmanager
+def unnamed(*args: object) -> Iterator[None]:
+    """An error says nothing of the startpoint that it is about."""
+    yield
 
 
 BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
@@ -94,6 +97,23 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
         startpoints_step,
         "handovers_set_elsewhere",
         lambda function: lambda *args: {},
+    ),
+    "a startpoint that cannot be done takes others with it": (
+        startpoints_step,
+        "_guilty",
+        lambda function: lambda draft, snapshot, asked, error: {entry.id: "" for entry in asked.entries},
+    ),
+    "an error does not say which startpoint it is about": (apply_startpoints, "_named", lambda function: unnamed),
+    "a refused expansion is not on record": (history, "_expansions", lambda function: lambda *args: iter(())),
+    "who has requested a startpoint is not on record": (
+        history,
+        "_startpoint",
+        returning(lambda change: replace(change, requested_by="")),
+    ),
+    "a job that runs ends where its grouper refuses an expansion": (
+        planner,
+        "changed_streams",
+        lambda function: lambda *args: frozenset(),
     ),
     "a bootstrap begins like any other start": (
         startpoints_step,

@@ -212,9 +212,9 @@ class Job:
         LOG.info("job model %d is in force after %.2f s", made.plan.model.version, pause_s)
         reached("start", 11)
         self._generation.start()
-        self._store_pause(made.plan, pause_s)
         if self._stopping.is_set():  # asked for in between, of the generation before
             self._generation.stop()
+        self._store_pause(made.plan, pause_s)
 
     def _store_pause(self, plan: JobPlan, pause_s: float) -> None:
         """Put on record how long no round ran for what the plan has changed."""
