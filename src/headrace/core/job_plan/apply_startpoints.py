@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.core.job_plan.apply_rewinds import Kept, Registers, StateRewinds
-from headrace.core.job_plan.startpoint_requests import SOURCE_START, Asked
+from headrace.core.job_plan.startpoint_requests import SOURCE_START, Asked, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
 from headrace.core.rewind.rewinds import Flow
-from headrace.core.rewind.startpoints import Place, in_force, in_order, spent_of, streams_below, winners
+from headrace.core.rewind.startpoints import Place, in_force, in_order, streams_below, winners
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
@@ -389,14 +389,4 @@ def _superseded(records: Mapping[str, StartpointRecord], now_us: int) -> dict[st
         id_: replace(record, became=Became.SUPERSEDED, changed_at_us=now_us)
         for id_, record in records.items()
         if record.became is Became.PENDING and id_ not in counting
-    }
-
-
-def applied_by(
-    records: Mapping[str, StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint], now_us: int
-) -> dict[str, StartpointRecord]:
-    """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
-    return {
-        id_: replace(records[id_], became=Became.APPLIED, changed_at_us=now_us)
-        for id_ in sorted(spent_of(records.values(), checkpoints))
     }

@@ -6,7 +6,10 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.core.rewind.startpoints import spent_of
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
+    Became,
     PositionType,
     Startpoint,
     StartpointEntry,
@@ -15,6 +18,7 @@ from headrace.model.startpoint import (
     StartpointRequest,
 )
 from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
 
 SOURCE_START = "the stream's start"  # who has written a startpoint that no person has
 
@@ -79,3 +83,13 @@ def with_bootstraps(asked: Asked, ssps: Collection[SSP], now_us: int, seed: str 
 
 def _id_of(seed: str, ssp: SSP) -> str:
     return hashlib.sha256(f"{seed} {ssp}".encode()).hexdigest()[:12]
+
+
+def applied_by(
+    records: Mapping[str, StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint], now_us: int
+) -> dict[str, StartpointRecord]:
+    """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
+    return {
+        id_: replace(records[id_], became=Became.APPLIED, changed_at_us=now_us)
+        for id_ in sorted(spent_of(records.values(), checkpoints))
+    }

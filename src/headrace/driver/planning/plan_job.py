@@ -27,7 +27,6 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
 from headrace.core.topology.operator_changes import timer_owners
 from headrace.core.topology.resolution import Sides
-from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_history import STATE_VERSIONS
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.observe import observe, terms_of
@@ -89,8 +88,8 @@ class JobPlanner:
     ) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
-        self.config.check_sub_topologies(sub.title for sub in sub_topologies_of(self.topology))
         terms = terms_of(self.topology, self.config, self.system.name, slots, is_replan=before is not None)
+        self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
         elsewhere = None if self.elsewhere is None else self.elsewhere.requests()
         snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
