@@ -14,6 +14,7 @@ from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.store_changes import StoreRequests
 from headrace.errors import ConfigError
+from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import RoundId
 from headrace.model.startpoint import StatePolicy
 from headrace.model.streams import SSP
@@ -63,7 +64,9 @@ def expansion() -> Iterator[Part]:
     world.run(7)
     world.expand("clicks", 4)
     world.write("clicks", 5)
+    world.snapshot = replace(world.snapshot, requests=(ChangeRequest(ChangeKind.EXPANSION, "clicks", "ann@desk"),))
     yield committed(world, "clicks grows from 2 to 4 partitions while the job runs", is_replan=True)
+    world.snapshot = replace(world.snapshot, requests=())
     world.run(3)
     world.expand("clicks", 6)
     yield committed(world, "it grows to 6 while the job runs: no multiple", is_replan=True)

@@ -49,16 +49,15 @@ def _start(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
 
 
 def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
-    version, asked = draft.job_model.version, snapshot.expansions_by
+    version = draft.job_model.version
     for one in draft.streams.grown:
-        applied = Outcome.APPLIED if one.stream not in draft.streams.refused else Outcome.REFUSED
         yield Change(
             snapshot.now_us,
             ChangeKind.EXPANSION,
             f"stream {one.stream}",
-            applied,
+            Outcome.APPLIED,
             version,
-            asked.get(one.stream, ""),
+            snapshot.requested_by(ChangeKind.EXPANSION, one.stream),
             _partitions(one.before),
             _partitions(one.after),
             one.warning or "",
@@ -71,7 +70,7 @@ def _expansions(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
                 f"stream {stream}",
                 Outcome.REFUSED,
                 version,
-                asked.get(stream, ""),
+                snapshot.requested_by(ChangeKind.EXPANSION, stream),
                 _partitions(draft.streams.counts[stream]),
                 _partitions(snapshot.streams[stream].partitions),
                 error.message,

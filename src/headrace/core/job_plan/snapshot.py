@@ -17,6 +17,7 @@ from headrace.core.rewind.rewinds import Cut, Flow, Rewind
 from headrace.core.rewind.startpoints import offset_of
 from headrace.core.rounds.handover import Handover
 from headrace.core.topology.operator_changes import RunOperator
+from headrace.model.change import ChangeKind, ChangeRequest
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
@@ -80,8 +81,9 @@ class Snapshot:
     `model`: the job model of the last plan. `assignment`: by the tasks' last plan, also of streams that are not read now.
     `handovers`: by the titles of sub-topologies with `for_each_round`. `epoch`: under which the plan is to be committed; 0 of
     a snapshot that nothing is committed from. `now_us`: the moment.
-    `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `expansions_by`: who has requested the
-    expansions of streams. `refused_before`: streams whose change the plan before has refused, with their partitions then.
+    `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `requests`: why the plan of a job that
+    runs is made; what startpoints are requested is in `startpoints`. `refused_before`: streams whose change the plan before
+    has refused, with their partitions then.
     """
 
     offsets: Offsets
@@ -101,8 +103,12 @@ class Snapshot:
     flows: tuple[Flow, ...] | None = None
     handovers: Mapping[str, Handover] = field(default_factory=dict)
     history: frozenset[str] = frozenset()
-    expansions_by: Mapping[str, str] = field(default_factory=dict)
+    requests: tuple[ChangeRequest, ...] = ()
     refused_before: Mapping[str, int] = field(default_factory=dict)
+
+    def requested_by(self, kind: ChangeKind, subject: str) -> str:
+        """Who has requested a change; empty where it was only seen."""
+        return next((one.requested_by for one in self.requests if (one.kind, one.subject) == (kind, subject)), "")
 
     def with_startpoints(self, entries: Sequence[StartpointEntry]) -> Snapshot:
         """The same, had these startpoints been requested too."""

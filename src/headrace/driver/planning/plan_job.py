@@ -40,7 +40,7 @@ from headrace.driver.rounds.output_checks import watched_streams
 from headrace.errors import StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Program
-from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, System
@@ -93,9 +93,8 @@ class JobPlanner:
         reached("start", 6)
         elsewhere = None if self.elsewhere is None else self.elsewhere.requests()
         snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
-        expansions_by = {one.subject: one.requested_by for one in requests if one.kind is ChangeKind.EXPANSION}
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
-        snapshot = replace(snapshot, expansions_by=expansions_by, refused_before=refused)
+        snapshot = replace(snapshot, requests=tuple(requests), refused_before=refused)
         return self.commit(planned(terms, snapshot), snapshot)
 
     def commit(self, draft: Draft, snapshot: Snapshot) -> JobPlan:
