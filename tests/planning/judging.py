@@ -1,4 +1,4 @@
-"""What must hold of every plan, whatever led to it. Imports no step of the planner."""
+"""What must hold of every plan, by any history. Imports no step of the planner."""
 
 from __future__ import annotations
 

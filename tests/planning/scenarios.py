@@ -143,7 +143,7 @@ def stores() -> Iterator[Part]:
     world.edit(renamed, stores=StoreRequests(renames={"counts": "tallies"}))
     yield committed(world, "with the request to rename it")
     world.edit(two_parts)
-    yield "the store is gone, and another one elsewhere", text_of(world.plan())
+    yield "the store is removed, and another one is elsewhere", text_of(world.plan())
     world.edit(lambda app: app.stream("clicks", **STRINGS).to("totals"))
     yield committed(world, "the store is taken out")
     world.edit(renamed)

@@ -20,7 +20,7 @@ LOG = logging.getLogger("headrace.job")
 
 
 class ChangeRequests:
-    """What a running job is asked for. It is not thread-safe.
+    """What is requested of a running job. It is not thread-safe.
 
     Requests are looked for at each call; streams every `partition_check_s`, and at once where a command asks for it.
     `settle_s`: after an expansion, until every producer has learned of it. `elsewhere`: where startpoints are requested

@@ -134,8 +134,8 @@ class Draft:
     `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
     `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: see `positions.Begun`.
     `startpoints`: all records; `changed_startpoints`: those to be written (None: deleted); `refused_startpoints`: why, by id;
-    `done` and `waiting`: requests. `rewinds`: those in force; `rewound`: what goes back with this plan. `changes`: what goes
-    on record in the job's history, by key. `log` is said as the plan is made, `notes` at a start, `applied` once it is
+    `done` and `waiting`: requests. `rewinds`: those in force; `rewound`: what goes back with this plan. `changes`: what is
+    recorded in the job's history, by key. `log` is said as the plan is made, `notes` at a start, `applied` once it is
     committed.
     """
 

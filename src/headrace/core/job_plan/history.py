@@ -1,4 +1,4 @@
-"""The last step: what goes on record of a change of plan, for people."""
+"""The last step: what is recorded of a change of plan, for people."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SOURCE_START = "the stream's start"  # who has written a startpoint that no pers
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
+    """What is requested, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
     this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
     any request that there is counts before these. `refused`: startpoints that cannot be resolved, by id, and why."""
 
@@ -37,7 +37,7 @@ class Asked:
 
     @property
     def entries(self) -> list[StartpointEntry]:
-        """Those that were not taken up yet, in the order in which they came, without those that were deleted again."""
+        """Those that were not applied yet, in the order in which they came, without those that were deleted again."""
         deleted = {id_ for request in self.requests.values() for id_ in request.deleted}
         out = {*self.records, *deleted, *self.refused}
         requested = (entry for request in self.requests.values() for entry in request.entries)
@@ -45,13 +45,13 @@ class Asked:
 
     @property
     def refused_entries(self) -> list[StartpointEntry]:
-        """Those that go on record as refused."""
+        """Those that are recorded as refused."""
         requested = (entry for request in self.requests.values() for entry in request.entries)
         return [one for one in requested if one.id in self.refused and one.id not in self.records]
 
     @property
     def deleted(self) -> list[StartpointEntry]:
-        """Those whose deletion is asked for, taken up or not."""
+        """Those whose deletion is requested, applied or not."""
         known = {entry.id: entry for request in self.requests.values() for entry in request.entries}
         known |= {id_: record.entry for id_, record in self.records.items()}
         ids = dict.fromkeys(id_ for request in self.requests.values() for id_ in request.deleted)

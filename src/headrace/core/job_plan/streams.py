@@ -103,7 +103,7 @@ def counts_before(
 
 
 def _recreated_inputs(previous: JobModel | None, found: Mapping[str, StreamDescription]) -> dict[str, HeadraceError]:
-    """Of the streams that were read those that are others now, with the error that says so."""
+    """Of the streams that were read those that are others now, with the error for it."""
     errors: dict[str, HeadraceError] = {}
     for name in previous.stream_ids if previous is not None else ():
         if name in found:

@@ -1,7 +1,7 @@
 """A plan as text, line by line: what golden files hold, and what the difference between two plans is made of.
 
-The text is stable: sorted, without times and ids that are random. A line stands for itself, with the task or stream that it
-is about in it, so that a difference can be read without the lines around it.
+The text is stable: sorted, without times and ids that are random. Each line names the task or stream that it is
+about, so that a difference can be read without the lines around it.
 """
 
 from __future__ import annotations

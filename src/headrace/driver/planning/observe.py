@@ -99,7 +99,7 @@ def observe(
     now_us: int = 0,
     elsewhere: Mapping[str, bytes] | None = None,
 ) -> Snapshot:
-    """Read it all. Under an `epoch` that is held nobody else commits, so it is of one moment; without one it is for a look.
+    """Read it all. Under an `epoch` that is held no other driver commits, so it is of one moment; without one it is for a look.
 
     `elsewhere`: requests for startpoints that were read from outside of `system`.
     """
