@@ -33,8 +33,9 @@ from headrace.codec.startpoint import (
     decode_startpoint_request,
     encode_startpoint_request,
 )
+from headrace.core.job_plan.apply_startpoints import taken_up
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.startpoints import offset_of
-from headrace.driver.planning.apply_startpoints import Asked, taken_up
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
 from headrace.model.streams import SSP

@@ -17,7 +17,9 @@ _ALIKE = 0.7  # of all letters; at less, words are taken for each other that onl
 
 
 class HeadraceError(Exception):
-    """The root of all errors that Headrace raises on purpose."""
+    """The root of all errors that Headrace raises on purpose. `about`: the ids of the requests that cannot be done."""
+
+    about: tuple[str, ...] = ()
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -22,7 +22,7 @@ from headrace.errors import NotSupportedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.streams import SSP
+from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 
@@ -33,17 +33,6 @@ The runtime carries them and never looks inside."""
 
 Metadata = Mapping[str, Mapping[str, bytes | None]]
 """Values to be written to a `MetadataStore`: namespace to key to value, None deletes."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDescription:
-    """A stream that exists. `id` changes when it is deleted and recreated; `internal_of` names the application whose
-    repartition stream it is, None for a user's."""
-
-    name: str
-    partitions: int
-    id: str
-    internal_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.app_loading import load_app
+from headrace.client.startpoint_manager import this_user
+from headrace.codec.expansion_request import PARTITION_CHECKS
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.keys.hashing import partition_of
-from headrace.driver.partition_watch import PARTITION_CHECKS
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -89,10 +90,11 @@ def test_the_applications_that_read_it_are_named_and_told(ran: Run) -> None:
         "expanded stream sales from 4 to 8 partitions",
         "  application shop reads them from its next start",
     ]
-    assert requests() == [{"stream": "sales", "partitions": 8}]
+    by = this_user()
+    assert requests() == [{"stream": "sales", "partitions": 8, "by": by}]
     answer = json.loads(ran("stream", "expand", "sales", "-p", "16", "--json").stdout)
     assert answer["applications"] == [{"application": "shop", "before": 4, "follows": True, "running": False}]
-    assert requests() == [{"stream": "sales", "partitions": 8}, {"stream": "sales", "partitions": 16}]
+    assert requests() == [{"stream": "sales", "partitions": count, "by": by} for count in (8, 16)]
 
 
 def test_a_job_that_runs_takes_them_up_at_once(ran: Run) -> None:
@@ -142,7 +144,7 @@ def test_with_force_it_is_done_and_said(ran: Run) -> None:
     assert done.exit_code == 0
     assert done.stderr.startswith("warning: what reads 'sales' in application 'shop' stops: stream 'sales' had 4 partitions")
     assert "  application shop cannot follow" in done.stdout
-    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6}])
+    assert (partitions_of("sales"), requests()) == (6, [{"stream": "sales", "partitions": 6, "by": this_user()}])
     again = ran("stream", "expand", "sales", "--partitions", "8")  # of what the application knows, twice as many
     assert again.exit_code == 1
     again = ran("stream", "expand", "sales", "--partitions", "8", "--force", "--json")

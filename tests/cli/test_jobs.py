@@ -31,7 +31,7 @@ def test_status_needs_only_the_system_and_finds_the_only_application_there(headr
     assert headrace("status").stdout == by_app
 
 
-COMMANDS = [("status",), ("tasks",), ("checkpoint", "list"), ("state", "get", "per-shop", "shop-1")]
+COMMANDS = [("status",), ("tasks",), ("history",), ("checkpoint", "list"), ("state", "get", "per-shop", "shop-1")]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, ("state", "dump", "per-shop", "--output")])
@@ -146,16 +146,25 @@ def test_wrong_usage_ends_with_2(headrace: Run) -> None:
     assert headrace("nonsense").exit_code == 2
 
 
+def test_the_history_shows_what_has_changed_the_plan(headrace: Run) -> None:
+    (entry,) = json.loads(headrace("history", "shop.py", "--json").stdout)["changes"]
+    assert (entry["kind"], entry["what"], entry["outcome"]) == ("start", "first start", "applied")
+    assert (entry["from"], entry["to"], entry["job_model"], entry["pause_ms"]) == (None, "job model 1", 1, None)
+    text = headrace("history", "shop.py").stdout
+    assert text.splitlines()[0].split()[0] == "when"
+    assert entry["at"] in text and "start: first start" in text
+
+
 def test_version_and_help_teach(headrace: Run) -> None:
     assert headrace("--version").stdout == f"headrace {hr.__version__}\n"
     root = headrace("--help").stdout
     assert "headrace run flights.py --until caught-up" in root
-    for command in ("run", "status", "describe", "tasks", "checkpoint", "stream", "state", "demo"):
+    for command in ("run", "status", "describe", "tasks", "history", "checkpoint", "stream", "state", "demo"):
         assert f"  {command} " in root
 
 
 def test_every_command_has_examples_and_json(headrace: Run) -> None:
-    commands = [("run",), ("status",), ("describe",), ("tasks",), ("checkpoint", "list"), ("state", "get")]
+    commands = [("run",), ("status",), ("describe",), ("tasks",), ("history",), ("checkpoint", "list"), ("state", "get")]
     commands += [("state", "dump")]
     commands += [("stream", name) for name in ("create", "list", "describe", "produce", "consume", "delete")]
     for command in commands:

@@ -106,6 +106,7 @@ def test_signals_end_a_command_with_a_line(place: Path, number: signal.Signals, 
     [
         ("status", "shop.py"),
         ("tasks",),
+        ("history",),
         ("checkpoint", "list"),
         ("checkpoint", "export"),
         ("startpoint", "list", "--json"),

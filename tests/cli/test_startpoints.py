@@ -19,8 +19,9 @@ from headrace.cli import previews
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import StartpointManager
 from headrace.codec.rewind_records import FLOWS
+from headrace.codec.startpoint import STARTPOINTS
 from headrace.core.keys.hashing import partition_of
-from headrace.driver.planning.startpoint_log import STARTPOINTS, StartpointRecords
+from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.ports import Holder
 from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container

@@ -201,7 +201,7 @@ class StartpointModel:
         return self.safeguards.epoch_check and driver.epoch != state.epoch
 
     def _planned(self, state: StartpointState, index: int, driver: Planner) -> StartpointState:
-        """What `driver.planning.apply_startpoints` makes of requests and records, by the same rules."""
+        """What `core.job_plan.apply_startpoints` makes of requests and records, by the same rules."""
         position, records = state.a, {record.id: record for record in state.records}
         taken_up, taken_back = [], []
         if self.safeguards.spent_seen_at_planning:

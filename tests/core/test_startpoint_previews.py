@@ -14,13 +14,12 @@ from headrace.core.rewind.previews import (
     StoresBehind,
     further_back,
     minding_gaps,
+    moves_between,
     moves_of,
-    moves_with,
     older_gaps,
     read_already,
     state_text,
     stores_behind,
-    targets_of,
 )
 from headrace.core.rewind.rewinds import Flow, Past, Span
 from headrace.core.rewind.state_history import KeptVersion
@@ -73,22 +72,22 @@ class TestMoves:
         moves = moves_of(asked, {one.id: 0 for one in asked}, OWNERS, POSITIONS)
         assert [(move.ssp, move.task) for move in moves] == [(A, TASKS[0]), (B, TASKS[1]), (WIDE, TASKS[0]), (WIDE, TASKS[1])]
 
-    def test_state_can_go_back_where_a_position_of_the_task_does(self) -> None:
-        moves = [Move(A, TASKS[0], 10, 4), Move(WIDE, TASKS[0], 5, 9), Move(B, TASKS[1], 20, 30), Move(A, None, None, 0)]
-        assert targets_of(moves) == {TASKS[0]: {A: 4, WIDE: 9}}
+    def test_what_differs_between_two_plans_moves_and_what_was_requested(self) -> None:
+        def at(task: TaskName, positions: dict[SSP, int]) -> Checkpoint:
+            return Checkpoint(task, RoundId(1, task.sub_topology, 1), 1, positions)
 
-    def test_a_task_that_goes_back_moves_in_all_that_it_reads(self) -> None:
-        asked = [Move(A, TASKS[0], 10, 4), Move(B, TASKS[1], 20, 30)]
-        assert moves_with(asked, {TASKS[0]: kept(TASKS[0], {A: 3, WIDE: 1})}, POSITIONS) == (
+        before = {TASKS[0]: at(TASKS[0], {A: 10, WIDE: 5}), BEHIND: at(BEHIND, {BY_X: 210})}
+        before[TASKS[1]] = at(TASKS[1], {B: 20, WIDE: 7})
+        after = {**before, TASKS[0]: at(TASKS[0], {A: 3, WIDE: 1}), BEHIND: at(BEHIND, {BY_X: 80})}
+        given = [Move(A, TASKS[0], 10, 4), Move(B, TASKS[1], 20, 20), Move(SSP("log", "a", 9), None, None, 3)]
+        positions = {**POSITIONS, (BEHIND, BY_X): 210}
+        assert moves_between(given, before, after, positions) == (
             Move(A, TASKS[0], 10, 3),
-            Move(B, TASKS[1], 20, 30),
+            Move(B, TASKS[1], 20, 20),
+            Move(SSP("log", "a", 9), None, None, 3),
             Move(WIDE, TASKS[0], 5, 1),
+            Move(BY_X, BEHIND, 210, 80),
         )
-
-    def test_what_is_behind_a_repartition_stream_comes_behind_the_source(self) -> None:
-        rewinds = {TASKS[0]: kept(TASKS[0], {WIDE: 1}), BEHIND: kept(BEHIND, {BY_X: 80})}
-        moves = moves_with([Move(WIDE, TASKS[0], 5, 2)], rewinds, {**POSITIONS, (BEHIND, BY_X): 210})
-        assert moves == (Move(WIDE, TASKS[0], 5, 1), Move(BY_X, BEHIND, 210, 80))
 
 
 class TestGaps:

@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.driver.planning.plan_job import _made
+from headrace.driver.planning.plan_job import create
 from headrace.errors import ConfigError, StreamExistsError
-from headrace.ports import StreamDescription
+from headrace.model.streams import StreamDescription
 from headrace.testing import KafkaServer
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -62,7 +62,7 @@ class Raced:
 def test_a_stream_that_another_start_was_quicker_to_make_is_used_where_it_is_as_it_should_be() -> None:
     found = StreamDescription("out", 4, "id", None)
     system: Any = Raced(found)
-    assert _made(system, "out", 4, None) == found
+    assert create(system, "out", 4, None) == found
     for count, owner in ((3, None), (4, "app")):
         with pytest.raises(StreamExistsError):
-            _made(system, "out", count, owner)
+            create(system, "out", count, owner)

@@ -12,8 +12,9 @@ from headrace.codec.startpoint import (
     encode_startpoint_record,
     encode_startpoint_request,
 )
+from headrace.core.job_plan.apply_startpoints import TakenUp, taken_up
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.startpoints import Place, offset_of
-from headrace.driver.planning.apply_startpoints import Asked, TakenUp, taken_up
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import Became, PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRecord
@@ -68,11 +69,11 @@ class Stored:
         records = {id_: decode_startpoint_record(data) for id_, data in self.records.items()}
         carried = self.checkpoints if owners is None else self._carried(owners)
         taken = taken_up(Asked(requests, records), self.checkpoints, carried, self.consumer, read_anew, self._now_us)
-        for id_, data in taken.written.items():
-            if data is None:
+        for id_, record in taken.written.items():
+            if record is None:
                 del self.records[id_]
             else:
-                self.records[id_] = data
+                self.records[id_] = encode_startpoint_record(record)
         assert self.records == {id_: encode_startpoint_record(record) for id_, record in taken.records.items()}
         self.checkpoints = dict(taken.checkpoints)
         if removes:

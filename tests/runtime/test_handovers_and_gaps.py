@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import headrace as hr
-from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.core.job_plan.startpoints import handovers_set_elsewhere
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
-from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.rounds.handover import NAMESPACE, handovers_set_elsewhere
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -18,23 +13,10 @@ PLACE = SSP("log", "app-by-key-repartition", 0)
 TASK = TaskName.parse("by-key/Partition_0")
 
 
-class Stored:
-    def __init__(self, handover: Handover) -> None:
-        self._values = {(NAMESPACE, "by-key"): encode_handover(handover)}
-
-    def get(self, namespace: str, key: str) -> bytes | None:
-        return self._values.get((namespace, key))
-
-
 def after(gaps: dict[SSP, tuple[tuple[int, int], ...]], committed: int) -> Handover | None:
-    app = hr.App("app")
-    records = app.stream("in", key=hr.String(), value=hr.String())
-    records.repartition(hr.Repartitioned(name="by-key")).for_each_round(print)
     handover = Handover(4, RoundId(1, "by-key", 7), (OffsetRange(PLACE, 10, 20),))
     checkpoints = {TASK: Checkpoint(TASK, RoundId(1, "by-key", committed), 1, {PLACE: 10})}
-    store: Any = Stored(handover)
-    changed = handovers_set_elsewhere(sub_topologies_of(app.topology()), store, checkpoints, checkpoints, gaps)
-    return decode_handover(changed["by-key"]) if changed else None
+    return handovers_set_elsewhere({"by-key": handover}, checkpoints, checkpoints, gaps).get("by-key")
 
 
 def test_a_handover_that_reaches_into_a_gap_is_not_given_again() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.core.job_plan import apply_startpoints
 from headrace.core.rewind.replays import Replay
-from headrace.driver.planning import apply_startpoints as startpoint_plans
 from headrace.model.startpoint import PositionType
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -59,7 +59,7 @@ def test_a_deletion_ends_the_replay_that_had_not_begun(stored: Stored) -> None:
 def test_no_number_is_given_twice_when_old_startpoints_are_forgotten(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startpoint_plans, "FINISHED_MAX", 1)
+    monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 1)
     stored.ask(entry("back", X, 10))
     stored.plan()
     stored.commit(A, {X: 1})

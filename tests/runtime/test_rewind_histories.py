@@ -9,18 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.test_rewinds import LINE, SHAPES, Step, World, run_some
-from headrace.codec.rewind import decode_rewind
-from headrace.codec.rewind_records import REWINDS
-from headrace.codec.startpoint import StartpointRequest
-from headrace.codec.state_history import decode_version
+from headrace.codec.rewind import decode_rewind, encode_rewind
+from headrace.codec.state_history import decode_version, encode_version
+from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
+from headrace.core.job_plan.apply_startpoints import taken_up
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.rewinds import Flow
 from headrace.core.rewind.startpoints import offset_of
 from headrace.core.rewind.state_history import by_task
-from headrace.driver.maintenance.state_history import STATE_VERSIONS
-from headrace.driver.planning.apply_rewinds import Kept, StateRewinds
-from headrace.driver.planning.apply_startpoints import Asked, taken_up
 from headrace.errors import OffsetOutOfRangeError, StateError
-from headrace.model.startpoint import Became, Startpoint, StartpointEntry, StartpointRecord, StatePolicy
+from headrace.model.startpoint import Became, Startpoint, StartpointEntry, StartpointRecord, StartpointRequest, StatePolicy
 from headrace.model.streams import SSP
 from runtime.planned_startpoints import entry
 
@@ -74,10 +72,10 @@ class Planned(World):
         in_force = rewinds.in_force(taken.checkpoints)
         changes = rewinds.changes(in_force)
         stored = {one.key: one for kept in self.versions.values() for one in kept}
-        stored |= {key: decode_version(data) for key, data in changes[STATE_VERSIONS].items() if data}
+        stored |= {key: decode_version(encode_version(one)) for key, one in changes.versions.items() if one}
         self.versions = {task: by_task(stored.values()).get(task, ()) for task in self.checkpoints}
-        self.rewinds |= {key: decode_rewind(data) for key, data in changes[REWINDS].items() if data}
-        for key in [key for key, data in changes[REWINDS].items() if data is None]:
+        self.rewinds |= {key: decode_rewind(encode_rewind(one)) for key, one in changes.rewinds.items() if one}
+        for key in [key for key, one in changes.rewinds.items() if one is None]:
             del self.rewinds[key]
         assert tuple(self.rewinds[key] for key in sorted(self.rewinds)) == in_force
         before = self.checkpoints

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core.job_plan import apply_startpoints
 from headrace.core.rewind.startpoints import Place
-from headrace.driver.planning import apply_startpoints as startpoint_plans
 from headrace.model.startpoint import Became, PositionType, StartpointEntry
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -220,7 +220,7 @@ def test_positions_and_fates_are_those_of_the_dumb_implementation(
     owners: Owners, finished_max: int, data: st.DataObject
 ) -> None:
     history = History(owners)
-    with mock.patch.object(startpoint_plans, "FINISHED_MAX", finished_max):
+    with mock.patch.object(apply_startpoints, "FINISHED_MAX", finished_max):
         for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=30), "steps"):
             step(history, data)
             history.check()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.driver.planning import apply_startpoints as startpoint_plans
+from headrace.core.job_plan import apply_startpoints
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import Became, PositionType, StartpointEntry
 from headrace.model.streams import SSP
@@ -229,7 +229,7 @@ class TestRequestsSeenTwice:
     def test_what_is_done_is_not_forgotten_while_its_request_stands(
         self, one: Stored, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(startpoint_plans, "FINISHED_MAX", 2)
+        monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 2)
         many: list[StartpointEntry] = [entry(f"e{number}", X, number, written_at_us=number) for number in range(10)]
         one.ask(*many)
         one.plan(removes=False)
@@ -245,7 +245,7 @@ class TestRequestsSeenTwice:
     def test_a_deletion_is_not_forgotten_while_what_it_names_waits(
         self, one: Stored, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(startpoint_plans, "FINISHED_MAX", 0)
+        monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 0)
         later = SSP("k", "x", 1)
         one.ask(entry("a", later, 7), entry("b", later, 8))
         one.ask(delete=["b"])

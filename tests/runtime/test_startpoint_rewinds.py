@@ -7,18 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.codec.rewind import decode_rewind
-from headrace.codec.rewind_records import REWINDS
-from headrace.codec.startpoint import StartpointRequest
-from headrace.codec.state_history import decode_version
+from headrace.codec.rewind import decode_rewind, encode_rewind
+from headrace.codec.state_history import decode_version, encode_version
+from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
+from headrace.core.job_plan.apply_startpoints import TakenUp, taken_up
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.rewinds import Flow, Rewind
 from headrace.core.rewind.state_history import KeptVersion, by_task
-from headrace.driver.maintenance.state_history import STATE_VERSIONS
-from headrace.driver.planning.apply_rewinds import Kept, StateRewinds
-from headrace.driver.planning.apply_startpoints import Asked, TakenUp, taken_up
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
-from headrace.model.startpoint import Became, StartpointEntry, StatePolicy
+from headrace.model.startpoint import Became, StartpointEntry, StartpointRequest, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from runtime.planned_startpoints import Consumer, entry
@@ -55,9 +53,9 @@ class Job:
         self.asked = Asked({}, taken.records)
         in_force = rewinds.in_force(taken.checkpoints)
         changes = rewinds.changes(in_force)
-        self.versions |= {key: decode_version(data, key) for key, data in changes[STATE_VERSIONS].items() if data}
-        self.stored_rewinds |= {key: decode_rewind(data) for key, data in changes[REWINDS].items() if data}
-        for key in [key for key, data in changes[REWINDS].items() if data is None]:
+        self.versions |= {key: decode_version(encode_version(one), key) for key, one in changes.versions.items() if one}
+        self.stored_rewinds |= {key: decode_rewind(encode_rewind(one)) for key, one in changes.rewinds.items() if one}
+        for key in [key for key, one in changes.rewinds.items() if one is None]:
             del self.stored_rewinds[key]
         assert tuple(self.stored_rewinds.values()) == in_force
         return taken

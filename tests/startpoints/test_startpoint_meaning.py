@@ -96,21 +96,14 @@ def test_the_last_offset_again_is_resolved_once_and_a_deletion_puts_the_position
     assert_passed(world, 0, (spent, 0))
 
 
-@pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
-def test_one_that_cannot_be_resolved_ends_the_job_and_stays_until_it_is_deleted(world: World, runs: bool) -> None:
+def test_one_that_cannot_be_resolved_refuses_a_start_until_it_is_deleted(world: World) -> None:
     world.create(2)
     world.send(4)
     world.run(world.passing())
     end = world.ends()[1]
     entry = world.entry(SPECIFIC, 1, end + 1)
     said = rf"startpoint {entry.id} of .*-in\.1, written by a tester, .*offset {end + 1} .*it holds 0 to {end - 1}"
-    if runs:
-        job = started(world.passing())
-        world.ask(entry)
-        with pytest.raises(OffsetOutOfRangeError, match=said):
-            job.wait(30)
-    else:
-        world.ask(entry)
+    world.ask(entry)
     for _ in range(2):
         with pytest.raises(OffsetOutOfRangeError, match=said) as raised:
             started(world.passing())
@@ -122,6 +115,22 @@ def test_one_that_cannot_be_resolved_ends_the_job_and_stays_until_it_is_deleted(
     world.run(world.passing())
     assert world.became(entry.id) is Became.DELETED
     assert world.requests() == 0
+    assert_passed(world, 0)
+    assert_passed(world, 1)
+
+
+def test_one_that_cannot_be_resolved_while_the_job_runs_is_refused_and_no_later_start_is(world: World) -> None:
+    world.create(2)
+    world.send(4)
+    with world.running(world.passing()) as job:
+        waited(world.is_at_its_end, job)
+        (id_,) = world.ask(world.entry(SPECIFIC, 1, world.ends()[1] + 1))
+        waited(lambda: world.became(id_) is Became.REFUSED and world.requests() == 0, job)
+        world.send(2)
+        waited(world.is_at_its_end, job)
+    world.send(2)
+    world.run(world.passing())
+    assert (world.became(id_), world.records()[id_].resolutions) == (Became.REFUSED, ())
     assert_passed(world, 0)
     assert_passed(world, 1)
 
@@ -165,7 +174,7 @@ def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: World, mo
 def test_what_was_taken_up_of_a_request_that_waits_is_not_taken_up_again_when_it_is_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.driver.planning.apply_startpoints.FINISHED_MAX", 1)
+    monkeypatch.setattr("headrace.core.job_plan.apply_startpoints.FINISHED_MAX", 1)
     world.create(1)
     world.send(4)
     world.run(world.passing())

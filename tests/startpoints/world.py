@@ -16,8 +16,7 @@ from typing import Any
 import headrace as hr
 from chaos.checker import Row, read_stream
 from headrace import wiring
-from headrace.codec.startpoint import decode_startpoint_record, encode_startpoint_request
-from headrace.driver.planning.startpoint_log import STARTPOINTS
+from headrace.codec.startpoint import STARTPOINTS, decode_startpoint_record, encode_startpoint_request
 from headrace.model.startpoint import (
     Became,
     PositionType,

@@ -58,7 +58,7 @@ class History:
             planned = driver._next.of(rounds, driver.now_us / 1e6, driver.now_us)
             if planned is not None:
                 driver._work_off(rounds, planned)
-        driver._startpoints.settle(driver.now_us)
+        driver._requests.settle_startpoints(driver.now_us)
         driver._made.keep()
 
     def run(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.core.job_plan.stream_readers import Reader
     from headrace.errors import HeadraceError
     from headrace.model.job_model import JobModel
-    from headrace.ports import StreamDescription
+    from headrace.model.streams import StreamDescription
 
 EXAMPLES = """Examples:
 
@@ -206,13 +206,12 @@ def _refuse_to_break(
 
 def _tell(system: Any, application: str, stream: StreamDescription) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
-    import msgspec
-
-    from headrace.driver.partition_watch import PARTITION_CHECKS
+    from headrace.client.startpoint_manager import this_user
+    from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
     from headrace.errors import HeadraceError
 
     try:
-        request = msgspec.json.encode({"stream": stream.name, "partitions": stream.partitions})
+        request = expansion_request(stream.name, stream.partitions, this_user())
         system.metadata_store(application).request(PARTITION_CHECKS, request)
     except HeadraceError as error:
         say(

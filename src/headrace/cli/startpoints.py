@@ -290,4 +290,6 @@ def became_text(known: KnownStartpoint) -> str:
         text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
         return f"{text}; its deletion waits for a driver" if known.deletion_asked else text
     at = iso(known.changed_at_us)
+    if known.became == "refused":
+        return f"refused at {at}: see headrace history"
     return f"{known.became.value} at {at}" if at else f"{known.became.value} (not yet recorded by the driver)"

@@ -19,7 +19,7 @@ from headrace.cli.targets import JsonOption, SystemOption, looked_up, system_url
 
 if TYPE_CHECKING:
     from headrace.model.serde import Serde
-    from headrace.ports import StreamDescription
+    from headrace.model.streams import StreamDescription
     from headrace.record import Record
 
 _SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"

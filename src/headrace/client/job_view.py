@@ -10,8 +10,13 @@ from typing import Any
 
 from headrace.adapters.common import job_lease as holders
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
+from headrace.codec.startpoint import STARTPOINTS
+from headrace.core.job_plan.draft import PlanTerms
+from headrace.core.job_plan.groupers import GroupByPartition
+from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.rewind.startpoints import Place, spent_of
-from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
+from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, sub_topologies_of
+from headrace.driver.planning.observe import observe
 from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
@@ -19,6 +24,7 @@ from headrace.model.startpoint import Became
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
+from headrace.ports import MetadataStore
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class StoredJob:
     """What is stored of an application. `url` is that of its system, `topology` is there if its file is at hand.
 
     `known`: its startpoints by id, oldest first, as what is committed makes them. `unreadable`: requests for startpoints that
-    no driver can apply, by their ids, and why.
+    no driver can apply, by their ids, and why. `elsewhere`: where more requests are, if not in `system` alone.
     """
 
     application: str
@@ -37,6 +43,7 @@ class StoredJob:
     known: Mapping[str, KnownStartpoint]
     topology: Topology | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: MetadataStore | None = None
 
     @cached_property
     def owners(self) -> dict[SSP, list[TaskName]]:
@@ -51,6 +58,22 @@ class StoredJob:
     def positions(self) -> dict[Place, int]:
         """Where each task is in each SSP, as committed."""
         return {(one.task, ssp): position for one in self.checkpoints.values() for ssp, position in one.positions.items()}
+
+    @cached_property
+    def terms(self) -> PlanTerms:
+        """What a plan goes by that changes nothing but positions: the application as it last ran."""
+        topology = self.topology or Topology(self.application, ())
+        subs = sub_topologies_of(topology)
+        return PlanTerms(topology, subs, self.system.name, self.url, lambda containers: GroupByPartition())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What a plan would be made from now, of the job as it was looked up."""
+        requests = None if self.elsewhere is None else self.elsewhere.requests(STARTPOINTS)
+        store, now_us = self.system.job_store(self.application), time.time_ns() // 1000
+        found = observe(self.terms, self.system, store, now_us=now_us, elsewhere=requests)
+        known = {task.name: self.checkpoints[task.name] for task in self.model.tasks if task.name in self.checkpoints}
+        return replace(found, model=self.model, checkpoints=known)
 
     @property
     def unspent(self) -> list[KnownStartpoint]:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.codec.checkpoint import decode_ssp_task_mapping
-from headrace.codec.startpoint import encode_startpoint_request
+from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_request
+from headrace.codec.startpoint_requests import asked_of
+from headrace.core.job_plan.startpoint_requests import Asked
 from headrace.core.rewind.startpoints import counting_for, newest_by_key
-from headrace.driver.planning.apply_startpoints import Asked, asked_of
-from headrace.driver.planning.startpoint_log import STARTPOINTS
 from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
 from headrace.errors import StartpointError
 from headrace.model.startpoint import (
@@ -357,6 +357,8 @@ def _done_with(known: KnownStartpoint) -> StartpointError:
             said, hint = f"was applied{when}", "to read from another place, write a new startpoint"
         case Became.SUPERSEDED:
             said, hint = f"was superseded{when} by a later one", "delete that one"
+        case Became.REFUSED:
+            said, hint = f"was refused{when}", "`headrace history` shows why"
         case _:
             said, hint = f"was deleted{when}", "there is nothing left to do"
     entry = known.entry

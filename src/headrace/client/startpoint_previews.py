@@ -6,43 +6,35 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
 from headrace.client.job_view import StoredJob
 from headrace.client.startpoint_manager import KnownStartpoint
-from headrace.codec.rewind_records import cuts_of, rewinds_of, stored_flows
-from headrace.core.job_plan.assignment import assignment_of
-from headrace.core.job_plan.checkpoint_inheritance import begun_otherwise
+from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.rewind.previews import (
     Move,
     Preview,
     further_back,
     minding_gaps,
+    moves_between,
     moves_of,
-    moves_with,
     older_gaps,
     read_already,
     stores_behind,
-    targets_of,
 )
-from headrace.core.rewind.replays import going_back, not_forward_within
-from headrace.core.rewind.rewinds import Flow, Past, flows_of, gaps_of, past_of, rewind_of
+from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.rewind.startpoints import places_of, winners
-from headrace.core.rounds.partition_barrier import born_in
 from headrace.core.topology.compatibility import check_same_streams
-from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.maintenance.state_history import versions_of
-from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.errors import ConfigError, StateError
+from headrace.errors import ConfigError, HeadraceError, StateError
 from headrace.model.durations import time_ago_us, time_text, time_us
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import MetadataStore
 
 _END = Startpoint(PositionType.LATEST)
 _WORDS = {
@@ -170,76 +162,69 @@ def _numbers(partitions: Sequence[int]) -> str:
 
 
 def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
-    """What `entries`, all of one state policy, would do now; raises what the driver would stop with."""
+    """What `entries`, all of one state policy, would do now: the difference of two plans, one that has what waits already, and
+    one that has these too. Raises what a start would be refused with."""
     state = entries[0].state if entries else StatePolicy.KEEP
-    consumer = job.system.consumer()
-    offsets = {entry.id: consumer.register(entry.key.ssp, entry.startpoint) for entry in entries}
+    snapshot = job.snapshot
+    draft = _draft(job, snapshot)
+    offsets = {entry.id: draft.offsets.register(entry.key.ssp, entry.startpoint) for entry in entries}
     given = moves_of(entries, offsets, job.owners, job.positions)
-    asked = _not_forward(job, given) if state is StatePolicy.REWIND else given
-    targets = targets_of(asked) if state is StatePolicy.REWIND else {}
-    metadata = job.system.metadata_store(job.application)
-    flows = _flows(job, metadata) if targets else ()
-    past = _past(job, metadata, flows, targets) if targets else Past()
-    before = rewinds_of(metadata)
-    gaps = gaps_of([*before, rewind_of(past, job.checkpoints, time.time_ns() // 1000)])
-    moves = minding_gaps(moves_with(asked, past.versions, job.positions), gaps)
-    asked_of = {move.task for move in asked}
-    stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in asked_of}, job.topology)
-    at_end = [one for one in entries if _time_of(one) is not None and offsets[one.id] >= consumer.register(one.key.ssp, _END)]
-    said = read_already(given, asked), further_back(asked, moves), older_gaps(moves, gaps_of(before), past)
+    if state is StatePolicy.REWIND and any(move.is_back for move in given):
+        _check_flows(job, snapshot)
+    before = startpoints(replace(draft, terms=replace(draft.terms, is_replan=True)), snapshot)
+    asked = snapshot.with_startpoints(entries)
+    after = _applied(draft, replace(asked, startpoints=replace(asked.startpoints, refused=before.refused_startpoints)))
+    moves = minding_gaps(moves_between(given, before.checkpoints, after.checkpoints, job.positions), gaps_of(after.rewinds))
+    tasks = {move.task for move in given}
+    stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in tasks}, job.topology)
+    back = [move for move in given if move.task in after.rewound.versions]
+    end = {entry.id: draft.offsets.register(entry.key.ssp, _END) for entry in entries if _time_of(entry) is not None}
+    at_end = [entry for entry in entries if entry.id in end and offsets[entry.id] >= end[entry.id]]
+    held = [move for move in given if move not in back]
+    said = (
+        read_already(held, _where_they_are(held, moves)),
+        further_back(back, moves),
+        older_gaps(moves, gaps_of(snapshot.rewinds), after.rewound),
+    )
     notes = [*(text for text in said if text is not None), *_notes(job, entries, at_end)]
     unit = "offsets" if job.url.startswith("kafka:") else "records"
-    return Preview(job.application, tuple(entries), moves, state, stores, tuple(notes), past, flows, unit)
-
-
-def _not_forward(job: StoredJob, asked: Iterable[Move]) -> tuple[Move, ...]:
-    """Of tasks that are going back with their states: what they have not come to again is not skipped."""
-    replays = going_back([known.record for known in job.known.values() if known.record is not None], job.checkpoints)
-    return tuple(
-        move
-        if move.task is None or move.before is None
-        else replace(move, after=not_forward_within(replays.get((move.task, move.ssp)), move.before, move.after))
-        for move in asked
+    return Preview(
+        job.application, tuple(entries), moves, state, stores, tuple(notes), after.rewound, draft.flows, unit
     )
 
 
-def _flows(job: StoredJob, metadata: MetadataStore) -> tuple[Flow, ...]:
-    """What the job's sub-topologies read and write: by the application's file, else as it last ran."""
-    if job.topology is not None:
-        return flows_of(sub_topologies_of(job.topology))
-    stored = stored_flows(metadata)
-    if stored is None:
+def _draft(job: StoredJob, snapshot: Snapshot) -> Draft:
+    """The plan of the job as it is stored, to which startpoints are applied."""
+    terms = job.terms
+    flows = terms.flows if job.topology is not None else snapshot.flows or ()
+    return replace(
+        terms.draft(snapshot.offsets),
+        flows=flows,
+        model=snapshot.model,
+        records=snapshot.partition_records,
+        checkpoints=snapshot.checkpoints,
+    )
+
+
+def _applied(draft: Draft, snapshot: Snapshot) -> Draft:
+    try:
+        return startpoints(draft, snapshot)
+    except HeadraceError as error:  # which says that the startpoint is there: none is yet
+        raise error.__cause__ if error.about and error.__cause__ is not None else error from None
+
+
+def _check_flows(job: StoredJob, snapshot: Snapshot) -> None:
+    if job.topology is None and snapshot.flows is None:
         raise StateError(
             f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
             "read and write: which tasks go back together is not known",
             "name the application's file, or run it once; or leave the state as it is (--state keep)",
         )
-    return stored
 
 
-def _past(
-    job: StoredJob,
-    metadata: MetadataStore,
-    flows: Sequence[Flow],
-    targets: Mapping[TaskName, Mapping[SSP, int]],
-) -> Past:
-    """What goes back, and to where, as the driver decides it; `StateError` where no kept version suits."""
-    cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is
-    records = SystemStreamPartitionAssignmentManager(metadata).read_partition_records()
-    born = born_in(assignment_of(job.model), {stream: record.expansions for stream, record in records.items()})
-    beginnings, ends = cache(job.system.beginning_offsets), cache(job.system.high_watermarks)
-    checkpoints = {task.name: job.checkpoints[task.name] for task in job.model.tasks if task.name in job.checkpoints}
-    return past_of(
-        flows,
-        checkpoints,
-        targets,
-        versions_of(metadata),
-        cuts,
-        lambda ssp: beginnings(ssp.stream)[ssp.partition],
-        lambda ssp: ends(ssp.stream)[ssp.partition],
-        born,
-        begun_otherwise(job.model),
-    )
+def _where_they_are(held: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
+    after = {(move.task, move.ssp): move.after for move in moves}
+    return [replace(move, after=after[move.task, move.ssp]) for move in held]
 
 
 def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[StartpointEntry]) -> list[str]:

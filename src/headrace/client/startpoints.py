@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -202,4 +203,5 @@ class Startpoints:
         return StartpointManager(self._opened().metadata_store(self.application), self._elsewhere)
 
     def _job(self) -> StoredJob:
-        return stored_job(self.application, self._config.system, self._opened(), self._manager(), self._topology)
+        job = stored_job(self.application, self._config.system, self._opened(), self._manager(), self._topology)
+        return replace(job, elsewhere=self._elsewhere)

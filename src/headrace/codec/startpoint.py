@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -16,10 +15,13 @@ from headrace.model.startpoint import (
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointRequest,
     StatePolicy,
 )
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
+
+STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was applied; and of the requests
 
 
 class _EntryForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,14 +58,6 @@ class _RequestForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire: int
     set: tuple[_EntryForm, ...]
     delete: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StartpointRequest:
-    """What somebody asks of the driver: startpoints to be set, ids of others to be deleted."""
-
-    entries: tuple[StartpointEntry, ...] = ()
-    deleted: tuple[str, ...] = ()
 
 
 def encode_startpoint_request(entries: Iterable[StartpointEntry] = (), deleted: Sequence[str] = ()) -> bytes:

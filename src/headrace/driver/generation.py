@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.caught_up import CaughtUp
-from headrace.driver.partition_watch import PartitionWatch
-from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
 from headrace.driver.rounds.scheduling import NextRound
@@ -77,7 +77,7 @@ class Generation:
         engine: Engine,
         pace: Pace,
         caught_up: CaughtUp | None,
-        watch: PartitionWatch,
+        watch: ChangeRequests,
         fail: Callable[[BaseException], None],
     ) -> None:
         self.plan, self.keep, self.tidy = made.plan, made.keep, made.tidy

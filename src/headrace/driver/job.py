@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from headrace.codec.history import HISTORY, encode_change
 from headrace.driver.caught_up import CaughtUp
+from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
-from headrace.driver.partition_watch import PartitionWatch
-from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
-from headrace.driver.startpoint_watch import StartpointWatch
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
+from headrace.model.change import ChangeRequest
 from headrace.ports import Engine, Holder, JobStore, System
 
 LOG = logging.getLogger("headrace.job")
@@ -23,13 +25,15 @@ HEARTBEAT_S = 2.0
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
+PlanAnew = Callable[[int, JobPlan, Sequence[ChangeRequest]], Planned]
+"""Makes and commits the next plan of a job that runs: under this epoch, after this plan, for these requests."""
 
 
 class Job:
     """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
     `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
-    `plan_anew` makes the plan of a job that continues with other partitions, under an epoch that was taken for `holder`.
+    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`.
     """
 
     def __init__(
@@ -44,22 +48,20 @@ class Job:
         settle_s: float,
         until: str | None,
         holder: Callable[[], Holder],
-        plan_anew: Callable[[int], Planned],
+        plan_anew: PlanAnew,
         close: Callable[[], None],
         elsewhere: RequestsElsewhere | None = None,
     ) -> None:
         self._store, self._engine, self._system, self._pace, self._until = store, engine, system, pace, until
         self._holder, self._plan_anew, self._close = holder, plan_anew, close
-        self._watch = PartitionWatch(system, store, partition_check_s, settle_s)
-        self._watch.begin(made.plan, time.monotonic())
-        self._startpoints = StartpointWatch(system, store, elsewhere)
-        self._startpoints.begin(made.plan)
+        self._requests = ChangeRequests(system, store, partition_check_s, settle_s, elsewhere)
+        self._requests.begin(made.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
         self._epoch = made.plan.epoch
         self._generation = self._generation_of(made)
         self._generation.remember(_published(store))
         self._stopping = threading.Event()
-        self._changing = threading.Event()  # a new job model is requested
+        self._changing: tuple[ChangeRequest, ...] = ()  # why a new plan is due
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -68,7 +70,7 @@ class Job:
         self._helpers: list[threading.Thread] = []
 
     def _generation_of(self, made: Planned) -> Generation:
-        return Generation(made, self._store, self._engine, self._pace, self._caught_up, self._watch, self._fail)
+        return Generation(made, self._store, self._engine, self._pace, self._caught_up, self._requests, self._fail)
 
     @property
     def plan(self) -> JobPlan:
@@ -134,7 +136,7 @@ class Job:
     def _go_on(self) -> None:
         """From one job model to the next; then give the application back and close everything."""
         self._generation.join()
-        while self._changing.is_set() and not self._stopping.is_set():
+        while self._changing and not self._stopping.is_set():
             try:
                 self._change()
             except BaseException as error:
@@ -155,7 +157,7 @@ class Job:
     def _settle_startpoints(self) -> None:
         """Say of the startpoints that the last rounds have spent that they are applied; the next start would as well."""
         try:
-            self._startpoints.settle(self._pace.clock_us())
+            self._requests.settle_startpoints(self._pace.clock_us())
         except Exception as error:
             LOG.info("the status of startpoints is stored at the next start: %s", getattr(error, "message", error))
 
@@ -187,13 +189,13 @@ class Job:
         with self._tidying:
             self._generation.keep()  # the next plan may go back to what rounds have come to just now
         while True:
-            self._changing.clear()  # what is seen from here on is in the plan, or asks for another one
+            # What is seen from here on is in the plan, or asks for another one.
+            requests, self._changing = self._changing, ()
             try:
                 with self._tidying, self._holding:
                     self._epoch = self._store.acquire(self._holder(), self._pace.clock_us())
-                    made = self._plan_anew(self._epoch)
-                    self._watch.begin(made.plan, time.monotonic())
-                    self._startpoints.begin(made.plan)
+                    made = self._plan_anew(self._epoch, self._generation.plan, requests)
+                    self._requests.begin(made.plan, time.monotonic())
                     if self._caught_up is not None:
                         self._caught_up.begin_anew(self._generation.sources)
                     after = self._generation_of(made)
@@ -203,24 +205,37 @@ class Job:
             except UnavailableError as error:
                 if time.monotonic() - began_s > SYSTEM_WAIT_S or self._stopping.is_set():
                     raise
-                LOG.warning("waiting for the system, to create a new job model: %s", error.message)
+                self._changing = (*requests, *self._changing)
+                LOG.warning("waiting for the system, to make a new job model: %s", error.message)
                 self._stopping.wait(1.0)
-        LOG.info("job model %d is in force after %.2f s", made.plan.model.version, time.monotonic() - began_s)
+        pause_s = time.monotonic() - began_s
+        LOG.info("job model %d is in force after %.2f s", made.plan.model.version, pause_s)
         reached("start", 11)
         self._generation.start()
         if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()
+        self._store_pause(made.plan, pause_s)
+
+    def _store_pause(self, plan: JobPlan, pause_s: float) -> None:
+        """Put on record how long no round ran for what the plan has changed."""
+        paused = {key: replace(change, pause_us=round(pause_s * 1e6)) for key, change in plan.changes.items()}
+        try:
+            with self._holding:
+                if paused:
+                    encoded = {key: encode_change(change) for key, change in paused.items()}
+                    self._store.write_metadata(plan.epoch, HISTORY, encoded)
+        except HeadraceError as error:
+            LOG.warning("how long the pause was could not be stored: %s", error.message)
 
     def _keep_watch(self) -> None:
         """Look for changes of the streams' partitions, and at requests of commands; and let expansions settle."""
         while not self._stopping.wait(LOOK_S):
             try:
                 with self._holding:
-                    self._watch.settle(self._pace.clock_us())
-                    self._startpoints.settle(self._pace.clock_us())
-                    changed = self._until is None and self._watch.is_changed(time.monotonic())
-                    if self._startpoints.is_asked() or changed:
-                        self._changing.set()
+                    self._requests.settle(self._pace.clock_us())
+                    found = self._requests.found(time.monotonic(), with_streams=self._until is None)
+                    if found:
+                        self._changing = tuple(dict.fromkeys((*self._changing, *found)))
                         self._generation.yield_soon()
             except FencedError as error:
                 self._fail(error)

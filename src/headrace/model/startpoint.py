@@ -131,6 +131,14 @@ class StartpointEntry:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class StartpointRequest:
+    """What somebody asks of the driver: startpoints to be set, ids of others to be deleted."""
+
+    entries: tuple[StartpointEntry, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+
 class Became(StrEnum):
     """The status of a startpoint that a driver has applied."""
 
@@ -138,6 +146,7 @@ class Became(StrEnum):
     APPLIED = "applied"
     SUPERSEDED = "superseded"  # by a later one, before it was spent
     DELETED = "deleted"  # before it was spent
+    REFUSED = "refused"  # it could not be resolved; the job's history says why
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,3 +85,14 @@ class SystemStreamPartition:
 
 
 SSP = SystemStreamPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """A stream that exists. `id` changes when it is deleted and recreated; `internal_of` names the application whose
+    repartition stream it is, None for a user's."""
+
+    name: str
+    partitions: int
+    id: str
+    internal_of: str | None = None

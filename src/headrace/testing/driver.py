@@ -23,13 +23,14 @@ from headrace.config.loading import Config
 from headrace.core.rewind.startpoints import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
+from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import Planned
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
 from headrace.driver.rounds.scheduling import NextRound
 from headrace.driver.rounds.sub_topology_rounds import Rounds
-from headrace.driver.startpoint_watch import StartpointWatch
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
+from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
@@ -185,10 +186,10 @@ class Driver:
         self._check_open()
         self._flush()
         assert self._held
-        if self._startpoints.is_asked():
-            self._plan_anew()
+        if requests := self._requests.found(0.0, with_streams=False):
+            self._plan_anew(requests)
         done = self._run_rounds()
-        self._startpoints.settle(self.now_us)
+        self._requests.settle_startpoints(self.now_us)
         self._made.keep()
         return done
 
@@ -296,18 +297,18 @@ class Driver:
         assert self._held
         return self._made
 
-    def _plan_anew(self) -> None:
+    def _plan_anew(self, requests: Sequence[ChangeRequest] = ()) -> None:
         """Continue by another plan, as a job does whose streams or startpoints have changed."""
         job, before = self._held, {rounds.sub.name: rounds for rounds in self._made.rounds}
         epoch = job.store.acquire(job.holder(), self.now_us)
-        self._go_by(job.plan_anew(epoch))
+        self._go_by(job.plan_anew(epoch, self._made.plan, requests))
         for rounds in self._made.rounds:
             rounds.goes_on_from(before[rounds.sub.name])
 
     def _go_by(self, made: Planned) -> None:
         self._made = made
-        self._startpoints = StartpointWatch(self._system, self._held.store, self._held.elsewhere)
-        self._startpoints.begin(made.plan)
+        self._requests = ChangeRequests(self._system, self._held.store, 0.0, 0.0, self._held.elsewhere)
+        self._requests.begin(made.plan, 0.0)
         by_name = {rounds.sub.name: rounds for rounds in made.rounds}
         self._next = NextRound(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
 

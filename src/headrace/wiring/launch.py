@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,16 @@ from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
 from headrace.driver.generation import Pace, Planned
-from headrace.driver.job import Job
-from headrace.driver.planning.application_edits import check_edit
-from headrace.driver.planning.plan_job import JobPlan, planned
-from headrace.driver.planning.snapshot import check_inputs
+from headrace.driver.job import Job, PlanAnew
+from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.rounds.round_planner import Place, RoundTerms
 from headrace.driver.rounds.sub_topology_rounds import Rounds
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
+from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import Holder
@@ -48,8 +48,8 @@ LOG = logging.getLogger("headrace")
 class Launched:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
-    `plan_anew` makes the plan of a job that continues after its streams have changed, under an epoch that was taken for
-    `holder`. `close` closes what was opened; giving the application back (`store.release`) comes before it.
+    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened;
+    giving the application back (`store.release`) comes before it.
     """
 
     made: Planned
@@ -58,7 +58,7 @@ class Launched:
     system: Any
     files: StateFiles
     holder: Callable[[], Holder]
-    plan_anew: Callable[[int], Planned]
+    plan_anew: PlanAnew
     close: Callable[[], None]
     elsewhere: RequestsElsewhere | None
 
@@ -126,8 +126,9 @@ def launched(
             _max_round_ms(config, store, say) / 1000,
         )
         clock_us = _now_us if clock_us is None else clock_us
-        making = _Making(topology, sides, config, system, store, engine, files, place, say, elsewhere, clock_us)
-        made = making.made(epoch, going_on=False)
+        planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
+        making = _Making(planner, engine, files, place, clock_us)
+        made = making.made(epoch)
         left.append((place, made.plan))
         closers.pop()  # from here on the runner of the rounds gives the application back
         return Launched(
@@ -137,7 +138,7 @@ def launched(
             system,
             files,
             holder,
-            plan_anew=lambda epoch: making.made(epoch, going_on=True),
+            plan_anew=making.made,
             close=lambda: _close(closers),
             elsewhere=elsewhere,
         )
@@ -150,37 +151,19 @@ def launched(
 class _Making:
     """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
 
-    topology: Topology
-    sides: Any
-    config: Config
-    system: Any
-    store: Any
+    planner: JobPlanner
     engine: Any
     files: StateFiles
     place: Place
-    say: Callable[[str], None]
-    elsewhere: RequestsElsewhere | None
     clock_us: Callable[[], int]
 
-    def made(self, epoch: int, going_on: bool) -> Planned:
-        config, store = self.config, self.store
-        plan = planned(
-            self.topology,
-            self.sides,
-            config,
-            self.system,
-            store,
-            epoch,
-            self.engine.slots,
-            self.say,
-            self.clock_us(),
-            going_on=going_on,
-            elsewhere=self.elsewhere,
-        )
-        upkeep = Upkeep(plan, self.system, store, self.files, config, self.clock_us)
-        if not going_on:
+    def made(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> Planned:
+        planner = self.planner
+        plan = planner.plan(epoch, self.engine.slots, self.clock_us(), before, requests)
+        upkeep = Upkeep(plan, planner.system, planner.store, self.files, planner.config, self.clock_us)
+        if before is None:
             for note in plan.notes:
-                self.say(note)
+                planner.log(note)
             upkeep.clear_up()
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
@@ -188,14 +171,15 @@ class _Making:
         return Planned(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
 
     def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
+        config = self.planner.config
         terms = RoundTerms(
             plan.epoch,
             plan.model.version,
-            self.config.max_records_per_round_of(sub.name),
+            config.max_records_per_round_of(sub.name),
             self.engine.slots,
             self.place,
-            self.config.on_lost_offsets,
-            self.config.max_bytes_per_round_of(sub.name),
+            config.on_lost_offsets,
+            config.max_bytes_per_round_of(sub.name),
             gaps_of(plan.rewinds),
         )
         return Rounds(
@@ -204,8 +188,8 @@ class _Making:
             plan.programs[sub.name],
             plan.checkpoints,
             terms,
-            self.system,
-            self.store,
+            self.planner.system,
+            self.planner.store,
             self.engine,
             plan.records,
             plan.startpoints,
@@ -226,9 +210,8 @@ def _check_before_spark(
 ) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())
-    check_inputs(topology, [stream.name for stream in system.streams(of=topology.application)], config.system)
     known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
-    check_edit(known, config, system, store, say)
+    check_before_engine(known, config, system, store, say)
 
 
 def _remove_staged_before(staging: Path, epoch: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.adapters.lmdb import seal
 from headrace.core.topology.sub_topologies import has_state
-from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.round_planner import Place
 from headrace.state.files import task_folder_of
 

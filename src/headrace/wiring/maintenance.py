@@ -13,7 +13,7 @@ from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.maintenance import Tidying
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
 from headrace.driver.maintenance.state_history import KeptTasks, StateVersions, versions_of
-from headrace.driver.planning.plan_job import JobPlan
+from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.sub_topology_rounds import Rounds
 from headrace.model.streams import SSP
 from headrace.model.topology import Repartition

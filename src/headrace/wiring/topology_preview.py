@@ -22,6 +22,7 @@ from headrace.dsl.displayable import Looks
 from headrace.dsl.ktable import KTable
 from headrace.dsl.preview import SESSION, WINDOW, Preview
 from headrace.errors import ConfigError
+from headrace.model.streams import StreamDescription
 from headrace.model.topology import (
     Aggregate,
     ForEachRound,
@@ -38,7 +39,7 @@ from headrace.model.topology import (
     ToStream,
 )
 from headrace.model.windows import SessionWindows
-from headrace.ports import Engine, StreamDescription
+from headrace.ports import Engine
 from headrace.record import Headers, Record
 from headrace.wiring.spark_sessions import session_of, spark_engine
 

@@ -39,8 +39,8 @@ from headrace.errors import (
 )
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.serde import of_stream
-from headrace.model.streams import SSP
-from headrace.ports import StreamDescription, Terms
+from headrace.model.streams import SSP, StreamDescription
+from headrace.ports import Terms
 from headrace.record import Record
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made

@@ -14,7 +14,7 @@ from headrace.adapters.log.chunks import Chunk
 from headrace.core.job_plan.partition_growth import PARTITIONS_MAX, bad_count, check_expansion
 from headrace.errors import OffsetOutOfRangeError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.model.names import checked_name, checked_to_look_up
-from headrace.ports import StreamDescription
+from headrace.model.streams import StreamDescription
 
 _NAMES_SHOWN_MAX = 8
 

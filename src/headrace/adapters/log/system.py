@@ -19,8 +19,8 @@ from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
-from headrace.model.streams import SSP
-from headrace.ports import StreamDescription, Terms
+from headrace.model.streams import SSP, StreamDescription
+from headrace.ports import Terms
 from headrace.record import Record
 
 _URL_SHOWN_MAX = 100

@@ -13,6 +13,7 @@ from headrace.core.rewind.startpoints import places_of
 from headrace.core.rewind.state_history import KeptVersion, described
 from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.sub_topologies import stores_of, sub_topologies_of
+from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
@@ -120,16 +121,22 @@ def moves_of(
     return tuple(sorted(found, key=_order))
 
 
-def moves_with(
-    asked: Iterable[Move], rewinds: Mapping[TaskName, KeptVersion], positions: Mapping[tuple[TaskName, SSP], int]
+def moves_between(
+    given: Collection[Move],
+    before: Mapping[TaskName, Checkpoint],
+    after: Mapping[TaskName, Checkpoint],
+    positions: Mapping[tuple[TaskName, SSP], int],
 ) -> tuple[Move, ...]:
-    """What is `asked` of tasks that do not go back, and of those that do where all their SSPs come to."""
-    back = [
-        Move(ssp, task, positions.get((task, ssp)), after)
-        for task, version in rewinds.items()
-        for ssp, after in version.checkpoint.positions.items()
+    """What `given` come to, and what moves with them: all that differs between two plans, which begin with these checkpoints.
+    `positions`: where tasks are now."""
+    places = {(move.task, move.ssp) for move in given if move.task is not None}
+    for task, one in after.items():
+        old = before[task].positions
+        places |= {(task, ssp) for ssp, position in one.positions.items() if old.get(ssp) != position}
+    moves = [
+        Move(ssp, task, positions.get((task, ssp)), after[task].positions[ssp]) for task, ssp in places if task in after
     ]
-    return tuple(sorted([*back, *(move for move in asked if move.task not in rewinds)], key=_order))
+    return tuple(sorted([*moves, *(move for move in given if move.task is None)], key=_order))
 
 
 def minding_gaps(moves: Iterable[Move], gaps: Gaps) -> tuple[Move, ...]:
@@ -170,16 +177,6 @@ def older_gaps(moves: Iterable[Move], older: Gaps, past: Past) -> str | None:
 
 def _is_within(span: Span, other: Span | None) -> bool:
     return other is not None and other[0] <= span[0] and span[1] <= other[1]
-
-
-def targets_of(moves: Iterable[Move]) -> dict[TaskName, dict[SSP, int]]:
-    """Per task the positions that are asked of it, where one of them lies before the present one: there state can go back."""
-    found: dict[TaskName, dict[SSP, int]] = {}
-    back = {move.task for move in moves if move.is_back}
-    for move in moves:
-        if move.task is not None and move.task in back:
-            found.setdefault(move.task, {})[move.ssp] = move.after
-    return found
 
 
 def further_back(asked: Iterable[Move], moves: Iterable[Move]) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from headrace.core.rewind.rewinds import Flow
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint
@@ -151,7 +152,7 @@ def _has_moved(record: StartpointRecord, one: Resolution, checkpoint: Checkpoint
     return moved or checkpoint.spent_startpoints.get(one.ssp) == record.entry.id
 
 
-def streams_below(subs: Iterable[SubTopology], names: Collection[str | None]) -> frozenset[str]:
+def streams_below(subs: Iterable[SubTopology | Flow], names: Collection[str | None]) -> frozenset[str]:
     """The repartition streams that sub-topologies of these `names` write, and those that come of these, and so on."""
     found: set[str] = set()
     left = list(subs)

@@ -6,16 +6,14 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.codec.startpoint import encode_startpoint_record
+from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_record
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
-from headrace.core.rewind.startpoints import Place, bootstraps_of, in_force, spent_of
+from headrace.core.rewind.startpoints import Place, bootstraps_of, in_force
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import Became, StartpointRecord
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import JobStore
-
-STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was applied; and of the requests
 
 
 class StartpointRecords:
@@ -63,13 +61,3 @@ class StartpointRecords:
             if record.became is Became.PENDING:
                 found.setdefault(one.task, {})[one.ssp] = record.entry.id, one.offset
         self._pending = found
-
-
-def applied_by(
-    records: Mapping[str, StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint], now_us: int
-) -> dict[str, StartpointRecord]:
-    """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
-    return {
-        id_: replace(records[id_], became=Became.APPLIED, changed_at_us=now_us)
-        for id_ in sorted(spent_of(records.values(), checkpoints))
-    }

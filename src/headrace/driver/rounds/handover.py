@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.codec.checkpoint import decode_handover, encode_handover
-from headrace.core.rewind.rewinds import Gaps
-from headrace.core.rounds.handover import Handover, HandoverRound, next_handover, set_elsewhere
+from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
-from headrace.core.rounds.purging import lowest_positions
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.rounds.positions import Standing
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
 from headrace.exchange.messages import ContainerPlan, InputRange, Program, encoded
 from headrace.exchange.texts import message_of
-from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
-from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, Engine, InputSlice, JobStore, MetadataStore, System
 
@@ -56,7 +53,7 @@ class Handovers:
     ) -> HandoverRound | None:
         """What a round hands over that would read `ranges`; `passed`: positions that lie behind what is lost."""
         if not self._is_read:
-            self._stored = _stored_of(self._system.metadata_store(self._program.application), self._sub)
+            self._stored = stored_handover(self._system.metadata_store(self._program.application), self._sub)
             self._is_read = True
         committed = {checkpoint.round_id for checkpoint in standing.checkpoints.values()}
         planned = [piece for piece in ranges if piece.records]
@@ -116,37 +113,10 @@ class Handovers:
             raise raised from error if failure is None else None
 
 
-def _stored_of(store: MetadataStore, sub: SubTopology) -> Handover | None:
+def stored_handover(store: MetadataStore, sub: SubTopology) -> Handover | None:
+    """What the functions of a sub-topology were handed last; None where none is on record."""
     data = store.get(NAMESPACE, sub.title)
     return None if data is None else decode_handover(data, f"id of for_each_round, {sub.title}")
-
-
-def handovers_set_elsewhere(
-    subs: Sequence[SubTopology],
-    store: MetadataStore,
-    stored: Mapping[TaskName, Checkpoint],
-    checkpoints: Mapping[TaskName, Checkpoint],
-    gaps: Gaps,
-) -> dict[str, bytes]:
-    """What a new plan changes of the stored handovers: it begins with `checkpoints`, and `stored` are those that were
-    committed last. `gaps` are skipped: their records are written again. To be written in the plan's own
-    transaction; see `core.rounds.handover.set_elsewhere`."""
-    before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
-    moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
-    committed = {checkpoint.round_id for checkpoint in stored.values()}
-    changed: dict[str, bytes] = {}
-    for sub in subs if moved or gaps else ():
-        found = _stored_of(store, sub) if any(isinstance(node, ForEachRound) for node in sub.nodes) else None
-        if found is None:
-            continue
-        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, gaps)}
-        if (after := set_elsewhere(found, moved | passed, committed)) != found:
-            changed[sub.title] = encode_handover(after)
-    return changed
-
-
-def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
-    return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))
 
 
 def handed_works(

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from headrace.codec.rewind import encode_rewind
-from headrace.codec.rewind_records import REWINDS
 from headrace.core.rewind.rewinds import (
     Cut,
     Flow,
+    Past,
     Rewind,
     going_by_cuts,
     needed_rewinds,
@@ -19,14 +19,28 @@ from headrace.core.rewind.rewinds import (
     undone_with,
 )
 from headrace.core.rewind.state_history import KeptVersion, before_rewind, brought_back, left_aside, rewound
-from headrace.driver.maintenance.state_history import STATE_VERSIONS, Versions, to_store
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import Metadata, SystemConsumer
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
+Versions = Mapping[TaskName, tuple[KeptVersion, ...]]
+
+
+class Registers(Protocol):
+    """Resolves startpoints, as a system's consumer does."""
+
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        """The offset that `startpoint` means in `ssp`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewindChanges:
+    """What is to be stored with a plan, by key: kept versions and rewinds; None for one that is deleted."""
+
+    versions: Mapping[str, KeptVersion | None] = field(default_factory=dict)
+    rewinds: Mapping[str, Rewind | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ class StateRewinds:
         kept: Kept,
         flows: Sequence[Flow],
         born: Collection[SSP],
-        consumer: SystemConsumer,
+        consumer: Registers,
         high_watermarks: Callable[[str], Mapping[int, int]],
         now_us: int,
         begun_otherwise: Collection[str | None] = (),
@@ -75,14 +89,15 @@ class StateRewinds:
         self._consumer, self._high_watermarks, self._now_us = consumer, high_watermarks, now_us
         self._ends: dict[str, Mapping[int, int]] = {}
         self._left: list[KeptVersion] = []
+        self.past = Past()  # what goes back, and to what
 
     def taken_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]
     ) -> dict[TaskName, Checkpoint]:
         """The tasks that go back where `targets` are requested, with the newest kept states that suit, and where those were;
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
-        none or is not after the request. `StateError` where no version is old enough."""
-        past = past_of(
+        none or is not after the requested offsets. `StateError` where no version is old enough."""
+        past = self.past = past_of(
             self._flows,
             checkpoints,
             targets,
@@ -157,9 +172,9 @@ class StateRewinds:
         needed = needed_rewinds(self._rewinds.values(), checkpoints, lambda ssp: known.get(ssp, 0))
         return tuple(sorted(needed, key=lambda rewind: rewind.key))
 
-    def changes(self, in_force: Iterable[Rewind]) -> Metadata:
-        """What is to be stored with the plan: where the tasks come from, so that its files stay, and the skipped ranges."""
-        now = {one.key: encode_rewind(one) for one in in_force}
-        new = {key: data for key, data in now.items() if key not in self._stored}
-        versions = {**dict.fromkeys(self._gone), **to_store(self._left)}
-        return {STATE_VERSIONS: versions, REWINDS: {**new, **dict.fromkeys(self._stored - now.keys())}}
+    def changes(self, in_force: Iterable[Rewind]) -> RewindChanges:
+        """What is to be stored with the plan: where the tasks come from, so that its files stay, and what is skipped."""
+        now = {one.key: one for one in in_force}
+        new = {key: one for key, one in now.items() if key not in self._stored}
+        versions = {**dict.fromkeys(self._gone), **{one.key: one for one in self._left}}
+        return RewindChanges(versions, {**new, **dict.fromkeys(self._stored - now.keys())})

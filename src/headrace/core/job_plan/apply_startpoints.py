@@ -6,23 +6,17 @@ checkpoints, and a record of each startpoint. A request is removed after that; w
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from headrace.codec.startpoint import (
-    StartpointRequest,
-    decode_startpoint_record,
-    decode_startpoint_request,
-    encode_startpoint_record,
-)
+from headrace.core.job_plan.apply_rewinds import Kept, Registers, StateRewinds
+from headrace.core.job_plan.startpoint_requests import SOURCE_START, Asked, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
+from headrace.core.rewind.rewinds import Flow
 from headrace.core.rewind.startpoints import Place, in_force, in_order, streams_below, winners
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.driver.planning.apply_rewinds import Kept, StateRewinds
-from headrace.driver.planning.startpoint_log import STARTPOINTS, applied_by
-from headrace.errors import HeadraceError, StorageError
+from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
     Became,
@@ -30,79 +24,14 @@ from headrace.model.startpoint import (
     Resolution,
     Startpoint,
     StartpointEntry,
-    StartpointKey,
     StartpointRecord,
     StatePolicy,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import MetadataStore, SystemConsumer
 
 FINISHED_MAX = 1000
-SOURCE_START = "the stream's start"  # who has written a startpoint that no person has
-NOTES_MAX = 20  # lines of the log for startpoints that are applied at once
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is requested, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
-    this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
-    any request that there is counts before these."""
-
-    requests: Mapping[str, StartpointRequest] = field(default_factory=dict)
-    records: Mapping[str, StartpointRecord] = field(default_factory=dict)
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    defaults: tuple[StartpointEntry, ...] = ()
-
-    @property
-    def entries(self) -> list[StartpointEntry]:
-        """Those that were not applied yet, in the order in which they came, without those that were deleted again."""
-        deleted = {id_ for request in self.requests.values() for id_ in request.deleted}
-        requested = (entry for request in self.requests.values() for entry in request.entries)
-        return [*self.defaults, *(one for one in requested if one.id not in self.records and one.id not in deleted)]
-
-    @property
-    def deleted(self) -> list[StartpointEntry]:
-        """Those whose deletion is requested, applied or not."""
-        known = {entry.id: entry for request in self.requests.values() for entry in request.entries}
-        known |= {id_: record.entry for id_, record in self.records.items()}
-        ids = dict.fromkeys(id_ for request in self.requests.values() for id_ in request.deleted)
-        return [known[id_] for id_ in ids if id_ in known]
-
-    @property
-    def ssps(self) -> frozenset[SSP]:
-        """The SSPs whose positions are about to be set for all tasks that read them."""
-        return frozenset(entry.key.ssp for entry in self.entries if entry.key.task is None)
-
-
-def asked_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None) -> Asked:
-    """Read both. `elsewhere`: requests that were read from another store. `StorageError` for a record that cannot be read; a
-    request may come from anybody, and must not end a job."""
-    found = store.requests(STARTPOINTS) | dict(elsewhere or {})
-    requests: dict[str, StartpointRequest] = {}
-    unreadable: dict[str, str] = {}
-    for id_ in sorted(found):
-        try:
-            requests[id_] = decode_startpoint_request(found[id_])
-        except StorageError as error:
-            unreadable[id_] = error.message
-    records = {id_: decode_startpoint_record(data, f"startpoint {id_!r}") for id_, data in store.all(STARTPOINTS).items()}
-    return Asked(requests, records, unreadable)
-
-
-def with_bootstraps(asked: Asked, ssps: Collection[SSP], now_us: int) -> Asked:
-    """`asked`, and for each of these SSPs, which are read for the first time, the BOOTSTRAP that its source begins with."""
-    earliest_us = min((entry.written_at_us for entry in asked.entries), default=now_us + 1)
-    written_at_us = min(now_us, earliest_us - 1)  # a startpoint that somebody has set is later, and counts
-    return replace(
-        asked,
-        defaults=tuple(
-            StartpointEntry(
-                uuid.uuid4().hex[:12], StartpointKey(ssp), Startpoint(PositionType.BOOTSTRAP), SOURCE_START, written_at_us
-            )
-            for ssp in sorted(ssps)
-        ),
-    )
+NOTES_MAX = 20  # lines of the log for what is applied at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +43,7 @@ class TakenUp:
 
     checkpoints: Mapping[TaskName, Checkpoint]
     records: Mapping[str, StartpointRecord]
-    written: Mapping[str, bytes | None]
+    written: Mapping[str, StartpointRecord | None]
     done: tuple[str, ...]
     waiting: frozenset[str]
     notes: tuple[str, ...]
@@ -124,10 +53,10 @@ def taken_up(
     asked: Asked,
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
-    consumer: SystemConsumer,
+    consumer: Registers,
     read_anew: Collection[str],
     now_us: int,
-    subs: Sequence[SubTopology] = (),
+    subs: Sequence[SubTopology | Flow] = (),
     rewinds: StateRewinds | None = None,
     named: str = "",
 ) -> TakenUp:
@@ -135,8 +64,8 @@ def taken_up(
 
     `subs`: all of the job: replayed records must not be late further down either.
     `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
-    the consumer are raised with the startpoint's name; nothing has changed then. `named`: the options with which a command
-    names the application, for hints.
+    the consumer are raised `about` the startpoint, with its name; nothing has changed then. `named`: the options with which a
+    command names the application, for hints.
     """
     taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
     taking.take_back()
@@ -144,7 +73,7 @@ def taken_up(
     return taking.result(subs)
 
 
-def _no_rewinds(consumer: SystemConsumer, now_us: int) -> StateRewinds:
+def _no_rewinds(consumer: Registers, now_us: int) -> StateRewinds:
     return StateRewinds(Kept(), (), (), consumer, lambda stream: {}, now_us)
 
 
@@ -156,7 +85,7 @@ class _Taking:
         asked: Asked,
         stored: Mapping[TaskName, Checkpoint],
         checkpoints: Mapping[TaskName, Checkpoint],
-        consumer: SystemConsumer,
+        consumer: Registers,
         rewinds: StateRewinds,
         now_us: int,
         named: str,
@@ -169,6 +98,9 @@ class _Taking:
         self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
+        self.records |= {
+            entry.id: StartpointRecord(entry, (), self.now_us, Became.REFUSED, self.now_us) for entry in asked.refused_entries
+        }
         self.going_back = going_back(self.records.values(), self.checkpoints)
         self.notes = [
             f"startpoint request {id_} is ignored: {text}; remove it with {_deletion(id_, named)}"
@@ -309,7 +241,7 @@ class _Taking:
             return gone_back
         all_asking = {entry.id: entry for ones in asking.values() for entry, _ in ones}
         first, *_ = all_asking.values()
-        with _named(first, self.named):
+        with _named(first, self.named, tuple(all_asking)):
             targets = {task: {one.ssp: one.offset for _, one in ones} for task, ones in asking.items()}
             pasts = self.rewinds.taken_back(self.checkpoints, targets)
         for task, past in pasts.items():
@@ -336,7 +268,7 @@ class _Taking:
             )
         return gone_back
 
-    def result(self, subs: Sequence[SubTopology]) -> TakenUp:
+    def result(self, subs: Sequence[SubTopology | Flow]) -> TakenUp:
         asked, records, rest = self.asked, self.records, len(self.notes) - NOTES_MAX
         new = [record for id_, record in records.items() if id_ not in asked.records]
         back = {
@@ -357,7 +289,7 @@ class _Taking:
         return TakenUp(
             _without_watermarks(self.checkpoints, streams_below(subs, back)),
             kept,
-            {**_written(changed), **dict.fromkeys(forgotten & asked.records.keys())},
+            {**changed, **dict.fromkeys(forgotten & asked.records.keys())},
             tuple(id_ for id_ in asked.requests if id_ not in waiting),
             waiting,
             (*self.notes[:NOTES_MAX], *([f"and {rest:,} more positions are set"] if rest > 0 else [])),
@@ -379,10 +311,6 @@ def _needs_any(record: StartpointRecord, tasks: Collection[TaskName]) -> bool:
 def _places(checkpoint: Checkpoint) -> str:
     """Where a task reads on, for people."""
     return ", ".join(f"{ssp} from {position}" for ssp, position in sorted(checkpoint.positions.items()))
-
-
-def _written(records: Mapping[str, StartpointRecord]) -> dict[str, bytes | None]:
-    return {id_: encode_startpoint_record(record) for id_, record in records.items()}
 
 
 def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName]]) -> StartpointRecord:
@@ -418,15 +346,19 @@ def _owners(checkpoints: Iterable[Checkpoint]) -> dict[SSP, list[TaskName]]:
 
 
 @contextmanager
-def _named(entry: StartpointEntry, named: str) -> Iterator[None]:
-    """Have errors say which startpoint it is that cannot be resolved."""
+def _named(entry: StartpointEntry, named: str, together: Sequence[str] = ()) -> Iterator[None]:
+    """Have errors say which startpoint it is that cannot be resolved; `together`: the ids of those that it goes with."""
     try:
         yield
+    except (UnavailableError, FencedError):
+        raise
     except HeadraceError as error:
-        raise type(error)(
+        said = type(error)(
             f"startpoint {entry.id} of {entry.key.ssp}, written by {entry.written_by}, cannot be resolved: {error.message}",
             f"{error.hint}; it stays until it is deleted: {_deletion(entry.id, named)}",
-        ) from error
+        )
+        said.about = tuple(together) or (entry.id,)
+        raise said from error
 
 
 def _deletion(id_: str, named: str) -> str:

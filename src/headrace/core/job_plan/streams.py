@@ -1,14 +1,15 @@
-"""The streams of a job as a plan finds them: which there are, how many partitions they have, and what became of them."""
+"""The step that looks at the streams: which there are, how many partitions they have, and what became of them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from headrace.core.job_plan.assignment import Assignment, bases_of
-from headrace.core.job_plan.partition_growth import Growth, changes_of
-from headrace.core.topology.compatibility import check_same_streams
+from headrace.core.job_plan.assignment import Assignment, as_first_shared_out, assignment_of, bases_of
+from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
+from headrace.core.job_plan.partition_growth import changes_of
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.topology.compatibility import check_same_partitioning, check_same_streams
 from headrace.core.topology.partition_counts import partition_counts_of
 from headrace.core.topology.partition_families import feeds_of, meetings_of
 from headrace.core.topology.partitioning import partitioned_otherwise
@@ -16,66 +17,57 @@ from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.errors import HeadraceError, IncompatibleChangeError, StreamNotFoundError, hint_of_missing
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
+from headrace.model.streams import StreamDescription
 from headrace.model.topology import Function, Repartition, Topology
-from headrace.ports import StreamDescription, System
-
-HEARD_S = 5.0  # for this long a broker may not have heard of a change
 
 
-@dataclass(frozen=True, slots=True)
-class SeenStreams:
-    """`found`: what there is. `existing`: what the plan uses: those of `refused`, whose change their readers cannot follow, as
-    they were. `counts`: the partitions of every stream that is read, those too that are to be made; `before`: how many
-    those had when they were last read. `recreated`: streams on record that are others now, under the same names. `grown`: what
-    is followed."""
+def streams(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Compare the streams with what the job model before was made from, and settle how many partitions each is read with.
 
-    found: Mapping[str, StreamDescription]
-    existing: Mapping[str, StreamDescription]
-    counts: Mapping[str, int]
-    before: Mapping[str, int]
-    recreated: frozenset[str]
-    grown: tuple[Growth, ...]
-    refused: Mapping[str, HeadraceError]
-
-
-def seen_streams(
-    topology: Topology,
-    subs: tuple[SubTopology, ...],
-    previous: JobModel | None,
-    assignment: Assignment,
-    on_record: Mapping[str, PartitionRecord],
-    system: System,
-    url: str,
-    going_on: bool,
-) -> SeenStreams:
-    """Look, and compare with what the job model before was made from. `url` is the system's, for messages.
-
-    Raises what no reader can follow, unless `going_on`: then the job runs, and only those that read it stop.
+    Raises what no reader can follow; under `is_replan` the job runs, and only those that read it stop.
     """
-    reads = {stream for sub in subs for stream in sub.reads}
-    began_s = time.monotonic()
-    while True:
-        found = {stream.name: stream for stream in system.streams(of=topology.application)}
-        before = _counts_before(previous, on_record, found, reads)
-        fewer = [name for name, count in before.items() if found[name].partitions < count]
-        # No system takes partitions away: one that reports fewer has not heard of the new ones yet.
-        if not fewer or time.monotonic() - began_s > HEARD_S:
-            break
-        time.sleep(0.1)
-    check_inputs(topology, found, url)
-    by_users = _by_users_under_state(subs, partitioners_of(topology))
-    otherwise, stateless = partitioned_otherwise(topology), reads - streams_under_state(subs)
-    changes = changes_of(before, _partitions(found), otherwise, by_users, stateless=stateless, system=url)
-    refused = {**_made_anew(previous, found), **changes.refused} if going_on else {}
-    existing = found | {name: _as_it_was(previous, found[name]) for name in refused}
-    recorded = {name: on_record[name].counts for name in before if name in on_record}
-    counts = _counts(topology, subs, existing, recorded, assignment)
-    _check_repartition_streams(topology, existing, system)
+    terms, previous, found = draft.terms, snapshot.model, snapshot.streams
+    assignment = _known_assignment(terms, snapshot)
+    before = counts_before(previous, snapshot.partition_records, found, terms.reads)
+    check_inputs(terms.topology, found, terms.url)
+    under_state = streams_under_state(terms.subs)
+    by_users = under_state.intersection(partitioners_of(terms.topology))
+    otherwise, stateless = partitioned_otherwise(terms.topology), terms.reads - under_state
+    changes = changes_of(before, _partitions(found), otherwise, by_users, stateless=stateless, system=terms.url)
+    refused = dict(terms.refused_streams)
+    if terms.is_replan:
+        refused |= {**_recreated_inputs(previous, found), **changes.refused}
+    existing = {**found, **{name: _as_it_was(previous, found[name]) for name in refused}}
+    recorded = {name: snapshot.partition_records[name].counts for name in before if name in snapshot.partition_records}
+    counts = _counts(terms.topology, terms.subs, existing, recorded, assignment)
+    _check_repartition_streams(terms.topology, existing)
     check_same_streams(previous, {name: existing[name].id if name in existing else None for name in counts}, counts)
     for stream in changes.refused.keys() - refused.keys():
         raise changes.refused[stream]
-    anew = {name for name, record in on_record.items() if name in existing and existing[name].id != record.stream_id}
-    return SeenStreams(found, existing, counts, before, frozenset(anew), changes.grown, refused)
+    check_same_partitioning(previous, partitioners_of(terms.topology), under_state)
+    on_record = snapshot.partition_records.items()
+    recreated = frozenset(name for name, one in on_record if name in existing and existing[name].id != one.stream_id)
+    assignment = {ssp: names for ssp, names in assignment.items() if ssp.stream not in recreated}
+    grown = tuple(one for one in changes.grown if one.stream not in refused)
+    seen = SeenStreams(existing, counts, before, recreated, grown, refused, assignment)
+    grew = (one.warning or f"stream {one.stream!r} grew from {one.before} to {one.after} partitions" for one in grown)
+    return replace(draft.saying(*grew), streams=seen)
+
+
+def changed_streams(terms: PlanTerms, snapshot: Snapshot) -> frozenset[str]:
+    """The streams that are read and are others than in the last plan: with more partitions, or recreated."""
+    before = counts_before(snapshot.model, snapshot.partition_records, snapshot.streams, terms.reads)
+    grown = {name for name, count in before.items() if snapshot.streams[name].partitions != count}
+    return frozenset(grown | _recreated_inputs(snapshot.model, snapshot.streams).keys()) & terms.reads
+
+
+def _known_assignment(terms: PlanTerms, snapshot: Snapshot) -> Assignment:
+    """The stored assignment; of a job model that was stored without one, its own. Under state as streams were first."""
+    stored = snapshot.assignment
+    assignment = stored if stored or snapshot.model is None else assignment_of(snapshot.model)
+    kept, records = streams_under_state(terms.subs), snapshot.partition_records.items()
+    grown = {stream: one.counts[0] for stream, one in records if stream in kept and one.expansions}
+    return as_first_shared_out(assignment, grown)
 
 
 def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:
@@ -94,13 +86,14 @@ def _partitions(streams: Mapping[str, StreamDescription]) -> dict[str, int]:
     return {name: stream.partitions for name, stream in streams.items()}
 
 
-def _counts_before(
+def counts_before(
     previous: JobModel | None,
     on_record: Mapping[str, PartitionRecord],
     found: Mapping[str, StreamDescription],
     reads: Collection[str],
 ) -> dict[str, int]:
-    """How many partitions those of `reads` had when they were last read; without those that were deleted or recreated."""
+    """How many partitions those of `reads` had when they were last read; without those that were deleted or
+    recreated."""
     there = {name: record for name, record in on_record.items() if name in found and found[name].id == record.stream_id}
     counts = {name: record.partitions for name, record in there.items()}
     if previous is not None:
@@ -109,8 +102,8 @@ def _counts_before(
     return {name: count for name, count in counts.items() if name in reads}
 
 
-def _made_anew(previous: JobModel | None, found: Mapping[str, StreamDescription]) -> dict[str, HeadraceError]:
-    """Of the streams that were read those that are others now, with what is to be said of it."""
+def _recreated_inputs(previous: JobModel | None, found: Mapping[str, StreamDescription]) -> dict[str, HeadraceError]:
+    """Of the streams that were read those that are others now, with the error for it."""
     errors: dict[str, HeadraceError] = {}
     for name in previous.stream_ids if previous is not None else ():
         if name in found:
@@ -126,11 +119,6 @@ def _as_it_was(previous: JobModel | None, stream: StreamDescription) -> StreamDe
     return replace(
         stream, partitions=previous.partition_counts[stream.name], id=previous.stream_ids.get(stream.name, stream.id)
     )
-
-
-def _by_users_under_state(subs: Iterable[SubTopology], by_users: Collection[str]) -> set[str]:
-    """The streams that a user's partitioner distributes, and that operators with state take."""
-    return streams_under_state(subs).intersection(by_users)
 
 
 def streams_under_state(subs: Iterable[SubTopology]) -> set[str]:
@@ -178,12 +166,12 @@ def hints_of(topology: Topology) -> dict[str, int]:
     return {node.stream: node.partitions for node in nodes if node.partitions is not None}
 
 
-def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription], system: System) -> None:
+def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription]) -> None:
     repartitions = [node for node in topology.nodes if isinstance(node, Repartition) and node.stream in existing]
     for node in repartitions:
-        if existing[node.stream].internal_of == topology.application:
+        owner = existing[node.stream].internal_of
+        if owner == topology.application:
             continue
-        owner = system.describe_stream(node.stream).internal_of
         raise IncompatibleChangeError(
             f"stream {node.stream!r} exists, but is not a repartition stream of application {topology.application!r}"
             + (f" (it belongs to {owner!r})" if owner else ""),

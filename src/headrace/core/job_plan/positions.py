@@ -1,4 +1,4 @@
-"""Where tasks begin: at what is stored, checked against the streams as they are, else at what the source says.
+"""The steps that settle where tasks begin: at what is stored, checked against the streams, else at what the source says.
 
 A start is resolved once and stored with the plan; from then on only the stored offset counts (protocol.md 1).
 """
@@ -9,8 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.core.job_plan.checkpoint_inheritance import Carried
-from headrace.core.rewind.rewinds import Gaps, beyond_gaps
+from headrace.core.job_plan.checkpoint_inheritance import Carried, carried_of, carrying_notes
+from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.snapshot import Offsets, Snapshot
+from headrace.core.rewind.rewinds import Gaps, beyond_gaps, gaps_of
 from headrace.core.rewind.startpoints import start_of, start_offset_of
 from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.rounds.offset_ranges import check_positions
@@ -21,10 +23,9 @@ from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.streams import SSP
+from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Source, SourceKind
-from headrace.ports import StreamDescription, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,46 @@ class Begun:
     notes: tuple[str, ...]
 
 
+def stranded(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Refuse to take out a repartition stream that holds records which were not read: nothing else ever would."""
+    terms, seen = draft.terms, draft.streams
+    check_nothing_stranded(terms.application, snapshot.checkpoints, seen.counts, seen.existing, draft.offsets)
+    return draft
+
+
+def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Find the positions that the job continues from; `OffsetOutOfRangeError` for one that its stream does not hold."""
+    terms, seen, stored = draft.terms, draft.streams, snapshot.checkpoints
+    known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
+    carried = carried_of(snapshot.model, stored, known)
+    as_planned = {name: n for name, n in seen.counts.items() if name in seen.existing and name not in seen.refused}
+    gaps, to_set = gaps_of(snapshot.rewinds), snapshot.startpoints.ssps
+    check_stored(terms.subs, carried, as_planned, terms.system, draft.offsets, terms.on_lost_offsets, to_set, gaps)
+    return replace(draft, inherited=carried, notes=(*draft.edit.notes(), *carrying_notes(snapshot.model, stored, known)))
+
+
+def positions(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Give every task its checkpoint: the stored one, or the start of its sources."""
+    terms = draft.terms
+    begun = resolved_starts(
+        terms.subs,
+        draft.job_model,
+        snapshot.checkpoints,
+        draft.inherited,
+        draft.offsets,
+        snapshot.epoch,
+        draft.streams.before,
+        is_start=not terms.is_replan,
+    )
+    return replace(draft.saying(*begun.notes), checkpoints=begun.checkpoints, bootstraps=begun.bootstraps)
+
+
 def resolved_starts(
     subs: tuple[SubTopology, ...],
     model: JobModel,
     stored: Mapping[TaskName, Checkpoint],
     carried: Carried,
-    system: System,
+    offsets: Offsets,
     epoch: int,
     before: Mapping[str, int],
     is_start: bool = True,
@@ -56,7 +91,7 @@ def resolved_starts(
     first record, whatever the stream's default (protocol.md 1), and with the watermark of those whose keys it takes.
     Without `is_start`, a running job continues: then no task starts over.
     """
-    starts = _Starts(system, before)
+    starts = _Starts(offsets, before)
     checkpoints: dict[TaskName, Checkpoint] = {}
     for sub in subs:
         sources = {source.stream: source for source in sub.sources}
@@ -85,9 +120,10 @@ def check_stored(
     subs: tuple[SubTopology, ...],
     carried: Carried,
     counts: Mapping[str, int],
-    system: System,
+    system: str,
+    offsets: Offsets,
     on_lost: OnLostOffsets,
-    set_anew: Collection[SSP] = (),
+    to_set: Collection[SSP] = (),
     gaps: Gaps | None = None,
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
@@ -100,12 +136,12 @@ def check_stored(
     positions = [
         (ssp, position)
         for ssp, position in carried.positions()
-        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in set_anew
+        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in to_set
         if not beyond_gaps({ssp.whole: position}, gaps or {})
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
-    beginnings = {SSP(system.name, s, p): offset for s in streams for p, offset in system.beginning_offsets(s).items()}
-    ends = {SSP(system.name, s, p): offset for s in streams for p, offset in system.high_watermarks(s).items()}
+    beginnings = {SSP(system, s, p): offset for s in streams for p, offset in offsets.beginnings(s).items()}
+    ends = {SSP(system, s, p): offset for s in streams for p, offset in offsets.high_watermarks(s).items()}
     internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
     for ssp, position in positions:  # of several tasks that read a partition, each
         check_positions({ssp: position}, {}, ends)
@@ -117,21 +153,19 @@ def check_nothing_stranded(
     stored: Mapping[TaskName, Checkpoint],
     streams: Mapping[str, int],
     existing: Mapping[str, StreamDescription],
-    system: System,
+    offsets: Offsets,
 ) -> None:
     """Refuse to take out a repartition stream that holds records which were not read: no task ever would.
 
     `IncompatibleChangeError`; `streams` are those that the job reads now.
     """
     unread: dict[str, int] = {}
-    ends: dict[str, Mapping[int, int]] = {}
     for ssp, position in sorted(lowest_positions(stored.values()).items()):
         found = existing.get(ssp.stream)
         if ssp.stream in streams or found is None or found.internal_of != application:
             continue
-        if ssp.stream not in ends:
-            ends[ssp.stream] = system.high_watermarks(ssp.stream)
-        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends[ssp.stream].get(ssp.partition, 0) - position)
+        ends = offsets.high_watermarks(ssp.stream)
+        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends.get(ssp.partition, 0) - position)
     for stream, count in unread.items():
         if count:
             raise IncompatibleChangeError(
@@ -149,8 +183,8 @@ class _Starts:
     `bootstraps` and `notes` are those of `Begun`.
     """
 
-    def __init__(self, system: System, before: Mapping[str, int]) -> None:
-        self._system, self._before = system, before
+    def __init__(self, offsets: Offsets, before: Mapping[str, int]) -> None:
+        self._offsets, self._before = offsets, before
         self._known: dict[tuple[str, Startpoint], Mapping[int, int]] = {}
         self._empty: set[SSP] = set()
         self.bootstraps: set[SSP] = set()
@@ -169,10 +203,10 @@ class _Starts:
     def _resolved(self, ssp: SSP, start: Startpoint) -> Mapping[int, int]:
         """Per partition of the stream of `ssp`."""
         stream, found = ssp.stream, {}
-        lows, highs = self._system.beginning_offsets(stream), self._system.end_offsets(stream)
+        lows, highs = self._offsets.beginnings(stream), self._offsets.ends(stream)
         times: Mapping[int, int] = {}
         if start.position_type is PositionType.TIMESTAMP and start.position is not None:
-            times = self._system.offsets_for_time(stream, start.position)
+            times = self._offsets.for_time(stream, start.position)
         for partition in sorted(lows):
             low, high = lows[partition], highs[partition]
             place = SSP(ssp.system, stream, partition)

@@ -1,0 +1,178 @@
+"""What a plan is made by: the terms that application and configuration set, and the draft that goes from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.core.job_plan.apply_rewinds import RewindChanges
+from headrace.core.job_plan.assignment import Assignment
+from headrace.core.job_plan.checkpoint_inheritance import Carried
+from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
+from headrace.core.job_plan.partition_growth import Growth
+from headrace.core.job_plan.snapshot import Offsets
+from headrace.core.rewind.rewinds import Flow, Past, Rewind, flows_of
+from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.lost_offsets import OnLostOffsets
+from headrace.core.topology.compatibility import check_compatible, notes
+from headrace.core.topology.operator_changes import RunOperator, changes_between
+from headrace.core.topology.store_changes import StoreRequests, change_notes
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.errors import HeadraceError
+from headrace.model.change import Change
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.expansion import PartitionRecord
+from headrace.model.job_model import JobModel, SubTopologyModel
+from headrace.model.startpoint import StartpointRecord
+from headrace.model.streams import SSP, StreamDescription
+from headrace.model.tasks import TaskName
+from headrace.model.topology import Repartition, Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanTerms:
+    """What application and configuration say of a plan.
+
+    `system`: the system's name in SSPs, `url` what commands call it. `slots`: how many containers the engine runs at once.
+    `containers`: how many a sub-topology is to have, None for as many as there are slots. `grouper`: makes the grouper of a
+    sub-topology with this many containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs;
+    what a stream's readers cannot follow stops them alone then, and a request that cannot be done is refused alone.
+    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find.
+    """
+
+    topology: Topology
+    subs: tuple[SubTopology, ...]
+    system: str
+    url: str
+    grouper: Callable[[int], SystemStreamPartitionGrouper]
+    slots: int = 1
+    containers: Callable[[str | None], int | None] = lambda name: None
+    elasticity_factor: int = 1
+    on_lost_offsets: OnLostOffsets = "fail"
+    dead_letter_stream: str | None = None
+    stores: StoreRequests = field(default_factory=StoreRequests)
+    is_replan: bool = False
+    refused_streams: Mapping[str, HeadraceError] = field(default_factory=dict)
+
+    @property
+    def application(self) -> str:
+        return self.topology.application
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The streams that the job reads."""
+        return frozenset(stream for sub in self.subs for stream in sub.reads)
+
+    @property
+    def repartitions(self) -> tuple[Repartition, ...]:
+        return tuple(node for node in self.topology.nodes if isinstance(node, Repartition))
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        return flows_of(self.subs)
+
+    def draft(self, offsets: Offsets) -> Draft:
+        """Where the steps begin."""
+        reset = frozenset(source.stream for sub in self.subs for source in sub.sources if source.reset_offset)
+        return Draft(self, offsets, self.flows, reset)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What was edited since the last run.
+
+    `previous`: the job model as it is stored; `carried`: the same, with its stores named and given up as requested.
+    `forms` and `databases`: of the stores that the application has now. `operators_before` None: not on record.
+    """
+
+    previous: JobModel | None = None
+    carried: JobModel | None = None
+    forms: Mapping[str, str] = field(default_factory=dict)
+    databases: Mapping[str, str] = field(default_factory=dict)
+    operators: tuple[RunOperator, ...] = ()
+    operators_before: tuple[RunOperator, ...] | None = None
+    inputs: tuple[str, ...] = ()
+    drops: frozenset[str] = frozenset()
+
+    def check(self, system: str) -> None:
+        """Raise what the state of the stores cannot follow; `system` is its URL, for hints."""
+        check_compatible(self.carried, self.forms, self.inputs, system, self.drops)
+
+    def operator_notes(self) -> list[str]:
+        return changes_between(self.operators_before, self.operators).notes()
+
+    def notes(self) -> list[str]:
+        """What continues, but should be known."""
+        stores = [*change_notes(self.previous, self.carried), *notes(self.carried, self.forms)]
+        return [*self.operator_notes(), *stores]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStreams:
+    """The streams of a job as a plan sees them.
+
+    `existing`: by name, those of `refused`, whose change their readers cannot follow, as they were. `counts`: the partitions
+    of every stream that is read, also of those that are to be created; `before`: how many those had when they were last read.
+    `recreated`: streams on record that are others now, under the same names. `grown`: expansions that the job follows.
+    `assignment`: the stored one, without what expansions and recreated streams have made void.
+    """
+
+    existing: Mapping[str, StreamDescription] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+    recreated: frozenset[str] = frozenset()
+    grown: tuple[Growth, ...] = ()
+    refused: Mapping[str, HeadraceError] = field(default_factory=dict)
+    assignment: Assignment = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the steps have decided so far; a step fills in what is its own and reads what others have.
+
+    `creates`: streams to be created, with their partitions; their ids are left open ("") in `model` and `records`.
+    `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
+    `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: see `positions.Begun`.
+    `startpoints`: all records; `changed_startpoints`: those to be written (None: deleted); `refused_startpoints`: why, by id;
+    `done` and `waiting`: requests. `rewinds`: those in force; `rewound`: what goes back with this plan. `changes`: what is
+    recorded in the job's history, by key. `log` is said as the plan is made, `notes` at a start, `applied` once it is
+    committed.
+    """
+
+    terms: PlanTerms
+    offsets: Offsets
+    flows: tuple[Flow, ...] = ()
+    read_from_start: frozenset[str] = frozenset()
+    edit: Edit = field(default_factory=Edit)
+    streams: SeenStreams = field(default_factory=SeenStreams)
+    inherited: Carried = field(default_factory=lambda: Carried({}, {}, {}))
+    tasks: tuple[SubTopologyModel, ...] = ()
+    creates: Mapping[str, int] = field(default_factory=dict)
+    model: JobModel | None = None
+    records: Mapping[str, PartitionRecord] = field(default_factory=dict)
+    checkpoints: Mapping[TaskName, Checkpoint] = field(default_factory=dict)
+    bootstraps: frozenset[SSP] = frozenset()
+    startpoints: Mapping[str, StartpointRecord] = field(default_factory=dict)
+    changed_startpoints: Mapping[str, StartpointRecord | None] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+    waiting: frozenset[str] = frozenset()
+    rewinds: tuple[Rewind, ...] = ()
+    rewound: Past = field(default_factory=Past)
+    rewind_changes: RewindChanges = field(default_factory=RewindChanges)
+    handovers: Mapping[str, Handover] = field(default_factory=dict)
+    refused_startpoints: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+
+    @property
+    def job_model(self) -> JobModel:
+        """`model`, in the steps that come after it."""
+        assert self.model is not None, "the step that makes the job model comes first"
+        return self.model
+
+    def saying(self, *lines: str) -> Draft:
+        return replace(self, log=(*self.log, *lines))
+
+

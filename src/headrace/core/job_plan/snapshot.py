@@ -1,0 +1,121 @@
+"""What a plan is made from: all that was read of an application and its system, of one moment.
+
+The reader makes the snapshot (`driver.planning.observe`); the steps of the planner get nothing else. Offsets of streams
+are looked up while the steps run, and each only once: the first answer stays, so that all steps see the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from headrace.core.job_plan.apply_rewinds import Versions
+from headrace.core.job_plan.assignment import Assignment
+from headrace.core.job_plan.startpoint_requests import Asked
+from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.rewind.startpoints import offset_of
+from headrace.core.rounds.handover import Handover
+from headrace.core.topology.operator_changes import RunOperator
+from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.expansion import PartitionRecord
+from headrace.model.job_model import JobModel
+from headrace.model.startpoint import Startpoint, StartpointEntry, StartpointRequest
+from headrace.model.streams import SSP, StreamDescription
+from headrace.model.tasks import TaskName
+
+
+class Offsets(Protocol):
+    """The offsets of the streams as they were at one moment. Equal questions have equal answers."""
+
+    def beginnings(self, stream: str) -> Mapping[int, int]:
+        """Per partition the first offset that is still there."""
+
+    def ends(self, stream: str) -> Mapping[int, int]:
+        """Per partition the end of what a reader of committed records can read."""
+
+    def high_watermarks(self, stream: str) -> Mapping[int, int]:
+        """Per partition the end of all that was written, not yet committed records included."""
+
+    def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
+        """Per partition the first offset whose record is not older; the end where there is none."""
+
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        """The offset that a startpoint means; `OffsetOutOfRangeError` for one that the partition does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithCreated:
+    """`offsets`, and those of streams that a plan creates: each of their partitions is empty. `counts`: their partitions."""
+
+    offsets: Offsets
+    counts: Mapping[str, int]
+
+    def _empty(self, stream: str) -> Mapping[int, int]:
+        return dict.fromkeys(range(self.counts[stream]), 0)
+
+    def beginnings(self, stream: str) -> Mapping[int, int]:
+        return self._empty(stream) if stream in self.counts else self.offsets.beginnings(stream)
+
+    def ends(self, stream: str) -> Mapping[int, int]:
+        return self._empty(stream) if stream in self.counts else self.offsets.ends(stream)
+
+    def high_watermarks(self, stream: str) -> Mapping[int, int]:
+        return self._empty(stream) if stream in self.counts else self.offsets.high_watermarks(stream)
+
+    def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
+        return self._empty(stream) if stream in self.counts else self.offsets.for_time(stream, time_us)
+
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        if ssp.stream not in self.counts:
+            return self.offsets.register(ssp, startpoint)
+        return offset_of(startpoint, ssp, 0, 0, lambda time_us: 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a plan is made from. What was never stored is empty, `model` None before the first run.
+
+    `streams`: those of the system by name; a stream of another application has its owner only where this one needs its name.
+    `model`: the job model of the last plan. `assignment`: by the tasks' last plan, also of streams that are not read now.
+    `handovers`: by the titles of sub-topologies with `for_each_round`. `epoch`: under which the plan is to be committed; 0 of
+    a snapshot that nothing is committed from. `now_us`: the moment.
+    `id_seed`: unlike that of any other snapshot. `history`: the keys of its entries. `requests`: why the plan of a job that
+    runs is made; what startpoints are requested is in `startpoints`. `refused_before`: streams whose change the plan before
+    has refused, with their partitions then.
+    """
+
+    offsets: Offsets
+    streams: Mapping[str, StreamDescription]
+    epoch: int = 0
+    now_us: int = 0
+    id_seed: str = ""
+    model: JobModel | None = None
+    checkpoints: Mapping[TaskName, Checkpoint] = field(default_factory=dict)
+    operators: tuple[RunOperator, ...] | None = None
+    assignment: Assignment = field(default_factory=dict)
+    partition_records: Mapping[str, PartitionRecord] = field(default_factory=dict)
+    startpoints: Asked = field(default_factory=Asked)
+    versions: Versions = field(default_factory=dict)
+    cuts: Sequence[Cut] = ()
+    rewinds: Sequence[Rewind] = ()
+    flows: tuple[Flow, ...] | None = None
+    handovers: Mapping[str, Handover] = field(default_factory=dict)
+    history: frozenset[str] = frozenset()
+    requests: tuple[ChangeRequest, ...] = ()
+    refused_before: Mapping[str, int] = field(default_factory=dict)
+
+    def requested_by(self, kind: ChangeKind, subject: str) -> str:
+        """Who has requested a change; empty where it was only seen."""
+        return next((one.requested_by for one in self.requests if (one.kind, one.subject) == (kind, subject)), "")
+
+    def with_startpoints(self, entries: Sequence[StartpointEntry]) -> Snapshot:
+        """The same, had these startpoints been requested too."""
+        more = {f"~{len(self.startpoints.requests)}": StartpointRequest(tuple(entries))}
+        return replace(self, startpoints=replace(self.startpoints, requests={**self.startpoints.requests, **more}))
+
+    def with_partitions(self, counts: Mapping[str, int]) -> Snapshot:
+        """The same, had these streams been expanded."""
+        grown = {name: replace(self.streams[name], partitions=count) for name, count in counts.items()}
+        return replace(self, streams={**self.streams, **grown})

@@ -1,0 +1,120 @@
+"""The step that applies startpoints: positions move, states go back, handovers to users' functions follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
+from headrace.core.job_plan.apply_startpoints import taken_up
+from headrace.core.job_plan.assignment import assignment_of
+from headrace.core.job_plan.checkpoint_inheritance import begun_otherwise
+from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.job_plan.startpoint_requests import Asked, with_bootstraps
+from headrace.core.rewind.rewinds import Gaps, gaps_of
+from headrace.core.rounds.handover import Handover, set_elsewhere
+from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.core.rounds.partition_barrier import born_in
+from headrace.core.rounds.purging import lowest_positions
+from headrace.errors import HeadraceError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.tasks import TaskName
+
+
+def startpoints(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Resolve what is requested, and move the positions of the draft's checkpoints.
+
+    While the job runs, a startpoint that cannot be resolved is refused on record, and the others are applied.
+    """
+    asked = with_bootstraps(snapshot.startpoints, draft.bootstraps, snapshot.now_us, snapshot.id_seed)
+    while True:
+        try:
+            return _applied(draft, snapshot, asked)
+        except HeadraceError as error:
+            if not draft.terms.is_replan or not error.about:
+                raise
+            asked = replace(asked, refused={**asked.refused, **_guilty(draft, snapshot, asked, error)})
+
+
+def _guilty(draft: Draft, snapshot: Snapshot, asked: Asked, error: HeadraceError) -> dict[str, str]:
+    """The startpoints that are to be refused for an error, and why: of several that it is about those that cannot be applied
+    alone, all where each of them could."""
+    reasons = dict.fromkeys(error.about, error.message)
+    for id_ in error.about if len(error.about) > 1 else ():
+        others = {other: error.message for other in error.about if other != id_}
+        try:
+            _applied(draft, snapshot, replace(asked, refused={**asked.refused, **others}))
+        except HeadraceError as alone:
+            reasons[id_] = alone.message
+        else:
+            del reasons[id_]
+    return reasons or dict.fromkeys(error.about, error.message)
+
+
+def _applied(draft: Draft, snapshot: Snapshot, asked: Asked) -> Draft:
+    terms = draft.terms
+    rewinds = StateRewinds(
+        Kept(snapshot.versions, snapshot.cuts, snapshot.rewinds),
+        draft.flows,
+        born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
+        draft.offsets,
+        draft.offsets.high_watermarks,
+        snapshot.now_us,
+        begun_otherwise(draft.job_model),
+        draft.streams.recreated,
+    )
+    taken = taken_up(
+        asked,
+        snapshot.checkpoints,
+        draft.checkpoints,
+        draft.offsets,
+        draft.read_from_start,
+        snapshot.now_us,
+        draft.flows,
+        rewinds,
+        f"--application {terms.application} --system {terms.url}",
+    )
+    in_force = rewinds.in_force(taken.checkpoints)
+    return replace(
+        draft,
+        checkpoints=taken.checkpoints,
+        startpoints=taken.records,
+        changed_startpoints=taken.written,
+        refused_startpoints=asked.refused,
+        done=taken.done,
+        waiting=taken.waiting,
+        rewinds=in_force,
+        rewound=rewinds.past,
+        rewind_changes=rewinds.changes(in_force),
+        handovers=handovers_set_elsewhere(snapshot.handovers, snapshot.checkpoints, taken.checkpoints, gaps_of(in_force)),
+        applied=(*draft.applied, *_refusals(asked), *taken.notes),
+    )
+
+
+def _refusals(asked: Asked) -> list[str]:
+    return [f"startpoint {id_} is refused: {why}" for id_, why in sorted(asked.refused.items())]
+
+
+def handovers_set_elsewhere(
+    handovers: Mapping[str, Handover],
+    stored: Mapping[TaskName, Checkpoint],
+    checkpoints: Mapping[TaskName, Checkpoint],
+    gaps: Gaps,
+) -> dict[str, Handover]:
+    """What a new plan changes of the stored handovers, by the titles of sub-topologies: it begins with `checkpoints`, and
+    `stored` are those that were committed last. `gaps` are skipped: what was handed out of them is written again. See
+    `core.handover.set_elsewhere`."""
+    before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
+    moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
+    committed = {checkpoint.round_id for checkpoint in stored.values()}
+    changed: dict[str, Handover] = {}
+    for title, found in handovers.items() if moved or gaps else ():
+        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, gaps)}
+        if (after := set_elsewhere(found, moved | passed, committed)) != found:
+            changed[title] = after
+    return changed
+
+
+def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
+    return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))

@@ -1,0 +1,88 @@
+"""The steps that make tasks and containers, refuse what takes state from its partitions, and make the job model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.core.job_plan.assignment import tasks_of
+from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
+from headrace.core.job_plan.containers import containers_of, job_model_of
+from headrace.core.job_plan.draft import Draft, PlanTerms
+from headrace.core.job_plan.snapshot import Snapshot, WithCreated
+from headrace.core.job_plan.streams import hints_of, partitioners_of
+from headrace.core.rounds.partition_barrier import recorded
+from headrace.core.topology.co_partitioning import check_co_partitioned
+from headrace.core.topology.compatibility import remembered
+from headrace.core.topology.partition_counts import untaken_hints
+from headrace.core.topology.partition_families import upstream_of
+from headrace.core.topology.partitioning import partitioned_otherwise
+from headrace.core.topology.sub_topologies import SubTopology
+from headrace.model.job_model import SubTopologyModel
+from headrace.model.streams import SSP
+
+
+def tasks(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Group partitions into tasks, and tasks into containers."""
+    return replace(draft, tasks=tuple(_sub_model(sub, draft) for sub in draft.terms.subs))
+
+
+def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
+    terms, counts = draft.terms, draft.streams.counts
+    ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
+    wanted = terms.containers(sub.name) or terms.slots
+    # `compatibility` knows which tasks have state of stores that stay: a partition may well leave any other.
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor, stateful=())
+    return SubTopologyModel(sub.name, containers_of(made, wanted))
+
+
+def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Refuse what keeps a key's records of several streams apart, or takes state from the partitions that it is of."""
+    terms, by_users = draft.terms, partitioners_of(draft.terms.topology)
+    for sub, model in zip(terms.subs, draft.tasks, strict=True):
+        check_co_partitioned(sub, draft.streams.counts, model.tasks, by_users)
+    check_tasks(draft.edit.carried, snapshot.checkpoints, draft.edit.forms, terms.subs, draft.tasks)
+    return draft.saying(*untaken_hints(hints_of(terms.topology), draft.streams.counts))
+
+
+def creations(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Settle which streams are to be created: repartition streams, and outputs."""
+    counts = {**draft.streams.counts, **_output_counts(draft.terms, draft.streams.counts)}
+    creates = {name: count for name, count in sorted(counts.items()) if name not in draft.streams.existing}
+    return replace(draft, creates=creates, offsets=WithCreated(draft.offsets, creates))
+
+
+def _output_counts(terms: PlanTerms, counts: Mapping[str, int]) -> dict[str, int]:
+    """Partitions for output streams: as many as the largest stream has that their records come from."""
+    outputs: dict[str, int] = {}
+    for sub in terms.subs:
+        upstream = upstream_of(sub)
+        for sink in sub.sinks:
+            if isinstance(sink.stream, str):
+                largest = max(counts[stream] for stream in upstream[sink.name])
+                outputs[sink.stream] = max(largest, outputs.get(sink.stream, 0))
+    if terms.dead_letter_stream is not None:
+        outputs.setdefault(terms.dead_letter_stream, 1)
+    return {stream: count for stream, count in outputs.items() if stream not in counts}
+
+
+def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Make the job model, and the records of the streams' partitions. Ids of streams to be created stay open."""
+    terms, seen, edit = draft.terms, draft.streams, draft.edit
+    otherwise = partitioned_otherwise(terms.topology)
+    ids = {stream: seen.existing[stream].id if stream in seen.existing else "" for stream in seen.counts}
+    model = job_model_of(
+        snapshot.model,
+        terms.application,
+        draft.tasks,
+        seen.counts,
+        remembered(edit.carried, edit.forms),
+        stream_ids=ids,
+        left=left_of(snapshot.model, snapshot.checkpoints, seen.counts),
+        partitioned_by_users=tuple(partitioners_of(terms.topology)),
+        partitioned_otherwise=otherwise,
+        databases=edit.databases,
+        dropped=None if edit.carried is None else edit.carried.dropped,
+    )
+    records = recorded(snapshot.partition_records, seen.before, seen.counts, ids, otherwise, snapshot.now_us)
+    return replace(draft, model=model, records=records)

@@ -1,0 +1,115 @@
+"""Notices, while a job runs, what asks for another plan: requests of people, and streams with other numbers of partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_of
+from headrace.codec.startpoint import STARTPOINTS
+from headrace.core.job_plan.partition_growth import changes_of
+from headrace.core.job_plan.streams import streams_under_state
+from headrace.core.topology.compatibility import check_same_streams
+from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.request_copies import RequestsElsewhere
+from headrace.errors import HeadraceError, IncompatibleChangeError
+from headrace.model.change import ChangeKind, ChangeRequest
+from headrace.ports import JobStore, System
+
+LOG = logging.getLogger("headrace.job")
+
+
+class ChangeRequests:
+    """What is requested of a running job. It is not thread-safe.
+
+    Requests are looked for at each call; streams every `partition_check_s`, and at once where a command asks for it.
+    `settle_s`: after an expansion, until every producer has learned of it. `elsewhere`: where startpoints are requested
+    outside of the job's own system.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        store: JobStore,
+        partition_check_s: float,
+        settle_s: float,
+        elsewhere: RequestsElsewhere | None = None,
+    ) -> None:
+        self._system, self._store, self._elsewhere = system, store, elsewhere
+        self._partition_check_s, self._settle_us = partition_check_s, int(settle_s * 1e6)
+        self._expanded_by: dict[str, str] = {}  # who has asked to look at a stream
+
+    def begin(self, plan: JobPlan, now_s: float) -> None:
+        """`plan` is in force from now on; it was made with what was there a moment ago."""
+        self._plan, self._looked_s = plan, now_s
+        self._expanded_by.clear()
+        self._metadata = self._system.metadata_store(plan.topology.application)
+        if self._elsewhere is not None:
+            self._elsewhere.watch()
+
+    def found(self, now_s: float, with_streams: bool = True) -> tuple[ChangeRequest, ...]:
+        """What the plan has not seen; with any of it a new plan is due. Without `with_streams` only requests are looked for."""
+        return (*self._startpoints(), *(self._expansions(now_s) if with_streams else ()))
+
+    def _startpoints(self) -> Iterable[ChangeRequest]:
+        there = frozenset() if self._elsewhere is None else self._elsewhere.new_ids()
+        asked = (self._metadata.requests(STARTPOINTS).keys() | there) - self._plan.startpoint_requests
+        if asked:
+            LOG.info("%d requests for startpoints", len(asked))
+        return [ChangeRequest(ChangeKind.STARTPOINT, id_) for id_ in sorted(asked)]
+
+    def _expansions(self, now_s: float) -> Iterable[ChangeRequest]:
+        asked = self._metadata.requests(PARTITION_CHECKS)
+        if not asked and now_s - self._looked_s < self._partition_check_s:
+            return ()
+        self._looked_s = now_s
+        found = self._system.partition_counts(sorted(self._plan.found_counts))
+        self._expanded_by |= dict(filter(None, map(expansion_of, asked.values())))
+        if asked:
+            self._store.write_metadata(self._plan.epoch, PARTITION_CHECKS, {}, done=asked)
+        changed = sorted(stream for stream, count in found.items() if self._is_other(stream, count))
+        for stream in changed:
+            LOG.info("stream %s has %d partitions, it had %d", stream, found[stream], self._plan.found_counts[stream])
+        return [ChangeRequest(ChangeKind.EXPANSION, stream, self._expanded_by.get(stream, "")) for stream in changed]
+
+    def _is_other(self, stream: str, count: int) -> bool:
+        """Whether it has changed. No system takes partitions away: fewer ones are those of a recreated stream, or the answer
+        of a broker that has not heard of the new ones yet."""
+        before = self._plan.found_counts[stream]
+        if count >= before:
+            return count > before
+        known = self._plan.model.stream_ids.get(stream)
+        return known is not None and self._system.describe_stream(stream).id != known
+
+    def refused(self, streams: Collection[str]) -> Mapping[str, HeadraceError]:
+        """Of these streams those that have changed in a way that their readers cannot follow, and why."""
+        try:
+            found = self._system.partition_counts(streams)
+        except HeadraceError:
+            return {}
+        model = self._plan.model
+        changed = {stream for stream, count in found.items() if self._is_other(stream, count)}
+        before = {stream: count for stream, count in model.partition_counts.items() if stream in changed}
+        stateless = before.keys() - streams_under_state(self._plan.subs)
+        changes = changes_of(before, found, model.partitioned_otherwise, stateless=stateless)
+        refused: dict[str, HeadraceError] = dict(changes.refused)
+        for stream in refused:
+            try:
+                check_same_streams(model, {stream: self._system.describe_stream(stream).id}, found)
+            except IncompatibleChangeError as error:  # of another stream the number does not matter
+                refused[stream] = error
+        return refused
+
+    def settle(self, now_us: int) -> None:
+        """Store that startpoints are applied which commits have spent, and the lasting barrier of expansions that every
+        producer knows of by now (protocol.md 24)."""
+        plan = self._plan
+        streams = plan.model.partition_counts
+        for stream in plan.records.settle(self._system, self._store, plan.epoch, streams, now_us, self._settle_us):
+            LOG.info("the expansion of stream %s has settled", stream)
+        self.settle_startpoints(now_us)
+
+    def settle_startpoints(self, now_us: int) -> None:
+        """Store that startpoints are applied which commits have spent."""
+        for id_ in self._plan.startpoints.settle(self._store, self._plan.epoch, now_us):
+            LOG.info("startpoint %s is applied", id_)

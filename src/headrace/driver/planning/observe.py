@@ -1,0 +1,162 @@
+"""Reads everything that a plan is made from, at one moment: what is stored of the application, and its system's streams."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from headrace.codec.history import HISTORY
+from headrace.codec.rewind_records import cuts_of, rewinds_of, stored_flows
+from headrace.codec.run_operators import stored_operators
+from headrace.codec.startpoint_requests import asked_of
+from headrace.config.loading import Config
+from headrace.core.job_plan.draft import PlanTerms
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.job_plan.streams import counts_before
+from headrace.core.rounds.handover import Handover
+from headrace.core.topology.store_changes import requests_of
+from headrace.core.topology.sub_topologies import sub_topologies_of
+from headrace.driver.maintenance.state_history import versions_of
+from headrace.driver.planning.grouper_config import grouper_of
+from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
+from headrace.driver.rounds.handover import stored_handover
+from headrace.errors import StreamNotFoundError
+from headrace.model.expansion import PartitionRecord
+from headrace.model.job_model import JobModel
+from headrace.model.startpoint import Startpoint
+from headrace.model.streams import SSP, StreamDescription
+from headrace.model.topology import ForEachRound, Topology
+from headrace.ports import JobStore, MetadataStore, System, SystemConsumer
+
+LAGGING_S = 5.0  # for this long a broker may not have heard of new partitions
+
+
+def terms_of(topology: Topology, config: Config, system: str, slots: int = 1, is_replan: bool = False) -> PlanTerms:
+    """What application and configuration say of a plan. `system`: its name in SSPs; `slots`: of the engine."""
+    subs = sub_topologies_of(topology)
+    return PlanTerms(
+        topology,
+        subs,
+        system,
+        config.system,
+        partial(grouper_of, config.ssp_grouper),
+        slots,
+        config.containers_of,
+        config.elasticity_factor,
+        config.on_lost_offsets,
+        config.dead_letter_stream,
+        requests_of(config.drop_stores, config.rename_stores),
+        is_replan,
+    )
+
+
+class SystemOffsets:
+    """The offsets of a system's streams. Each question is asked once; its answer stays."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._consumer: SystemConsumer | None = None
+        self._known: dict[Any, Any] = {}
+
+    def _asked(self, key: tuple[Any, ...], ask: Any, *arguments: Any) -> Any:
+        if key not in self._known:
+            self._known[key] = ask(*arguments)
+        return self._known[key]
+
+    def beginnings(self, stream: str) -> Mapping[int, int]:
+        found: Mapping[int, int] = self._asked(("beginnings", stream), self._system.beginning_offsets, stream)
+        return found
+
+    def ends(self, stream: str) -> Mapping[int, int]:
+        found: Mapping[int, int] = self._asked(("ends", stream), self._system.end_offsets, stream)
+        return found
+
+    def high_watermarks(self, stream: str) -> Mapping[int, int]:
+        found: Mapping[int, int] = self._asked(("high watermarks", stream), self._system.high_watermarks, stream)
+        return found
+
+    def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
+        found: Mapping[int, int] = self._asked((time_us, stream), self._system.offsets_for_time, stream, time_us)
+        return found
+
+    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        if self._consumer is None:
+            self._consumer = self._system.consumer()
+        found: int = self._asked((ssp, startpoint), self._consumer.register, ssp, startpoint)
+        return found
+
+
+def observe(
+    terms: PlanTerms,
+    system: System,
+    store: JobStore,
+    *,
+    epoch: int = 0,
+    now_us: int = 0,
+    elsewhere: Mapping[str, bytes] | None = None,
+) -> Snapshot:
+    """Read it all. Under an `epoch` that is held no other driver commits, so it is of one moment; without one it is for a look.
+
+    `elsewhere`: requests for startpoints that were read from outside of `system`.
+    """
+    model, metadata = store.job_model(), system.metadata_store(terms.application)
+    checkpoints = store.checkpoints()
+    asked = asked_of(metadata, elsewhere)
+    stored = SystemStreamPartitionAssignmentManager(metadata)
+    records = stored.read_partition_records()
+    cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is
+    return Snapshot(
+        SystemOffsets(system),
+        _streams(terms, system, model, records),
+        epoch,
+        now_us,
+        uuid.uuid4().hex,
+        model,
+        checkpoints,
+        stored_operators(metadata),
+        {ssp: mapping.tasks for ssp, mapping in stored.read_assignment().items()},
+        records,
+        asked,
+        versions_of(metadata),
+        cuts,
+        rewinds_of(metadata),
+        stored_flows(metadata),
+        _handovers(terms, metadata),
+        frozenset(metadata.all(HISTORY)),
+    )
+
+
+def _streams(
+    terms: PlanTerms, system: System, model: JobModel | None, records: Mapping[str, PartitionRecord]
+) -> dict[str, StreamDescription]:
+    """The streams by name. No system takes partitions away: one that shows fewer has not heard of the new ones yet."""
+    began_s = time.monotonic()
+    while True:
+        found = {stream.name: stream for stream in system.streams(of=terms.application)}
+        before = counts_before(model, records, found, terms.reads)
+        if time.monotonic() - began_s > LAGGING_S or all(found[name].partitions >= n for name, n in before.items()):
+            break
+        time.sleep(0.1)
+    for node in terms.repartitions:
+        if node.stream in found and found[node.stream].internal_of != terms.application:
+            found[node.stream] = _with_owner(system, found[node.stream])
+    return found
+
+
+def _with_owner(system: System, stream: StreamDescription) -> StreamDescription:
+    """The same with the application whose it is: `streams` does not ask about others."""
+    try:
+        return replace(stream, internal_of=system.describe_stream(stream.name).internal_of)
+    except StreamNotFoundError:  # deleted a moment ago
+        return stream
+
+
+def _handovers(terms: PlanTerms, metadata: MetadataStore) -> dict[str, Handover]:
+    """What was handed to the functions of `for_each_round`, by the title of the sub-topology."""
+    giving = [sub for sub in terms.subs if any(isinstance(node, ForEachRound) for node in sub.nodes)]
+    found = {sub.title: stored_handover(metadata, sub) for sub in giving}
+    return {title: handover for title, handover in found.items() if handover is not None}

@@ -1,0 +1,49 @@
+"""What changes the plan of a job: a request for it, and what is on record of one that was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ChangeKind(StrEnum):
+    START = "start"  # the application was edited, or planned for the first time
+    EXPANSION = "expansion"  # a stream has more partitions
+    STARTPOINT = "startpoint"
+
+
+class Outcome(StrEnum):
+    APPLIED = "applied"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """Somebody asks for another plan, or something was seen that needs one. `requested_by` is empty for what was only seen.
+
+    `subject`: the stream of an expansion, the id of a request for startpoints.
+    """
+
+    kind: ChangeKind
+    subject: str
+    requested_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of a job's history: what was requested by whom, and what came of it at `at_us` (µs since the epoch).
+
+    `before` and `after` say what was changed from and to. `why`: the reason of a refusal, or what else is to be known.
+    `pause_us`: how long no round ran for it; None where none was cut short for it, or where that is not known.
+    """
+
+    at_us: int
+    kind: ChangeKind
+    what: str
+    outcome: Outcome
+    job_model: int
+    requested_by: str = ""
+    before: str = ""
+    after: str = ""
+    why: str = ""
+    pause_us: int | None = None

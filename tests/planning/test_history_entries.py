@@ -1,0 +1,56 @@
+"""Entries of a job's history, and the requests that expansions leave: their stored forms, and how many are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from headrace.codec.expansion_request import expansion_of, expansion_request
+from headrace.codec.history import decode_change, encode_change
+from headrace.core.job_plan.history import ENTRIES_MAX, key_of, to_forget
+from headrace.errors import StorageError
+from headrace.model.change import Change, ChangeKind, Outcome
+
+CHANGE = Change(17, ChangeKind.EXPANSION, "stream clicks", Outcome.APPLIED, 3, "ann@desk", "2 partitions", "4 partitions")
+
+
+@given(st.text(), st.text(), st.none() | st.integers(0, 2**53), st.sampled_from(Outcome))
+def test_an_entry_is_read_back_as_it_was_written(who: str, why: str, pause_us: int | None, outcome: Outcome) -> None:
+    change = replace(CHANGE, requested_by=who, why=why, pause_us=pause_us, outcome=outcome)
+    assert decode_change(encode_change(change)) == change
+
+
+def test_the_form_stays() -> None:
+    """What is stored today has to be readable by every later version."""
+    stored = (
+        b'{"wire":1,"change":{"at_us":17,"kind":"expansion","what":"stream clicks","outcome":"applied","job_model":3,'
+        b'"requested_by":"ann@desk","before":"2 partitions","after":"4 partitions","why":"","pause_us":null}}'
+    )
+    assert (encode_change(CHANGE), decode_change(stored)) == (stored, CHANGE)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"wire":99,"change":{}}', b'{"wire":1,"change":{"at_us":"x"}}'])
+def test_what_is_no_entry_is_named(data: bytes) -> None:
+    with pytest.raises(StorageError, match="entry 'k' of the history"):
+        decode_change(data, "entry 'k' of the history")
+
+
+@given(st.integers(0, 1_100), st.integers(0, 30))
+def test_the_newest_entries_are_kept(stored: int, new: int) -> None:
+    before = [key_of(epoch, 0) for epoch in range(stored)]
+    now = [key_of(stored, number) for number in range(new)]
+    forgotten = to_forget(before, now)
+    assert forgotten == set(sorted([*before, *now])[: max(0, stored + new - ENTRIES_MAX)])
+    assert forgotten.isdisjoint(now)
+
+
+def test_a_request_says_who_has_expanded_which_stream() -> None:
+    assert expansion_of(expansion_request("clicks", 8, "ann@desk")) == ("clicks", "ann@desk")
+
+
+@pytest.mark.parametrize("request_", [b"", b"{}", b"[]", b'{"stream":"clicks","partitions":8}', b'{"stream":1,"by":"x"}'])
+def test_a_request_that_does_not_say_so_is_still_one(request_: bytes) -> None:
+    assert expansion_of(request_) is None

@@ -1,0 +1,71 @@
+"""The history of a job: what has changed its plan, on either system; and requests that cannot be done while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
+from headrace.codec.history import history_of
+from headrace.model.change import Change, ChangeKind, Outcome
+from headrace.model.startpoint import Became, PositionType
+from startpoints.world import World, waited
+
+HOUR_S = 3600.0
+
+
+def entries(world: World) -> list[Change]:
+    return list(history_of(world.system.metadata_store(world.name)).values())
+
+
+def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps_running(world: World) -> None:
+    world.create(2)
+    world.send(10)
+    with world.running(world.passing()) as job:
+        waited(world.is_at_its_end, job)
+        bad, good = world.ask(
+            world.entry(PositionType.SPECIFIC_OFFSET, 0, 1_000_000), world.entry(PositionType.EARLIEST, 1)
+        )
+        waited(lambda: world.became(bad) is Became.REFUSED and world.became(good) is not None, job)
+        waited(lambda: len(world.processed_by_place()[world.input, 1]) == 20, job)
+        world.send(5)
+        waited(lambda: world.is_at_its_end() and world.requests() == 0, job)
+        refused = [one for one in entries(world) if one.outcome is Outcome.REFUSED]
+    assert [(one.kind, one.requested_by) for one in refused] == [(ChangeKind.STARTPOINT, "a tester")]
+    assert bad in refused[0].what and "1000000" in refused[0].why
+    applied = [one for one in entries(world) if good in one.what]
+    assert [(one.outcome, one.requested_by) for one in applied] == [(Outcome.APPLIED, "a tester")]
+    assert len(world.processed()) == 10 + 10 + 10 + 5 + 5
+
+
+def test_the_history_says_who_expanded_a_stream_from_what_to_what_and_how_long_the_pause_was(world: World) -> None:
+    world.create(2)
+    world.send(10)
+    with world.running(world.passing(partition_check_interval_s=HOUR_S)) as job:
+        waited(world.is_at_its_end, job)
+        world.system.expand_stream(world.input, 4)
+        request = expansion_request(world.input, 4, "ann@desk")
+        world.system.metadata_store(world.name).request(PARTITION_CHECKS, request)
+        waited(lambda: entries(world)[-1].pause_us is not None, job)
+        world.send(10)
+        waited(world.is_at_its_end, job)
+    start, expansion = entries(world)
+    assert (start.kind, start.after, start.pause_us) == (ChangeKind.START, "job model 1", None)
+    assert (expansion.kind, expansion.what, expansion.outcome) == (
+        ChangeKind.EXPANSION,
+        f"stream {world.input}",
+        Outcome.APPLIED,
+    )
+    assert (expansion.before, expansion.after, expansion.requested_by) == ("2 partitions", "4 partitions", "ann@desk")
+    assert expansion.pause_us is not None and 0 < expansion.pause_us < 60_000_000
+    assert expansion.at_us >= start.at_us and expansion.job_model == 2
+    assert len(world.processed()) == 20 + 40
+
+
+def test_an_entry_survives_the_driver_that_wrote_it(world: World, tmp_path: Path) -> None:
+    world.create(2)
+    world.send(3)
+    world.run(world.passing())
+    before = entries(world)
+    world.run(world.passing())
+    assert entries(world) == before, "nothing has changed: no entry is added"
+    assert [one.what for one in before] == ["first start"]
