@@ -6,10 +6,11 @@ VENV = .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint types imports check docs bench soak clean java venv venv-dev
+.PHONY: help demo test test-unit lint types imports check docs bench soak clean java venv venv-dev
 
 help:
 	@echo "make demo      run the demonstration: flight delays by carrier"
+	@echo "make test-unit run the tests that need no Kafka and no Spark, and kill no job"
 	@echo "make test      run all tests (PYTEST_ARGS=... for pytest)"
 	@echo "make lint      check the code with ruff"
 	@echo "make types     check the types with mypy --strict"
@@ -26,6 +27,9 @@ demo: java venv
 
 test: java venv-dev
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+test-unit: venv-dev
+	$(VENV)/bin/python -m pytest -m unit -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: venv-dev
 	$(VENV)/bin/ruff check .

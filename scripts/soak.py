@@ -19,11 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from chaos.checker import KillReport  # noqa: E402  (found on the path set above)
-from chaos.killing import LOG_STEPS, START_STEPS, kill_run  # noqa: E402
 from headrace.testing.kafka_server import KafkaServer  # noqa: E402
-from kafka_faults.soaking import FORGETS, kafka_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
+from kafka_faults.soaking import FORGETS, kafka_run, log_run, quiet_partition_run, see_every_planted_bug  # noqa: E402
 from kafka_faults.storm import BROKER_HEAP_MB, all_landed, storm  # noqa: E402
+from support.checker import KillReport  # noqa: E402  (found on the path set above)
 from topologies.soaking import topologies_run  # noqa: E402
 
 KILLS_PER_STEP = 4
@@ -39,7 +38,7 @@ def main(minutes: float, seed: int | None) -> int:
             drawn = random.randrange(2**32) if seed is None else seed + runs
             print(f"run {runs + 1}, seed {drawn}", flush=True)
             with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
-                report = kill_run(Path(folder), drawn, KILLS_PER_STEP, (*LOG_STEPS, *START_STEPS))
+                report = log_run(Path(folder), drawn, KILLS_PER_STEP)
                 _add(log, report, "the log")
             with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
                 _add(kafka, kafka_run(Path(folder), drawn, broker, KILLS_PER_STEP), "Kafka")

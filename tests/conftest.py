@@ -6,13 +6,15 @@ Spark is not started here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["headrace.testing.kafka_server"]  # one Kafka broker for all tests that need one
+from support.tiers import forbid_servers, heaviest_files_first, mark_units
+
+pytest_plugins = ["headrace.testing.kafka_server", "support.fixtures"]  # one Kafka broker for all tests that need one
 
 # A test's JVM of Spark lives for seconds: most of what its second compiler makes is never run. Every start of Spark in a
 # test, or in a process that a test begins, takes half the processor's time without it.
@@ -26,6 +28,30 @@ settings.register_profile("laptop", deadline=None, suppress_health_check=[Health
 settings.register_profile("ci", settings.get_profile("laptop"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("laptop"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "laptop"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_units(items)
+    if hasattr(config, "workerinput"):  # one of several processes
+        heaviest_files_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from support.two_processes import FromBothEnds
+
+    return FromBothEnds(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """What `make test-unit` runs starts neither a broker nor Spark, and no fixture of it does."""
+    with pytest.MonkeyPatch.context() as patched:
+        if item.get_closest_marker("unit"):
+            forbid_servers(patched)
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

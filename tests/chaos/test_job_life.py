@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from chaos.child import Run, application
-from chaos.killing import Producer
+from chaos.usual_job import usual
+from chaos.world import SeededWorld
 from headrace import wiring
 from headrace.driver import generation
 from headrace.errors import RoundFailedError, WaitTimeoutError
 from headrace.exchange import fault_injection as steps
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
+from support.child import Run
+from support.children import Children
+from support.world import Place
 
 pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    producer = Producer(tmp_path / "data", 1)
-    producer.produce(100)
-    producer.close()
-    return Run("job", str(tmp_path / "data"), str(tmp_path / "stores"), str(tmp_path / "report"))
+def run(tmp_path: Path, children: Children) -> Run:
+    world = SeededWorld(tmp_path, children, Place(), 1)
+    world.produce(100)
+    world.close()
+    return world.run_of()
 
 
 def started(run: Run, until: str | None = "caught-up", **keys: Any) -> Any:
-    changed = Run(run.name, run.log, run.stores, run.report, keys=keys)
-    return wiring.start(application(changed), until, engine=InlineEngine(run_container))
+    return wiring.start(usual(replace(run, keys=keys)), until, engine=InlineEngine(run_container))
 
 
 def test_a_start_that_fails_gives_the_application_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker import KillReport
-from chaos.children import Children, report_of
-from chaos.killing import Producer
-from chaos.verdict import judge
+from chaos.world import PARTITIONS, SeededWorld
+from support.checker import KillReport
+from support.children import Children, report_of
+from support.world import Place
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(200)]
 SEED = 20262
@@ -52,44 +52,38 @@ FAULTS: list[tuple[str, Callable[[random.Random, Path], None]]] = [
 ]
 
 
-def test_damaged_stores_are_found_and_rebuilt(tmp_path: Path) -> None:
+def test_damaged_stores_are_found_and_rebuilt(tmp_path: Path, children: Children) -> None:
     draw = random.Random(SEED)
     report = KillReport()
-    log, stores = tmp_path / "data", tmp_path / "stores-job"
-    producer = Producer(log, SEED)
-    producer.produce(200)
-    with Children(tmp_path) as children:
-        run = children.run_of(log)
-        assert children.finish(run) == 0, report_of(run)
-        for name, fault in FAULTS:
-            fault(draw, stores)
-            report.fault("between runs", name, landed=True)
-            producer.produce(40)
-            for _ in range(3):  # LMDB may fault on what it maps; that ends the process, and the next one knows
-                run = children.run_of(log)
-                code = children.finish(run)
-                if code >= 0:
-                    break
-            assert code == 0, (name, report_of(run))
-    producer.close()
-    judge(log, "job", report)
+    world = SeededWorld(tmp_path, children, Place(), SEED)
+    world.produce(200)
+    world.finish()
+    for name, fault in FAULTS:
+        fault(draw, world.folder / "stores")
+        report.fault("between runs", name, landed=True)
+        world.produce(40)
+        for _ in range(3):  # LMDB may fault on what it maps; that ends the process, and the next one knows
+            run = world.run_of()
+            code = children.finish(run)
+            if code >= 0:
+                break
+        assert code == 0, (name, report_of(run))
+    world.judge(report)
     print(report)
     report.verify(landed_min=len(FAULTS))
 
 
-def test_stores_of_another_log_s_run_are_not_taken_for_ours(tmp_path: Path) -> None:
+def test_stores_of_another_log_s_run_are_not_taken_for_ours(tmp_path: Path, children: Children) -> None:
     """Two logs with an application of the same name that share a folder of stores: each finds the other's state."""
-    logs = [tmp_path / "one" / "data", tmp_path / "two" / "data"]
-    producers = [Producer(log, SEED + number) for number, log in enumerate(logs)]
-    stores = str(tmp_path / "shared-stores")
-    with Children(tmp_path) as children:
-        for _ in range(3):
-            for log, producer in zip(logs, producers, strict=True):
-                producer.produce(50)
-                run = children.run_of(log, stores=stores)
-                assert children.finish(run) == 0, report_of(run)
+    worlds = [SeededWorld(tmp_path, children, Place(), SEED + number) for number in range(2)]
+    for world in worlds:
+        world.name = "shared"
+        world.system.create_stream(world.stream("in"), PARTITIONS)
+    for _ in range(3):
+        for world in worlds:
+            world.produce(50)
+            world.finish(stores=str(tmp_path / "shared-stores"))
     report = KillReport()
-    for log, producer in zip(logs, producers, strict=True):
-        producer.close()
-        judge(log, "job", report)
+    for world in worlds:
+        world.judge(report)
     report.verify(landed_min=0)

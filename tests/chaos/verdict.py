@@ -1,16 +1,15 @@
-"""What must hold after any number of deaths of the job in `child.py`: its outputs and state against dumb models."""
+"""What must hold after any number of deaths of the jobs in `usual_job`: its outputs and state against dumb models."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.checker import (
+from support.checker import (
     KillReport,
     Row,
     last_of,
@@ -18,26 +17,12 @@ from chaos.checker import (
     model_windowed,
     order_kept_per_key,
     partitioned_by_murmur2,
-    read_stream,
     same_records,
     state_equals,
     subsequence_ending_in_last,
 )
-from chaos.states import read_state
 
 WINDOW_US = 10_000_000
-
-
-def judge(log: Path, name: str, report: KillReport, *, calm: str | None = None) -> None:
-    """Compare all that application `name` wrote with models, and with the undisturbed application `calm`."""
-
-    def rows(part: str, of: str = name) -> list[Row]:
-        return read_stream(log, "in" if part == "in" else f"{part}-{of}")
-
-    def state(store: str) -> dict[tuple[bytes, bytes], bytes]:
-        return read_state(log, log.parent / ".headrace" / "state", name, store)
-
-    judge_job(rows, state, report, calm=None if calm is None else rows("mapped", calm))
 
 
 def judge_job(

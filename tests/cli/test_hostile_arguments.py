@@ -248,6 +248,7 @@ def _run(arguments: list[str]) -> Result:
     return result
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("path", sorted(LEAVES), ids=" ".join)
 def test_any_arguments(hostile_place: Path, path: tuple[str, ...]) -> None:
     @settings(max_examples=100, suppress_health_check=list(HealthCheck))

@@ -6,6 +6,7 @@ import pytest
 
 from commit_model import Exploration, KafkaBounds, KafkaModel, KafkaSafeguards, explore
 
+pytestmark = pytest.mark.search
 ONE_BY_ONE = KafkaBounds(drivers=1, records_per_round_max=1)
 THREE_ATTEMPTS = KafkaBounds(drivers=1, attempts=3, records_per_round_max=1, answers_lost=1, expiries=1)
 TWO_DRIVERS = KafkaBounds()

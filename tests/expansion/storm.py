@@ -19,16 +19,16 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from chaos.checker import KillReport, Row
-from chaos.children import Children, report_of
-from chaos.states import state_of
-from expansion.job import OUTPUT_PARTITIONS, OUTPUTS, judge
+from expansion.growing_job import OUTPUT_PARTITIONS, OUTPUTS, judge
 from expansion.storm_child import Run
 from headrace.testing.kafka_server import KafkaServer
 from kafka_expansion.checker import stale_rows
 from kafka_expansion.producers import Load, merged, read_ledger, running
-from kafka_faults.broker import QUIET, checkpoints_of, read_topic
 from kafka_faults.family import ended, family_of
+from support.broker import QUIET, checkpoints_of, read_topic
+from support.checker import KillReport, Row
+from support.children import Children, report_of
+from support.log_states import state_of
 
 CHILD = Path(__file__).with_name("storm_child.py")
 KEYS, RATE_PER_S = 60, 250.0

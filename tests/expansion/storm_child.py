@@ -1,6 +1,6 @@
 """Two jobs on Spark whose input grows under them, one with state and one without, in a process that tests kill.
 
-`python storm_child.py serve` speaks as `chaos/child.py` does. What the jobs look like while they run (their job model, tasks,
+`python storm_child.py serve` speaks as `support/child.py` does. What the jobs look like while they run (their job model, tasks,
 Spark application) is written to a file at each change: a killed process leaves no report.
 """
 
@@ -18,9 +18,9 @@ import headrace as hr
 import headrace.adapters.kafka.jobs
 import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
-from chaos.forking import serve, trap_steps
-from expansion.job import BUILDS
+from expansion.growing_job import BUILDS
 from headrace import wiring
+from support.forking import serve, trap_steps
 
 
 @dataclass(frozen=True, slots=True)

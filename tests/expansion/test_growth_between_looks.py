@@ -92,6 +92,7 @@ def test_a_job_that_begins_anew_at_the_end_begins_there_in_new_partitions_too(tm
         assert sorted(record.value for record in d.read("out", from_start=True)) == [1] * 40 + [3] * 40
 
 
+@pytest.mark.spark
 def test_a_round_that_is_cut_short_writes_nothing_twice(tmp_path: Path) -> None:
     app = hr.App("cut")
     records = app.stream("in", **SERDES)

@@ -1,4 +1,4 @@
-"""The tests' side of `child.py`: an application's streams on either system, producers that never rest, runs, the verdict.
+"""An application on either system whose input grows, producers that never rest, the verdict.
 
 Two producers write all the time: one learns of new partitions at once, the other goes by the old number for a while.
 """
@@ -8,27 +8,22 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from chaos.checker import KillReport, Row, partition_of, read_stream
-from chaos.children import Children, report_of, sprung, wait_until_stopped
-from chaos.states import checkpoints_of as log_checkpoints_of
-from chaos.states import state_of
-from expansion.child import Run
-from expansion.job import OUTPUT_PARTITIONS, OUTPUTS, judge
+from expansion.growing_job import OUTPUT_PARTITIONS, OUTPUTS, judge
 from kafka_expansion.producers import Ledger, Load, StaleProducer, key_of, merged, read_ledger
-from kafka_faults.broker import checkpoints_of, read_topic
+from support.checker import KillReport, partition_of
+from support.children import Children
+from support.log_states import state_of
+from support.world import WAIT_S, Place, World
 
-SERVER = Path(__file__).with_name("child.py")
 PARTITIONS = 2
 STALE_S = 1.0
 RATE_PER_S, KEYS = 150.0, 20
-WAIT_S = 60.0
 
 
 class LogProducer:
@@ -67,34 +62,27 @@ class LogProducer:
         return Ledger(written, written, (), stopped=True)
 
 
-class World:
-    """One application, on Kafka (`servers` and its client's `settings`) or on a log of its own."""
+class GrowingWorld(World):
+    """One application of `growing_job`, whose input grows."""
 
-    def __init__(
-        self, folder: Path, children: Children, build: str, servers: str = "", settings: Mapping[str, str] | None = None
-    ) -> None:
-        self.name, self.build, self.children = f"grow-{uuid.uuid4().hex[:8]}", build, children
-        self.folder, self.settings = folder / self.name, dict(settings or {})
-        self.folder.mkdir()
-        self.is_kafka = bool(servers)
-        self._servers, self._log = servers, self.folder / "log"
-        self.url = f"kafka://{servers}" if servers else f"log:{self._log}"
-        self.system = hr.open_system(self.url)
-        self.system.create_stream(f"{self.name}-in", PARTITIONS)
+    def __init__(self, folder: Path, children: Children, place: Place, shape: str) -> None:
+        super().__init__(folder, children, place, f"expansion.growing_job:{shape}")
+        self.is_stateful = shape == "stateful"
+        self.system.create_stream(self.stream("in"), PARTITIONS)
         for part in OUTPUTS:
-            self.system.create_stream(f"{self.name}-{part}", OUTPUT_PARTITIONS)
+            self.system.create_stream(self.stream(part), OUTPUT_PARTITIONS)
         self.ledger: Ledger | None = None
 
     @contextmanager
     def producers(self) -> Iterator[None]:
         """While the context lasts, two producers write. What they wrote is in `ledger` then."""
-        stop, stream, kept = threading.Event(), f"{self.name}-in", []
+        stop, stream, kept = threading.Event(), self.stream("in"), []
         errors: list[BaseException] = []
         with ExitStack() as stack:
             for name, stale_s in (("quick", 0.0), ("stale", STALE_S)):
-                if self.is_kafka:
+                if self.place.servers:
                     path = self.folder / name
-                    load = Load(self._servers, stream, name, str(path), RATE_PER_S, KEYS, stale_s)
+                    load = Load(self.place.servers, stream, name, str(path), RATE_PER_S, KEYS, stale_s)
                     producer: Any = StaleProducer(load)
                     kept.append(lambda path=path: read_ledger(path))
                 else:
@@ -111,53 +99,18 @@ class World:
 
     def expand(self, partitions: int) -> None:
         """More partitions for the input; and where there is one, for the repartition stream, which the job itself writes."""
-        self.system.expand_stream(f"{self.name}-in", partitions)
-        if self.build == "stateful":
+        self.system.expand_stream(self.stream("in"), partitions)
+        if self.is_stateful:
             self.system.expand_stream(f"{self.name}-by-group-repartition", partitions)
-
-    def run_of(self, **options: Any) -> Run:
-        return Run(self.name, self.url, str(self.folder), build=self.build, **self.children.files(), **options)
-
-    def at_work(self, run: Run) -> int:
-        """The run, started, once it has committed something; its pid."""
-        pid, deadline_s = self.children.start(run), time.monotonic() + WAIT_S
-        while not run.at_work.exists():
-            assert not Path(run.report).exists(), f"it ended: {told(run)}"
-            assert time.monotonic() < deadline_s, f"it is not at work: {told(run)}"
-            time.sleep(0.01)
-        return pid
-
-    def stopped_in_change(self, step: int, partitions: int, **options: Any) -> tuple[Run, int]:
-        """A run that has stopped at this step of the change to so many partitions, and its pid."""
-        run = self.run_of(traps=f"stop:start:{step}:2", stale_us=0, silent=True, **options)
-        pid = self.at_work(run)
-        self.expand(partitions)
-        wait_until_stopped(pid)
-        assert sprung(run) == [f"stop start {step}"], told(run)
-        return run, pid
 
     def wait_for_moved_keys(self) -> None:
         """Until a producer has written to a new partition: what is judged then has keys with records in two."""
         deadline_s = time.monotonic() + WAIT_S
-        while not any(end for place, end in self.system.end_offsets(f"{self.name}-in").items() if place >= PARTITIONS):
+        while not any(end for place, end in self.system.end_offsets(self.stream("in")).items() if place >= PARTITIONS):
             assert time.monotonic() < deadline_s, f"no producer has written to a new partition within {WAIT_S:.0f} s"
             time.sleep(0.05)
 
-    def finish(self, **options: Any) -> Run:
-        """A run that has to end well, at the end of what was written."""
-        run = self.run_of(until="caught-up", **options)
-        code = self.children.finish(run)
-        assert code == 0, f"ended with {code}: {told(run)}"
-        return run
-
     # --- what is committed ------------------------------------------------------------------------------------------
-
-    def rows(self, part: str) -> list[Row]:
-        stream = f"{self.name}-{part}"
-        return read_topic(self.settings, stream) if self.is_kafka else read_stream(self._log, stream)
-
-    def checkpoints(self) -> dict[str, dict[str, Any]]:
-        return checkpoints_of(self.settings, self.name) if self.is_kafka else log_checkpoints_of(self._log, self.name)
 
     def metadata(self) -> dict[str, Any]:
         """The assignment and the counts on record."""
@@ -167,18 +120,14 @@ class World:
     def judge(self, report: KillReport) -> None:
         checkpoints = self.checkpoints()
         assert self.ledger is not None
-        stateful = self.build == "stateful"
         source = [task for task in checkpoints if "by-group" not in task]
-        if stateful:
+        if self.is_stateful:
             assert len(source) == PARTITIONS, f"tasks: {sorted(checkpoints)}"
 
         def state(store: str) -> dict[tuple[bytes, bytes], bytes]:
             return state_of(checkpoints, self.folder / "state", store)
 
-        judge(self.rows, self.ledger, report, state if stateful else None, PARTITIONS)
-
-    def close(self) -> None:
-        self.system.close()
+        judge(self.rows, self.ledger, report, state if self.is_stateful else None, PARTITIONS)
 
 
 def _kept(errors: list[BaseException], run: Any) -> Any:
@@ -189,13 +138,3 @@ def _kept(errors: list[BaseException], run: Any) -> Any:
             errors.append(error)
 
     return kept
-
-
-def told(run: Run) -> Any:
-    """What a run said at its end, and its last log lines."""
-    said = ""
-    with suppress(OSError):
-        said = str(report_of(run))
-    with suppress(OSError):
-        said += "\n" + Path(f"{run.report}.log").read_text()[-3000:]
-    return said

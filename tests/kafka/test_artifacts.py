@@ -147,6 +147,7 @@ def ivy_settings(folder: Path, resolver: str) -> Path:
     return file
 
 
+@pytest.mark.kafka
 def test_ivy_fetches_from_the_repository_of_a_settings_file(tmp_path: Path) -> None:
     place = tmp_path / "repository" / "a" / "group" / "one" / "1.0"
     place.mkdir(parents=True)
@@ -167,6 +168,7 @@ def test_ivy_fetches_from_the_repository_of_a_settings_file(tmp_path: Path) -> N
     assert names_in(tmp_path / "jars") == {"one-1.0.jar"}
 
 
+@pytest.mark.kafka
 def test_offline_the_error_says_which_jar_and_why(tmp_path: Path) -> None:
     nobody = '<ibiblio name="it" m2compatible="true" root="http://127.0.0.1:9/"/>'
     with pytest.raises(ArtifactError) as caught:

@@ -18,7 +18,7 @@ from headrace.testing import KafkaServer
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from headrace.adapters.kafka_server.ports import free_ports
 from kafka.clients import make_topic, read, write
 
+pytestmark = pytest.mark.kafka
 SOURCE = Path(__file__).parents[2] / "src"
 COMMAND = [sys.executable, "-c", "from headrace.cli import main; main()", "kafka", "start"]
 

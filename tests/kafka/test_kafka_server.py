@@ -20,6 +20,7 @@ from headrace.errors import ConfigError, SetupError
 from headrace.testing import KafkaServer
 from kafka.clients import errors_of, make_topic, read, write
 
+pytestmark = pytest.mark.kafka
 SOURCE = Path(__file__).parents[2] / "src"
 
 

@@ -21,7 +21,7 @@ from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET, WAIT_S
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
 HOUR_US = 3_600_000_000
 RANDOM = Random(7)
 LARGE = RANDOM.randbytes(5000)

@@ -18,7 +18,7 @@ from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:alice;User:ANONYMOUS",  # the brokers' own listeners are not secured

@@ -24,7 +24,7 @@ from headrace.testing import KafkaServer
 PASSWORD, OTHER = "canary-7d1f-password", "canary-7d1f-other"
 SOURCE = Path(hr.__file__).parents[1]
 PROGRAM = Path(__file__).with_name("secured_job.py")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from chaos.checker import partition_of
 from kafka_expansion.producers import Ledger
+from support.checker import partition_of
 
 Row = Mapping[str, Any]
 EXAMPLES_MAX = 5

@@ -30,7 +30,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from chaos.checker import partition_of
+from support.checker import partition_of
 
 STOP_S_MAX = 60.0
 START_S_MAX = 60.0

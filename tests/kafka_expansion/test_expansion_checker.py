@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from chaos.checker import partition_of
 from kafka_expansion import checker
 from kafka_expansion.producers import Ledger, merged, read_ledger
+from support.checker import partition_of
 
 KEYS = [f"p-{number}".encode() for number in range(8)]
 SEQS, GROWN_AT, LEARNED_AT = 6, 2, 4  # the topic grows behind the second record of a key, producers learn of it two later

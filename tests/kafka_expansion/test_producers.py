@@ -13,7 +13,7 @@ from headrace.testing import KafkaServer
 from kafka.clients import make_topic
 from kafka_expansion import checker
 from kafka_expansion.producers import Load, merged, read_ledger, running
-from kafka_faults.broker import read_topic
+from support.broker import read_topic
 
 STALE_S = 1.5
 

@@ -16,8 +16,8 @@ import headrace as hr
 import headrace.adapters.kafka.jobs
 import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
-from chaos.forking import serve, trap_steps
 from headrace import wiring
+from support.forking import serve, trap_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 
-from chaos.checker import KillReport
-from chaos.children import report_of, sprung, state_of
-from kafka_faults.child import Run
-from kafka_faults.stopping import stopped_at
-from kafka_faults.world import World, told
+from chaos.world import SeededWorld
+from support.checker import KillReport
+from support.child import Run
+from support.children import report_of, state_of, told
 
 BLOCKED_S = 12.0  # a successor must be at work within this, while its predecessor sleeps in a transaction
 # The other sub-topology does not look for records by itself: it would see that another driver took over, and end the job.
 ONE_AT_A_TIME = {"trigger_interval_ms": 600_000}
-Schedule = Callable[[World, str], None]
+Schedule = Callable[[SeededWorld, str], None]
 
 
 def killed_at(step: int, count: int = 2) -> Schedule:
     """The driver is killed at a step of a container, and another does the rest."""
 
-    def run(world: World, bug: str) -> None:
+    def run(world: SeededWorld, bug: str) -> None:
         world.produce(60)
-        first = world.run_of(traps=f"kill:kafka:{step}:{count}", bug=bug)
-        code = world.children.finish(first)
-        assert code == -signal.SIGKILL, f"ended with {code}: {told(first)}"
-        assert sprung(first) == [f"kill kafka {step}"], told(first)
+        world.killed(("kafka", step), count, bug=bug)
         world.produce(20)
         world.finish(bug=bug)
         world.judge(KillReport())
@@ -38,9 +32,9 @@ def killed_at(step: int, count: int = 2) -> Schedule:
 def overtaken_at(step: int, count: int) -> Schedule:
     """The driver is stopped at a step, another does all the rest, then the first goes on."""
 
-    def run(world: World, bug: str) -> None:
+    def run(world: SeededWorld, bug: str) -> None:
         world.produce(60)
-        first, pid = stopped_at(world, ("kafka", step), count, bug=bug, keys=ONE_AT_A_TIME)
+        first, pid = world.stopped(("kafka", step), count, bug=bug, keys=ONE_AT_A_TIME)
         world.finish(stale_us=0, bug=bug)
         _must_be_fenced(world, first, pid)
         world.judge(KillReport())
@@ -48,27 +42,26 @@ def overtaken_at(step: int, count: int) -> Schedule:
     return run
 
 
-def overtaken_before_any_round(world: World, bug: str) -> None:
+def overtaken_before_any_round(world: SeededWorld, bug: str) -> None:
     """Of two drivers that are stopped before their first round, the one that was taken over goes on."""
     world.produce(60)
-    first, pid = stopped_at(world, ("kafka", 1), 1, bug=bug)
-    stopped_at(world, ("kafka", 1), 1, bug=bug)
+    first, pid = world.stopped(("kafka", 1), 1, bug=bug)
+    world.stopped(("kafka", 1), 1, bug=bug)
     _must_be_fenced(world, first, pid)
 
 
-def _must_be_fenced(world: World, run: Run, pid: int) -> None:
+def _must_be_fenced(world: SeededWorld, run: Run, pid: int) -> None:
     before = world.checkpoints()
-    os.kill(pid, signal.SIGCONT)
-    code = world.children.wait(pid)
+    code = world.woken(pid)
     assert code == 1, f"a driver that was taken over ended with {code}: {told(run)}"
     assert report_of(run)["error"] == "FencedError", told(run)
     assert world.checkpoints() == before, "a driver that was taken over has committed"
 
 
-def not_blocked(world: World, bug: str) -> None:
+def not_blocked(world: SeededWorld, bug: str) -> None:
     """The driver is stopped with its transaction open in its last lane; another, with fewer lanes, gets to work."""
     world.produce(60)
-    stopped_at(world, ("kafka", 8), 2, bug=bug)  # the second container of the first round
+    world.stopped(("kafka", 8), 2, bug=bug)  # the second container of the first round
     second = world.run_of(traps="stop:kafka:4:1", stale_us=0, bug=bug, keys={"containers": 1})
     pid = world.children.start(second)
     deadline_s = time.monotonic() + BLOCKED_S
@@ -78,10 +71,10 @@ def not_blocked(world: World, bug: str) -> None:
         time.sleep(0.02)
 
 
-def second_refused(world: World, bug: str) -> None:
+def second_refused(world: SeededWorld, bug: str) -> None:
     """While a driver lives a second one ends, and says so."""
     world.produce(60)
-    stopped_at(world, ("kafka", 4), bug=bug)
+    world.stopped(("kafka", 4), bug=bug)
     second = world.run_of(bug=bug)
     assert world.children.finish(second) == 1, "a second driver ran beside the first"
     assert report_of(second)["error"] == "JobHeldError", told(second)

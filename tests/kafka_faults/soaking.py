@@ -9,34 +9,47 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from chaos.checker import KillReport
-from chaos.children import Children, report_of
+from chaos.killing import every_step_landed, finish_and_judge, kill_at_moments, kill_at_steps, steps_of
+from chaos.stopping import KAFKA_STOPS, stop_and_take_over
+from chaos.world import EVERYTHING, SeededWorld
 from headrace.testing.kafka_server import KafkaServer
-from kafka_faults.broker import QUIET
-from kafka_faults.killing import KAFKA_STEPS, START_STEPS, every_step_landed, kill_at_moments, kill_at_steps
 from kafka_faults.schedules import SCHEDULES
-from kafka_faults.stopping import STOPS, stop_and_take_over
-from kafka_faults.world import SERVER, WAIT_S, World, told
+from support.broker import QUIET
+from support.checker import KillReport
+from support.children import Children, report_of, told
+from support.world import WAIT_S, Place
 
-STEPS = (*KAFKA_STEPS, *START_STEPS)
+
+def log_run(folder: Path, seed: int, kills_per_step: int) -> KillReport:
+    """Kills at every step and at random moments of one application on a log, then the verdict."""
+    report = KillReport()
+    with Children(folder) as children:
+        world = SeededWorld(folder, children, Place(), seed, EVERYTHING)
+        kill_at_steps(world, seed, steps_of("log") * kills_per_step, report)
+        kill_at_moments(world, seed, 2 * kills_per_step, (0.1, 1.0), report)
+        finish_and_judge(world, report)
+        world.close()
+    every_step_landed(report, "log")
+    return report
 
 
 def kafka_run(folder: Path, seed: int, broker: KafkaServer, kills_per_step: int) -> KillReport:
     """Faults of every kind on one application, then the verdict; the same seed draws the same faults."""
     report = KillReport()
-    with Children(folder, SERVER) as children:
-        world = World(broker.client_settings(), folder, seed, children)
-        kill_at_steps(world, seed, STEPS * kills_per_step, report)
+    place = Place(broker.bootstrap, broker.client_settings())
+    with Children(folder) as children:
+        world = SeededWorld(folder, children, place, seed, EVERYTHING)
+        kill_at_steps(world, seed, steps_of("kafka") * kills_per_step, report)
         kill_at_moments(world, seed, 2 * kills_per_step, (0.3, 3.0), report)
-        stop_and_take_over(world, seed, STOPS, report)
+        stop_and_take_over(world, seed, KAFKA_STOPS, report)
         kill_broker(world, random.Random(seed), broker, report)
-        world.finish()
-        world.judge(report)
-    every_step_landed(report, STEPS)
+        finish_and_judge(world, report)
+        world.close()
+    every_step_landed(report, "kafka")
     return report
 
 
-def kill_broker(world: World, draw: random.Random, broker: KafkaServer, report: KillReport) -> None:
+def kill_broker(world: SeededWorld, draw: random.Random, broker: KafkaServer, report: KillReport) -> None:
     """Kill the broker while the job is at work, and start it again: the job has to go on by itself."""
     world.produce(300)
     run = world.run_of(keys={"max_records_per_round": 20})
@@ -52,11 +65,12 @@ def kill_broker(world: World, draw: random.Random, broker: KafkaServer, report: 
 
 def see_every_planted_bug(folder: Path, seed: int, broker: KafkaServer) -> int:
     """Run the schedule of each planted bug; the number of them. `AssertionError` for one that is not seen."""
-    with Children(folder, SERVER) as children:
+    place = Place(broker.bootstrap, broker.client_settings())
+    with Children(folder) as children:
         for schedule in dict.fromkeys(SCHEDULES.values()):  # the code as it is comes through
-            schedule(World(broker.client_settings(), folder, seed, children), "")
+            schedule(SeededWorld(folder, children, place, seed), "")
         for bug, schedule in SCHEDULES.items():
-            world = World(broker.client_settings(), folder, seed, children)
+            world = SeededWorld(folder, children, place, seed)
             try:
                 schedule(world, bug)
             except AssertionError:
@@ -77,8 +91,9 @@ def quiet_partition_run(folder: Path, seed: int, broker: KafkaServer, quiet_s: f
     """
     report = KillReport()
     pause_s = 0.1
-    with Children(folder, SERVER) as children:
-        world = World(broker.client_settings(), folder, seed, children)
+    place = Place(broker.bootstrap, broker.client_settings())
+    with Children(folder) as children:
+        world = SeededWorld(folder, children, place, seed)
         world.produce(30)
         world.finish(keys={"containers": 3})
         world.produce(int(quiet_s / pause_s), range(2))
@@ -97,7 +112,7 @@ def quiet_partition_run(folder: Path, seed: int, broker: KafkaServer, quiet_s: f
     return report
 
 
-def positions_of(world: World) -> dict[str, int]:
+def positions_of(world: SeededWorld) -> dict[str, int]:
     """The positions that the groups of the application have; -1 for one that is gone."""
     admin = AdminClient({**world.settings, **QUIET})
     found: dict[str, int] = {}

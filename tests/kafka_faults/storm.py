@@ -21,14 +21,14 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.checker import KillReport, partition_of
-from chaos.children import Children, report_of
 from headrace.testing.kafka_server import KafkaServer
-from kafka_faults.broker import QUIET, is_in_transaction
 from kafka_faults.family import busy_workers, ended, family_of, is_alive
-from kafka_faults.killing import IN_TRANSACTION
 from kafka_faults.storm_child import Run
 from kafka_faults.storm_verdict import PARTITIONS, Input, judge_storm
+from support.broker import QUIET, is_in_transaction
+from support.checker import KillReport, partition_of
+from support.children import Children, report_of
+from support.world import IN_TRANSACTION
 
 CHILD = Path(__file__).with_name("storm_child.py")
 RECORDS, KEYS, N_MAX = 1_000_000, 4_000, 10_000

@@ -17,9 +17,9 @@ import headrace as hr
 import headrace.adapters.kafka.jobs
 import headrace.adapters.spark.engine
 import headrace.wiring.launch  # a driver would import these anyway: before it is forked, each start is that much quicker
-from chaos.forking import serve
 from headrace import wiring
 from kafka_faults.storm_verdict import GROUPS
+from support.forking import serve
 
 
 @dataclass(frozen=True, slots=True)

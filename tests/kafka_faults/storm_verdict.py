@@ -1,7 +1,7 @@
 """Judges what a storm left behind: a million records and what a job made of them, held against plain dicts.
 
 It imports nothing of Headrace. `same_sequences` says of all keys how much was lost, doubled and out of order; what a key
-was counted to is judged by `chaos.checker`.
+was counted to is judged by `support.checker`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.checker import KillReport, last_of, partition_of, state_equals, subsequence_ending_in_last
-from chaos.states import state_of
-from kafka_faults.broker import QUIET, checkpoints_of
+from support.broker import QUIET, checkpoints_of
+from support.checker import KillReport, last_of, partition_of, state_equals, subsequence_ending_in_last
+from support.log_states import state_of
 
 PARTITIONS = 4
 GROUPS = 997

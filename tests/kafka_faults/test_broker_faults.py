@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,13 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from chaos.checker import KillReport
-from chaos.children import Children, report_of
+from chaos.world import SeededWorld
 from headrace.testing.kafka_server import KafkaServer
-from kafka_faults.broker import QUIET
 from kafka_faults.soaking import kill_broker
-from kafka_faults.stopping import stopped_at
-from kafka_faults.world import SERVER, WAIT_S, World, log_of, told
+from support.broker import QUIET
+from support.checker import KillReport
+from support.children import Children, log_of, report_of, told
+from support.world import WAIT_S, Place
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20272
@@ -31,78 +29,75 @@ def broker() -> Iterator[KafkaServer]:
         yield server
 
 
-def test_a_job_goes_on_when_its_broker_is_killed_and_comes_back(tmp_path: Path, broker: KafkaServer) -> None:
+def test_a_job_goes_on_when_its_broker_is_killed_and_comes_back(
+    tmp_path: Path, children: Children, broker: KafkaServer
+) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(broker.client_settings(), tmp_path, SEED, children)
-        kill_broker(world, random.Random(SEED), broker, report)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, Place(broker.bootstrap, broker.client_settings()), SEED)
+    kill_broker(world, random.Random(SEED), broker, report)
+    world.judge(report)
     print(report)
     report.verify()
 
 
 def test_a_round_that_takes_longer_than_a_transaction_may_is_cut_short_and_goes_on(
-    tmp_path: Path, kafka_server: KafkaServer
+    tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(450)
-        run = world.finish(
-            keys={"kafka.transaction.timeout.ms": "1200", "max_records_per_round": 1000, "containers": 1}, pause_s=0.004
-        )
-        source = report_of(run)["status"]["sub_topologies"]["source"]
-        assert source["records"] == 450 and source["round"] > 1, source
-        assert "rounds are cut short after 400" in log_of(run)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(450)
+    run = world.finish(
+        keys={"kafka.transaction.timeout.ms": "1200", "max_records_per_round": 1000, "containers": 1}, pause_s=0.004
+    )
+    source = report_of(run)["status"]["sub_topologies"]["source"]
+    assert source["records"] == 450 and source["round"] > 1, source
+    assert "rounds are cut short after 400" in log_of(run)
+    world.judge(report)
     report.verify(landed_min=0)
 
 
-def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(tmp_path: Path, kafka_server: KafkaServer) -> None:
+def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(
+    tmp_path: Path, children: Children, on_kafka: Place
+) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(100)
-        run, pid = stopped_at(world, ("kafka", 8), count=2, keys={"kafka.transaction.timeout.ms": "1500"})
-        wait_for(lambda: not world.is_in_transaction(), "the broker did not end the transaction")
-        os.kill(pid, signal.SIGCONT)
-        assert children.wait(pid) == 0, told(run)
-        report.fault("kafka 8", "SIGSTOP", landed=True)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(100)
+    run, pid = world.stopped(("kafka", 8), count=2, keys={"kafka.transaction.timeout.ms": "1500"})
+    wait_for(lambda: not world.is_in_transaction(), "the broker did not end the transaction")
+    assert world.woken(pid) == 0, told(run)
+    report.fault("kafka 8", "SIGSTOP", landed=True)
+    world.judge(report)
     report.verify()
 
 
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_refused_at_start(
-    tmp_path: Path, kafka_server: KafkaServer
+    tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        run = world.run_of(keys={"kafka.transaction.timeout.ms": "1000000"})
-        assert children.finish(run) == 1
-        assert report_of(run)["error"] == "ConfigError"
-        assert "kafka.transaction.timeout.ms = 1000000" in report_of(run)["message"]
-        assert "allows at most 900000" in report_of(run)["message"]
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    run = world.run_of(keys={"kafka.transaction.timeout.ms": "1000000"})
+    assert children.finish(run) == 1
+    assert report_of(run)["error"] == "ConfigError"
+    assert "kafka.transaction.timeout.ms = 1000000" in report_of(run)["message"]
+    assert "allows at most 900000" in report_of(run)["message"]
 
 
-def test_positions_that_the_broker_has_forgotten_are_found_again(tmp_path: Path, kafka_server: KafkaServer) -> None:
+def test_positions_that_the_broker_has_forgotten_are_found_again(tmp_path: Path, children: Children, on_kafka: Place) -> None:
     """As after a long stop, by deletion of the groups: the checkpoints' topic is the record."""
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(100)
-        world.finish()
-        groups = forget_groups(world)
-        assert len(groups) == 3, groups
-        world.produce(60)
-        run, pid = stopped_at(world, ("kafka", 1), count=2)  # and again while it runs
-        forget_groups(world)
-        os.kill(pid, signal.SIGCONT)
-        assert children.wait(pid) == 0, told(run)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(100)
+    world.finish()
+    groups = forget_groups(world)
+    assert len(groups) == 3, groups
+    world.produce(60)
+    run, pid = world.stopped(("kafka", 1), count=2)  # and again while it runs
+    forget_groups(world)
+    assert world.woken(pid) == 0, told(run)
+    world.judge(report)
     report.verify(landed_min=0)
 
 
-def forget_groups(world: World) -> list[str]:
+def forget_groups(world: SeededWorld) -> list[str]:
     """Delete the application's groups, with all their positions; their names."""
     admin = AdminClient({**world.settings, **QUIET})
     known = admin.list_consumer_groups(request_timeout=WAIT_S).result().valid

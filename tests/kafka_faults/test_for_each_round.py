@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from chaos.children import Children, sprung
 from kafka_faults.family import ended, family_of
 from kafka_faults.for_each_child import Run
+from support.children import Children, sprung
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(900)]
 SCRIPT = Path(__file__).with_name("for_each_child.py")

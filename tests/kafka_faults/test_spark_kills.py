@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from chaos.checker import KillReport
-from chaos.children import Children
+from chaos.usual_job import usual
+from chaos.world import SeededWorld
 from headrace.adapters.artifacts.connector import with_connector
 from headrace.config.loading import Config
-from kafka_faults.child import application
-from kafka_faults.world import SERVER, World
+from support.checker import KillReport
+from support.children import Children
+from support.world import Place
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(300)]
 SEED = 20274
@@ -42,26 +43,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_nothing_is_lost_or_doubled_when_python_workers_are_killed(
-    tmp_path: Path, kafka_server: Any, spark: Any
+    tmp_path: Path, children: Children, on_kafka: Place, spark: Any
 ) -> None:
     environment = spark.sparkContext.environment
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(200)
-        run = world.run_of(keys={"max_records_per_round": 100})
-        app = application(run, spark)
-        log = tmp_path / "steps.log"
-        traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]
-        environment |= {"HEADRACE_TEST_STEPS": ",".join(traps), "HEADRACE_TEST_STEPS_LOG": str(log)}
-        try:
-            app.start(until="caught-up").wait(150)
-        finally:
-            for name in ("HEADRACE_TEST_STEPS", "HEADRACE_TEST_STEPS_LOG"):
-                environment.pop(name, None)
-        killed = {line.rpartition(" ")[0] for line in log.read_text().splitlines()}
-        for step in STEPS:
-            report.fault(f"kafka {step}", "SIGKILL of a Python worker", landed=f"kill kafka {step}" in killed)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(200)
+    run = world.run_of(keys={"max_records_per_round": 100})
+    app = usual(run, spark)
+    log = tmp_path / "steps.log"
+    traps = [f"kill:kafka:{step}:2@{tmp_path / f'step-{step}'}" for step in STEPS]
+    environment |= {"HEADRACE_TEST_STEPS": ",".join(traps), "HEADRACE_TEST_STEPS_LOG": str(log)}
+    try:
+        app.start(until="caught-up").wait(150)
+    finally:
+        for name in ("HEADRACE_TEST_STEPS", "HEADRACE_TEST_STEPS_LOG"):
+            environment.pop(name, None)
+    killed = {line.rpartition(" ")[0] for line in log.read_text().splitlines()}
+    for step in STEPS:
+        report.fault(f"kafka {step}", "SIGKILL of a Python worker", landed=f"kill kafka {step}" in killed)
+    world.judge(report)
     print(report)
     report.verify(landed_min=len(STEPS))

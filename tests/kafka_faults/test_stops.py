@@ -6,85 +6,82 @@ import os
 import signal
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chaos.checker import KillReport
-from chaos.children import Children, report_of
-from kafka_faults.stopping import STOPS, stop_and_take_over, stopped_at
-from kafka_faults.world import SERVER, World, log_of, told
+from chaos.stopping import KAFKA_STOPS, stop_and_take_over
+from chaos.world import SeededWorld
+from support.checker import KillReport
+from support.children import Children, log_of, report_of, told
+from support.world import Place
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20271
 
 
-def test_a_driver_stopped_at_any_step_cannot_commit_once_another_took_over(tmp_path: Path, kafka_server: Any) -> None:
+def test_a_driver_stopped_at_any_step_cannot_commit_once_another_took_over(
+    tmp_path: Path, children: Children, on_kafka: Place
+) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        stop_and_take_over(world, SEED, STOPS, report)
-        world.produce(40)
-        world.finish()
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    stop_and_take_over(world, SEED, KAFKA_STOPS, report)
+    world.produce(40)
+    world.finish()
+    world.judge(report)
     print(report)
-    report.verify(landed_min=len(STOPS))
+    report.verify(landed_min=len(KAFKA_STOPS))
 
 
-def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(tmp_path: Path, kafka_server: Any) -> None:
+def test_what_wakes_after_its_commit_leaves_the_store_to_its_successor(
+    tmp_path: Path, children: Children, on_kafka: Place
+) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(60)
-        first, pid = stopped_at(world, ("kafka", 9))  # what it committed it would apply now; it holds its stores
-        world.finish(stale_us=0)
-        os.kill(pid, signal.SIGCONT)
-        assert children.wait(pid) == 1
-        assert report_of(first)["error"] == "FencedError", told(first)
-        assert "rebuilt" not in log_of(first), "it made its successor's store anew, at an older state"
-        world.produce(40)
-        last = world.finish()
-        report_of_last = report_of(last)
-        counters = [one["counters"] for one in report_of_last["status"]["sub_topologies"].values()]
-        restored = [one.get("stores_restored", 0) for one in counters]
-        assert (report_of_last["notes"], restored) == ([], [0] * len(counters)), "its stores are not as they were left"
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(60)
+    first, pid = world.stopped(("kafka", 9))  # what it committed it would apply now; it holds its stores
+    world.finish(stale_us=0)
+    assert world.woken(pid) == 1
+    assert report_of(first)["error"] == "FencedError", told(first)
+    assert "rebuilt" not in log_of(first), "it made its successor's store anew, at an older state"
+    world.produce(40)
+    last = world.finish()
+    report_of_last = report_of(last)
+    counters = [one["counters"] for one in report_of_last["status"]["sub_topologies"].values()]
+    restored = [one.get("stores_restored", 0) for one in counters]
+    assert (report_of_last["notes"], restored) == ([], [0] * len(counters)), "its stores are not as they were left"
+    world.judge(report)
     report.verify(landed_min=0)
 
 
 @pytest.mark.parametrize("step", [("kafka", 1), ("kafka", 2)])
 def test_a_driver_that_wakes_in_the_middle_of_its_successors_transaction_does_not_block_it(
-    tmp_path: Path, kafka_server: Any, step: tuple[str, int]
+    tmp_path: Path, children: Children, on_kafka: Place, step: tuple[str, int]
 ) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(90)
-        first, first_pid = stopped_at(world, step)
-        second, second_pid = stopped_at(world, ("kafka", 8), count=2)
-        os.kill(first_pid, signal.SIGCONT)
-        assert children.wait(first_pid) == 1, told(first)
-        assert report_of(first)["error"] == "FencedError", told(first)
-        os.kill(second_pid, signal.SIGCONT)
-        assert children.wait(second_pid) == 0, told(second)
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(90)
+    first, first_pid = world.stopped(step)
+    second, second_pid = world.stopped(("kafka", 8), count=2)
+    assert world.woken(first_pid) == 1, told(first)
+    assert report_of(first)["error"] == "FencedError", told(first)
+    assert world.woken(second_pid) == 0, told(second)
+    world.judge(report)
     report.verify(landed_min=0)
 
 
 def test_a_second_driver_says_who_holds_the_job_and_a_third_starts_when_that_one_is_killed(
-    tmp_path: Path, kafka_server: Any
+    tmp_path: Path, children: Children, on_kafka: Place
 ) -> None:
     report = KillReport()
-    with Children(tmp_path, SERVER) as children:
-        world = World(kafka_server.client_settings(), tmp_path, SEED, children)
-        world.produce(60)
-        _, pid = stopped_at(world, ("kafka", 4), count=2)
-        second = world.run_of()
-        assert children.finish(second) == 1
-        assert report_of(second)["error"] == "JobHeldError"
-        assert f"is run by process {pid} on host {socket.gethostname()}" in report_of(second)["message"]
-        os.kill(pid, signal.SIGKILL)
-        assert children.wait(pid) == -signal.SIGKILL
-        world.finish()
-        world.judge(report)
+    world = SeededWorld(tmp_path, children, on_kafka, SEED)
+    world.produce(60)
+    _, pid = world.stopped(("kafka", 4), count=2)
+    second = world.run_of()
+    assert children.finish(second) == 1
+    assert report_of(second)["error"] == "JobHeldError"
+    assert f"is run by process {pid} on host {socket.gethostname()}" in report_of(second)["message"]
+    os.kill(pid, signal.SIGKILL)
+    assert children.wait(pid) == -signal.SIGKILL
+    world.finish()
+    world.judge(report)
     report.verify(landed_min=0)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker import partition_of
 from headrace.testing.kafka_server import KafkaServer
 from kafka_faults.storm import BROKER_HEAP_MB, all_landed, kinds_of, storm
 from kafka_faults.storm_verdict import PARTITIONS, Input, by_source, same_sequences
+from support.checker import partition_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 SEED, KILLS = 20275, 30

@@ -247,6 +247,7 @@ def test_without_a_catalog_an_application_begins_again(tmp_path: Path) -> None:
         assert [d.store("counts").get(f"k{key}") for key in range(3)] == [10, 10, 10]
 
 
+@pytest.mark.chaos
 class TestKilled:
     """A rebuild that is killed at any step: the next one makes what an unbroken one makes, and in between nothing opens."""
 

@@ -1,4 +1,4 @@
-"""A `World` per test, on each of the systems; and the process that forks runs which tests kill."""
+"""A `World` per test, on each of the systems."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import headrace as hr
-from chaos.children import Children
 from headrace.driver import job
 from rewinds.jobs import TIDY_S
-from rewinds.world import World
+from rewinds.world import RewindWorld
+from support.children import Children
+from support.world import Place
 
-MakeWorld = Callable[..., World]
+MakeWorld = Callable[..., RewindWorld]
 
 
 @pytest.fixture(autouse=True)
@@ -24,33 +24,21 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "TIDY_S", TIDY_S)
 
 
-@pytest.fixture(params=["kafka", "log"])
-def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeWorld]:
-    """Makes one, on either system; arguments as those of `World` behind its place."""
-    broker = request.getfixturevalue("kafka_server") if request.param == "kafka" else None
-    url = f"log:{tmp_path / 'log'}" if broker is None else f"kafka://{broker.bootstrap}"
-    settings = None if broker is None else broker.client_settings()
-    made: list[World] = []
-    with hr.open_system(url) as system:
+@pytest.fixture
+def make_world(tmp_path: Path, place: Place, children: Children) -> Iterator[MakeWorld]:
+    """Makes one, on either system; arguments as those of `RewindWorld` behind its children."""
+    made: list[RewindWorld] = []
 
-        def make(*arguments: Any) -> World:
-            made.append(World(system, url, tmp_path, settings, *arguments))
-            made[-1].prepare()
-            return made[-1]
+    def make(*arguments: Any) -> RewindWorld:
+        made.append(RewindWorld(tmp_path, place, children, *arguments))
+        made[-1].prepare()
+        return made[-1]
 
-        try:
-            yield make
-        finally:
-            for world in made:
-                world.close()
+    yield make
+    for world in made:
+        world.close()
 
 
 @pytest.fixture
-def world(make_world: MakeWorld) -> World:
+def world(make_world: MakeWorld) -> RewindWorld:
     return make_world()
-
-
-@pytest.fixture(scope="session")
-def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
-    with Children(tmp_path_factory.mktemp("rewinds"), Path(__file__).with_name("child.py")) as started:
-        yield started

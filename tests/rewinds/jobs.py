@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, Any] = {
     "trigger_interval_ms": 20,
     "containers": 2,
 }
+OFTEN = {**SETTINGS, "partition_check_interval_s": 0.1}
 TIDY_S = 0.1  # from one time that a job tidies up to the next
 
 
@@ -45,6 +46,15 @@ def stateful(app: hr.App) -> hr.App:
 
 def stateless(app: hr.App) -> hr.App:
     return _behind(app, _records(app))
+
+
+def stateful_run(run: Any) -> hr.App:
+    """The shape "stateful" in a process of its own."""
+    return stateful(run.app(**OFTEN))
+
+
+def stateless_run(run: Any) -> hr.App:
+    return stateless(run.app(**OFTEN))
 
 
 def _records(app: hr.App) -> Any:

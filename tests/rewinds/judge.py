@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from chaos.checker import state_equals
+from support.checker import state_equals
 
 Row = Mapping[str, Any]
 Sum = tuple[int, int]  # how many records, the sum of their ids

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from chaos.checker import Row
-from chaos.states import checkpoints_of, state_of
 from headrace.model.startpoint import Became, PositionType, StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
-from kafka_faults.broker import newest
 from rewinds.jobs import OUTPUT_PARTITIONS, SETTINGS, SHAPES, STORES
 from rewinds.judge import Held, counted, held, last_written, same, stores_of, times_back
-from startpoints.world import World as StartpointWorld
-from startpoints.world import waited
+from startpoints.world import PassingWorld
+from support.checker import Row
+from support.children import Children
+from support.log_states import state_of
+from support.world import Place, waited
 
 PARTITIONS = 2
 KEYS, GROUPS, OTHERS = 6, 7, 5
@@ -28,22 +29,17 @@ EARLIEST, LATEST = PositionType.EARLIEST, PositionType.LATEST
 OFFSET, TIME = PositionType.SPECIFIC_OFFSET, PositionType.TIMESTAMP
 
 
-class World(StartpointWorld):
+class RewindWorld(PassingWorld):
     """`shape`: one of `jobs`. `speeds`: how many records come to each partition of the input at each turn."""
 
     def __init__(
-        self, system: Any, url: str, root: Any, settings: Mapping[str, str] | None, shape: str = "stateful",
-        speeds: tuple[int, ...] = EVEN,
+        self, folder: Path, place: Place, children: Children, shape: str = "stateful", speeds: tuple[int, ...] = EVEN
     ) -> None:
-        super().__init__(system, url, root, settings)
+        super().__init__(folder, place, children, f"rewinds.jobs:{shape}_run")
         self.shape, self.speeds = shape, speeds
         self._sent = 0
         self._reached: dict[tuple[str, int], int] = {}
         self._sending = threading.Lock()
-
-    @property
-    def is_on_kafka(self) -> bool:
-        return self._settings is not None
 
     def prepare(self, turns: int = 10) -> None:
         """Its streams, with some records."""
@@ -71,27 +67,9 @@ class World(StartpointWorld):
         value = {"id": number, "group": f"g{number % GROUPS}", "other": f"o{number % OTHERS}"}
         return hr.Record(f"p{partition}k{number % KEYS}".encode(), json.dumps(value).encode(), partition=partition)
 
-    @contextmanager
-    def producing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """While the context lasts, records come all the time."""
-        stop, errors = threading.Event(), []
-
-        def keep_writing() -> None:
-            try:
-                with hr.open_system(self.url) as system:
-                    while not stop.wait(TURN_S):
-                        self.write(1, system)
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=keep_writing)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not errors, f"the producer ended: {errors[0]!r}"
+        return self.producing(lambda system: self.write(1, system), TURN_S)
 
     def rewinds_to(
         self, kind: PositionType, *partitions: int, share: float = 0.5, state: StatePolicy = StatePolicy.REWIND,
@@ -101,7 +79,7 @@ class World(StartpointWorld):
         name, found = stream or self.input, []
         for partition in partitions or self.ends(name):
             reached = self._reached_now(name, partition)
-            read = [row for row in self.rows(name) if row["partition"] == partition and row["offset"] < reached]
+            read = [row for row in self.rows_of(name) if row["partition"] == partition and row["offset"] < reached]
             row = read[int(share * (len(read) - 1))]
             position = {OFFSET: row["offset"], TIME: row["timestamp_us"]}.get(kind)
             found.append(replace(self.entry(kind, partition, position, stream=name), state=state))
@@ -110,7 +88,7 @@ class World(StartpointWorld):
     def _reached_now(self, stream: str, partition: int) -> int:
         """How far the job has come at any time that this was asked: what is further on it would skip."""
         place = str(SSP(self.system.name, stream, partition))
-        positions = [one["positions"][place] for one in self._checkpoints().values() if place in one["positions"]]
+        positions = [one["positions"][place] for one in self.checkpoints().values() if place in one["positions"]]
         self._reached[stream, partition] = max([*positions, self._reached.get((stream, partition), 0)])
         return self._reached[stream, partition]
 
@@ -129,23 +107,16 @@ class World(StartpointWorld):
 
     def state(self) -> Held:
         """What each store holds, by the files that the checkpoints name."""
-        checkpoints = self._checkpoints()
-        return held(lambda store: state_of(checkpoints, self.root / "state", store), stores_of(self.shape))
-
-    def _checkpoints(self) -> dict[str, Any]:
-        """As they are committed. Headrace's own reader would wait for the transaction that a killed driver left open."""
-        if self._settings is None:
-            return checkpoints_of(self.root / "log", self.name)
-        found = newest(self.rows(f"{self.name}-checkpoints"))
-        return {task.decode(): json.loads(text) for task, text in found.items()}
+        checkpoints = self.checkpoints()
+        return held(lambda store: state_of(checkpoints, self.folder / "state", store), stores_of(self.shape))
 
     def out(self, part: str) -> list[Row]:
-        return self.rows(f"{self.name}-{part}")
+        return self.rows(part)
 
     def judge(self) -> int:
         """All that was written counts once, in every store and in what was written last; how many keys were compared."""
         stores = stores_of(self.shape)
-        expected = counted(self.rows(self.input), stores)
+        expected = counted(self.rows_of(self.input), stores)
         try:
             compared = same(expected, self.state()) + same(expected, last_written(self.out, stores))
         except AssertionError as error:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from chaos.checker import KillReport
-from chaos.child import Run, application
-from chaos.children import wait_until_stopped
-from chaos.killing import Producer
-from chaos.verdict import judge
+from chaos.usual_job import usual
+from chaos.world import SeededWorld
 from headrace.driver import generation
 from headrace.driver import job as jobs
 from headrace.errors import RoundFailedError
+from support.checker import KillReport
+from support.children import Children, wait_until_stopped
+from support.world import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -35,27 +35,24 @@ def wait_for(what: Callable[[], Any], job: Any = None) -> Any:
     return found
 
 
-def caught_up(tmp_path: Path, spark: Any) -> KillReport:
+@pytest.fixture
+def seeded(tmp_path: Path, children: Children) -> SeededWorld:
+    return SeededWorld(tmp_path, children, Place(), 7)
+
+
+def caught_up(world: SeededWorld, spark: Any) -> KillReport:
     """Run the chaos job to its end on Spark, and judge it."""
-    run = Run("job", str(tmp_path / "data"), str(tmp_path / "stores"), str(tmp_path / "report"))
-    job = application(run, spark).start(until="caught-up")
-    job.wait(150)
+    usual(world.run_of(), spark).start(until="caught-up").wait(150)
     report = KillReport()
-    judge(tmp_path / "data", "job", report)
+    world.judge(report)
     return report
 
 
-def produced(tmp_path: Path, count: int) -> None:
-    producer = Producer(tmp_path / "data", 7)
-    producer.produce(count)
-    producer.close()
-
-
-def test_python_workers_killed_at_every_step_of_theirs(tmp_path: Path, spark: Any, worker_steps: Any) -> None:
-    produced(tmp_path, 500)
+def test_python_workers_killed_at_every_step_of_theirs(seeded: SeededWorld, spark: Any, worker_steps: Any) -> None:
+    seeded.produce(500)
     steps = range(2, 9)
     log = worker_steps(*(f"kill:log:{step}:{3 * number + 2}" for number, step in enumerate(steps)))
-    report = caught_up(tmp_path, spark)
+    report = caught_up(seeded, spark)
     died = [line.rpartition(" ")[0] for line in log.read_text().splitlines()]
     for step in steps:
         report.fault(f"log {step}", "worker SIGKILL", landed=f"kill log {step}" in died)
@@ -64,19 +61,18 @@ def test_python_workers_killed_at_every_step_of_theirs(tmp_path: Path, spark: An
 
 
 def test_a_stopped_python_worker_does_not_hold_the_job_up_for_ever(
-    tmp_path: Path, spark: Any, worker_steps: Any, monkeypatch: pytest.MonkeyPatch
+    seeded: SeededWorld, spark: Any, worker_steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generation, "ROUND_WAIT_S", 3.0)
     monkeypatch.setattr(jobs, "HEARTBEAT_S", 0.2)
-    produced(tmp_path, 100)
+    seeded.produce(100)
     log = worker_steps("stop:log:4:2")
-    run = Run("job", str(tmp_path / "data"), str(tmp_path / "stores"), str(tmp_path / "report"), keys={"max_round_ms": 100})
-    job = application(run, spark).start(until="caught-up")
+    job = usual(seeded.run_of(keys={"max_round_ms": 100}), spark).start(until="caught-up")
     pid = int(wait_for(lambda: log.exists() and log.read_text()).split()[-1])
     wait_until_stopped(pid)
     job.wait(100)
     report = KillReport()
-    judge(tmp_path / "data", "job", report)
+    seeded.judge(report)
     report.fault("log 4", "worker SIGSTOP", landed=True)
     report.verify()
 

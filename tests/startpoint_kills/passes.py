@@ -1,7 +1,7 @@
 """Judges what a job read of each partition, pass by pass: by the rows of its input and of what it wrote, and by what is on
 record of its startpoints. It imports nothing of Headrace.
 
-The job writes each record's partition and offset (`child.located`). A startpoint on record says where the position was
+The job writes each record's partition and offset (`jobs.located`). A startpoint on record says where the position was
 (`before`) and where it went (`offset`), so of every partition all offsets that were processed are known, in their order.
 """
 

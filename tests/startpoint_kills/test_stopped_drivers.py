@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker import KillReport
-from chaos.children import Children, report_of, sprung, wait_until_stopped
-from expansion.world import told
-from startpoint_kills.world import Place, World
+from startpoint_kills.world import StartpointWorld
+from support.checker import KillReport
+from support.children import Children, report_of, told
+from support.fixtures import place_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 SEED = 20320
@@ -21,34 +21,29 @@ STOPS = {"kafka": (1, 9, 10, 11), "log": (1, 9, 10, 11)}
 TRIES = 4  # by chance another thread of the driver holds the catalog when it stops: then it is tried again
 
 
-def taken_over(world: World, step: int) -> bool:
+def taken_over(world: StartpointWorld, step: int) -> bool:
     """Stop a driver at a step of the change in which it takes a startpoint up, and have another finish; whether that could."""
     with world.producer():
-        first = world.run_of(traps=f"stop:start:{step}:2", stale_us=0, silent=True)
-        pid = world.at_work(first)
-        world.ask()
-        wait_until_stopped(pid)
-    assert sprung(first) == [f"stop start {step}"], told(first)
-    successor = world.run_of(until="caught-up", stale_us=0, lock_wait_s=0.5)
+        first, pid = world.stopped_at_work(("start", step), world.ask)
+    successor = world.run_of(stale_us=0, lock_wait_s=0.5)
     if world.children.finish(successor) != 0:
         assert "which is stopped" in report_of(successor)["message"], told(successor)
         os.kill(pid, signal.SIGKILL)
         world.children.wait(pid)
         return False
     committed = world.on_record(), world.rows("passed")
-    os.kill(pid, signal.SIGCONT)
-    assert world.children.wait(pid) == 1, told(first)
+    assert world.woken(pid) == 1, told(first)
     assert report_of(first)["error"] == "FencedError", told(first)
     assert (world.on_record(), world.rows("passed")) == committed, f"step {step}: it has changed something"
     return True
 
 
-@pytest.mark.parametrize(("place", "step"), [(kind, step) for kind in STOPS for step in STOPS[kind]], indirect=["place"])
+@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind in STOPS for step in STOPS[kind]])
 def test_a_driver_stopped_as_it_takes_a_startpoint_up_is_fenced_and_changes_nothing(
-    tmp_path: Path, children: Children, place: Place, step: int
+    tmp_path: Path, children: Children, request: pytest.FixtureRequest, kind: str, step: int
 ) -> None:
     for _ in range(TRIES):
-        world = World(tmp_path, children, place, 2, SEED)
+        world = StartpointWorld(tmp_path, children, place_of(request, kind), 2, SEED)
         world.finish()
         if taken_over(world, step):
             break

@@ -1,60 +1,39 @@
-"""The tests' side of `child.py`: an application on either system, a producer that never rests, startpoints that are asked
-for one partition after another, runs, the verdict."""
+"""An application on either system whose startpoints are asked for one partition after another, and the verdict."""
 
 from __future__ import annotations
 
 import json
 import random
-import threading
 import time
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from chaos.checker import KillReport, Row, read_stream
-from chaos.children import Children
-from expansion.child import Run
-from expansion.world import WAIT_S, told
 from headrace.codec.startpoint import encode_startpoint_request
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
-from kafka_faults.broker import read_topic
 from startpoint_kills.passes import Jump, jumps_of, one_pass_each
+from support.checker import KillReport, Row
+from support.children import Children
+from support.world import Place, World
 
-SERVER = Path(__file__).with_name("child.py")
+LOCATED, COUNTED = "startpoint_kills.jobs:located", "startpoint_kills.jobs:counted"
 READ_BEFORE = 20  # records of each partition that were read before the first startpoint
 TURN_S = 0.05
 TYPES = tuple(PositionType)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A system: Kafka with these servers, or a log in the test's own folder."""
-
-    servers: str = ""
-    settings: Mapping[str, str] | None = None
-
-
-class World:
+class StartpointWorld(World):
     """One application that reads one stream of so many partitions. Each partition gets one startpoint at most."""
 
     def __init__(
-        self, folder: Path, children: Children, place: Place, partitions: int, seed: int, build: str = "located"
+        self, folder: Path, children: Children, place: Place, partitions: int, seed: int, build: str = LOCATED
     ) -> None:
-        self.build = build
-        self.name, self.children, self.place, self.partitions = f"back-{uuid.uuid4().hex[:8]}", children, place, partitions
-        self.draw = random.Random(seed)
-        self.folder = folder / self.name
-        self.folder.mkdir()
-        self._log = self.folder / "log"
-        self.url = f"kafka://{place.servers}" if place.servers else f"log:{self._log}"
-        self.system = hr.open_system(self.url)
-        self.system.create_stream(f"{self.name}-in", partitions)
-        self.system.create_stream(f"{self.name}-passed", 1)
+        super().__init__(folder, children, place, build)
+        self.partitions, self.draw = partitions, random.Random(seed)
+        self.system.create_stream(self.stream("in"), partitions)
+        self.system.create_stream(self.stream("passed"), 1)
         self.asked: dict[str, StartpointEntry] = {}
         self._began_us = time.time_ns() // 1000 - 3_600_000_000
         self._written = 0
@@ -73,27 +52,9 @@ class World:
     def _time_us(self, turn: int) -> int:
         return self._began_us + turn * 1_000_000
 
-    @contextmanager
-    def producer(self) -> Iterator[None]:
+    def producer(self) -> AbstractContextManager[None]:
         """While the context lasts, records come all the time."""
-        stop, errors = threading.Event(), []
-
-        def keep_writing() -> None:
-            try:
-                with hr.open_system(self.url) as system:
-                    while not stop.wait(TURN_S):
-                        self.write(1, system)
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=keep_writing)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not errors, f"the producer ended: {errors[0]!r}"
+        return self.producing(lambda system: self.write(1, system), TURN_S)
 
     def ask(self, kind: PositionType | None = None, state: StatePolicy = StatePolicy.KEEP) -> StartpointEntry:
         """A startpoint for the next partition, of each type in turn where none is given, to before what was read at first."""
@@ -111,34 +72,7 @@ class World:
     def _metadata(self) -> Any:
         return self.system.metadata_store(self.name)
 
-    # --- runs -------------------------------------------------------------------------------------------------------
-
-    def run_of(self, **options: Any) -> Run:
-        return Run(self.name, self.url, str(self.folder), build=self.build, **self.children.files(), **options)
-
-    def at_work(self, run: Run) -> int:
-        """The run, started, once it has committed something; its pid."""
-        pid, deadline_s = self.children.start(run), time.monotonic() + WAIT_S
-        while not run.at_work.exists():
-            assert not Path(run.report).exists(), f"it ended: {told(run)}"
-            assert time.monotonic() < deadline_s, f"it is not at work: {told(run)}"
-            time.sleep(0.01)
-        return pid
-
-    def finish(self, **options: Any) -> Run:
-        """A run that has to end well, at the end of what was written."""
-        run = self.run_of(until="caught-up", **options)
-        code = self.children.finish(run)
-        assert code == 0, f"ended with {code}: {told(run)}"
-        return run
-
     # --- what is committed ------------------------------------------------------------------------------------------
-
-    def rows(self, part: str) -> list[Row]:
-        stream = f"{self.name}-{part}"
-        if self.place.settings is None:
-            return read_stream(self._log, stream)
-        return read_topic(self.place.settings, stream)
 
     def came_to(self, id_: str) -> Any:
         """What is on record of what a startpoint came to; None while it has not been taken up."""
@@ -179,6 +113,3 @@ class World:
                     expected = offsets[0][0]
             assert jump.offset == expected, f"{asked} came to {jump.offset}, expected {expected}"
         return len(jumps)
-
-    def close(self) -> None:
-        self.system.close()

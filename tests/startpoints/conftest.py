@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import headrace as hr
 from headrace.driver import job
-from startpoints.world import World
+from startpoints.world import PassingWorld
+from support.world import Place
 
 
 @pytest.fixture(autouse=True)
@@ -18,14 +18,9 @@ def often_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "LOOK_S", 0.05)
 
 
-@pytest.fixture(params=["kafka", "log"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+@pytest.fixture
+def world(tmp_path: Path, place: Place) -> Iterator[PassingWorld]:
     """Run the test on both systems."""
-    broker = request.getfixturevalue("kafka_server") if request.param == "kafka" else None
-    url = f"log:{tmp_path / 'log'}" if broker is None else f"kafka://{broker.bootstrap}"
-    with hr.open_system(url) as system:
-        made = World(system, url, tmp_path, None if broker is None else broker.client_settings())
-        try:
-            yield made
-        finally:
-            made.close()
+    made = PassingWorld(tmp_path, place)
+    yield made
+    made.close()

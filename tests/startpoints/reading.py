@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.checker import Row
+from support.checker import Row
 
 READ_S_MAX = 60.0
 

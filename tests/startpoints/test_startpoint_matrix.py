@@ -10,22 +10,23 @@ import pytest
 
 from headrace.model.startpoint import Became, PositionType
 from startpoints.checker import Pass, first_at, offsets_of, passed_from, passed_within, passes_made
-from startpoints.world import World, waited
+from startpoints.world import PassingWorld
+from support.world import waited
 
 GROWN = 4
 Passes = dict[int, list[Pass]]
 ROUND_RECORDS = 40  # so that there is much to read while somebody asks
 
 
-def position_of(world: World, position_type: PositionType, partition: int) -> int | None:
+def position_of(world: PassingWorld, position_type: PositionType, partition: int) -> int | None:
     """Somewhere in the middle of what is there now: an offset or a time, for types that have one."""
-    rows = [row for row in world.rows(world.input) if row["partition"] == partition]
+    rows = [row for row in world.rows_of(world.input) if row["partition"] == partition]
     middle = rows[len(rows) // 2] if rows else {"offset": 0, "timestamp_us": 0}
     found = {PositionType.SPECIFIC_OFFSET: middle["offset"], PositionType.TIMESTAMP: middle["timestamp_us"]}
     return found.get(position_type)
 
 
-def begins_at(world: World, position_type: PositionType, position: int | None, partition: int) -> int:
+def begins_at(world: PassingWorld, position_type: PositionType, position: int | None, partition: int) -> int:
     """What a startpoint means in what the stream holds now, without Headrace."""
     end = world.ends()[partition]
     if position_type is PositionType.SPECIFIC_OFFSET:
@@ -33,12 +34,12 @@ def begins_at(world: World, position_type: PositionType, position: int | None, p
         return position
     if position_type is PositionType.TIMESTAMP:
         assert position is not None
-        return first_at(world.rows(world.input), partition, position, end)
+        return first_at(world.rows_of(world.input), partition, position, end)
     return end if position_type is PositionType.LATEST else 0
 
 
-def assert_passes(world: World, passes: Passes) -> None:
-    there, processed = offsets_of(world.rows(world.input)), world.processed_by_place()
+def assert_passes(world: PassingWorld, passes: Passes) -> None:
+    there, processed = offsets_of(world.rows_of(world.input)), world.processed_by_place()
     for partition, mine in passes.items():
         try:
             passes_made(processed.get((world.input, partition), []), there.get(partition, []), mine)
@@ -52,7 +53,7 @@ def closed(passes: list[Pass], end: int) -> None:
 
 
 @pytest.mark.parametrize("grows", [False, True], ids=["as it is", "grown"])
-def test_of_a_job_that_is_stopped(world: World, grows: bool) -> None:
+def test_of_a_job_that_is_stopped(world: PassingWorld, grows: bool) -> None:
     world.create(2)
     world.send(8)
     world.run(world.passing())
@@ -79,14 +80,14 @@ def test_of_a_job_that_is_stopped(world: World, grows: bool) -> None:
     assert_passes(world, passes)
 
 
-def _last(world: World, partition: int, count: int) -> int:
+def _last(world: PassingWorld, partition: int, count: int) -> int:
     """How many offsets the last `count` records of a partition take up to its end: on Kafka, markers have some too."""
-    offsets = offsets_of(world.rows(world.input))[partition]
+    offsets = offsets_of(world.rows_of(world.input))[partition]
     return world.ends()[partition] - offsets[-count]
 
 
 @pytest.mark.parametrize("grows", [False, True], ids=["as it is", "grown"])
-def test_of_a_job_that_runs(world: World, grows: bool) -> None:
+def test_of_a_job_that_runs(world: PassingWorld, grows: bool) -> None:
     world.create(2)
     world.send(150)
     passes: Passes = {partition: [passed_from(0)] for partition in range(2)}
@@ -109,7 +110,7 @@ def test_of_a_job_that_runs(world: World, grows: bool) -> None:
 
 
 def _ask_while_it_runs(
-    world: World, job: Any, position_type: PositionType, which: tuple[int, ...], passes: Passes
+    world: PassingWorld, job: Any, position_type: PositionType, which: tuple[int, ...], passes: Passes
 ) -> list[str]:
     asked = []
     before = world.ends()

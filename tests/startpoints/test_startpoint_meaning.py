@@ -12,23 +12,24 @@ import headrace as hr
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.startpoint import Became, PositionType
 from startpoints.checker import offsets_of, passed_from, passes_made
-from startpoints.world import World, started, to_the_only_one, waited
+from startpoints.world import PassingWorld, to_the_only_one
+from support.world import started, waited
 
 EARLIEST, LATEST, SPECIFIC = PositionType.EARLIEST, PositionType.LATEST, PositionType.SPECIFIC_OFFSET
 
 
-def assert_passed(world: World, partition: int, *again: tuple[str, int]) -> None:
+def assert_passed(world: PassingWorld, partition: int, *again: tuple[str, int]) -> None:
     """The partition was passed from 0 on, then for each of these startpoints from an offset on, the last time to its end."""
-    processed, there = world.processed_by_place(), offsets_of(world.rows(world.input))
+    processed, there = world.processed_by_place(), offsets_of(world.rows_of(world.input))
     passes = [passed_from(offset, after=world.seen[id_]) for id_, offset in again]
     passes_made(processed[world.input, partition], there[partition], [passed_from(0), *passes])
 
 
-def test_of_two_in_a_row_the_last_counts(world: World) -> None:
+def test_of_two_in_a_row_the_last_counts(world: PassingWorld) -> None:
     world.create(2)
     world.send(8)
     world.run(world.passing())
-    third = offsets_of(world.rows(world.input))[0][2]
+    third = offsets_of(world.rows_of(world.input))[0][2]
     first = world.ask_for(EARLIEST, 0)
     second = world.ask_for(SPECIFIC, 0, third)
     world.run(world.passing())
@@ -37,7 +38,7 @@ def test_of_two_in_a_row_the_last_counts(world: World) -> None:
     assert (world.became(first), world.became(second)) == (Became.SUPERSEDED, Became.APPLIED)
 
 
-def test_one_that_came_later_and_was_written_before_does_not_count(world: World) -> None:
+def test_one_that_came_later_and_was_written_before_does_not_count(world: PassingWorld) -> None:
     world.create(1)
     world.send(4)
     world.run(world.passing())
@@ -53,7 +54,7 @@ def test_one_that_came_later_and_was_written_before_does_not_count(world: World)
     assert_passed(world, 0, (newer, end))
 
 
-def test_a_quiet_partition_keeps_its_startpoint_while_others_move_and_the_end_does_not_slide(world: World) -> None:
+def test_a_quiet_partition_keeps_its_startpoint_while_others_move_and_the_end_does_not_slide(world: PassingWorld) -> None:
     world.create(2)
     world.send(5)
     with world.running(world.passing()) as job:
@@ -71,12 +72,12 @@ def test_a_quiet_partition_keeps_its_startpoint_while_others_move_and_the_end_do
         waited(lambda: world.became(quiet) is Became.APPLIED, job)
         waited(world.is_at_its_end, job)
     assert world.offset_of(quiet) == end
-    there = offsets_of(world.rows(world.input))[0]
+    there = offsets_of(world.rows_of(world.input))[0]
     passes_made(world.processed_by_place()[world.input, 0], there, [passed_from(0, there[5]), passed_from(end)])
     assert_passed(world, 1)
 
 
-def test_the_last_offset_again_is_resolved_once_and_a_deletion_puts_the_position_back(world: World) -> None:
+def test_the_last_offset_again_is_resolved_once_and_a_deletion_puts_the_position_back(world: PassingWorld) -> None:
     world.create(1)
     world.send(4)
     world.run(world.passing())
@@ -96,7 +97,7 @@ def test_the_last_offset_again_is_resolved_once_and_a_deletion_puts_the_position
     assert_passed(world, 0, (spent, 0))
 
 
-def test_one_that_cannot_be_resolved_refuses_a_start_until_it_is_deleted(world: World) -> None:
+def test_one_that_cannot_be_resolved_refuses_a_start_until_it_is_deleted(world: PassingWorld) -> None:
     world.create(2)
     world.send(4)
     world.run(world.passing())
@@ -119,7 +120,7 @@ def test_one_that_cannot_be_resolved_refuses_a_start_until_it_is_deleted(world: 
     assert_passed(world, 1)
 
 
-def test_one_that_cannot_be_resolved_while_the_job_runs_is_refused_and_no_later_start_is(world: World) -> None:
+def test_one_that_cannot_be_resolved_while_the_job_runs_is_refused_and_no_later_start_is(world: PassingWorld) -> None:
     world.create(2)
     world.send(4)
     with world.running(world.passing()) as job:
@@ -135,7 +136,7 @@ def test_one_that_cannot_be_resolved_while_the_job_runs_is_refused_and_no_later_
     assert_passed(world, 1)
 
 
-def test_where_positions_are_set_anew_at_every_start_it_is_gone_once_it_is_read(world: World) -> None:
+def test_where_positions_are_set_anew_at_every_start_it_is_gone_once_it_is_read(world: PassingWorld) -> None:
     world.create(1)
     world.send(4)
     source = {"start": "latest", "reset_offset": True}
@@ -147,11 +148,11 @@ def test_where_positions_are_set_anew_at_every_start_it_is_gone_once_it_is_read(
     job.wait()
     world.send(2)
     world.run(world.passing(source=source))
-    there = offsets_of(world.rows(world.input))[0]
+    there = offsets_of(world.rows_of(world.input))[0]
     assert world.processed_by_place()[world.input, 0] == there[:4]
 
 
-def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: PassingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.create(1)
     world.send(3)
     with world.running(world.passing()) as job:
@@ -172,13 +173,13 @@ def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: World, mo
 
 
 def test_what_was_taken_up_of_a_request_that_waits_is_not_taken_up_again_when_it_is_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PassingWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.core.job_plan.apply_startpoints.FINISHED_MAX", 1)
     world.create(1)
     world.send(4)
     world.run(world.passing())
-    third = offsets_of(world.rows(world.input))[0][2]
+    third = offsets_of(world.rows_of(world.input))[0][2]
     old = [world.entry(EARLIEST, 0) for _ in range(5)]
     *_, newest = world.ask(*old, world.entry(EARLIEST, 7), world.entry(SPECIFIC, 0, third))
     for _ in range(3):
@@ -187,12 +188,12 @@ def test_what_was_taken_up_of_a_request_that_waits_is_not_taken_up_again_when_it
     assert_passed(world, 0, (newest, third))
 
 
-def test_it_rescues_a_job_whose_position_was_removed_by_retention(world: World) -> None:
+def test_it_rescues_a_job_whose_position_was_removed_by_retention(world: PassingWorld) -> None:
     world.create(2)
     world.send(3)
     world.run(world.passing())
     world.send(6)
-    middle = {partition: offsets[6] for partition, offsets in offsets_of(world.rows(world.input)).items()}
+    middle = {partition: offsets[6] for partition, offsets in offsets_of(world.rows_of(world.input)).items()}
     before = world.processed_by_place()
     world.system.purge(world.input, middle)
     with pytest.raises(OffsetOutOfRangeError):
@@ -201,13 +202,13 @@ def test_it_rescues_a_job_whose_position_was_removed_by_retention(world: World) 
     world.run(world.passing())
     world.send(2)
     world.run(world.passing())
-    there, processed = offsets_of(world.rows(world.input)), world.processed_by_place()
+    there, processed = offsets_of(world.rows_of(world.input)), world.processed_by_place()
     since = {place: offsets[len(before[place]) :] for place, offsets in processed.items()}
     assert since[world.input, 0] == [offset for offset in there[0] if offset >= middle[0]]
     assert since[world.input, 1] == there[1][-2:]
 
 
-def test_one_for_a_task_that_is_gone_reaches_those_that_own_its_partition_now(world: World) -> None:
+def test_one_for_a_task_that_is_gone_reaches_those_that_own_its_partition_now(world: PassingWorld) -> None:
     other = f"{world.input}-too"
     world.create(2, world.input, other)
     streams = (world.input, other)
@@ -226,11 +227,11 @@ def test_one_for_a_task_that_is_gone_reaches_those_that_own_its_partition_now(wo
     world.run(world.passing(*streams, ssp_grouper="GroupBySystemStreamPartition"))
     assert world.became(waiting) is Became.APPLIED
     for partition in range(2):
-        there = offsets_of(world.rows(other))[partition]
+        there = offsets_of(world.rows_of(other))[partition]
         assert world.processed_by_place()[other, partition] == there
 
 
-def test_one_that_is_pending_for_a_stream_that_is_taken_out_waits_for_its_return(world: World) -> None:
+def test_one_that_is_pending_for_a_stream_that_is_taken_out_waits_for_its_return(world: PassingWorld) -> None:
     other = f"{world.input}-too"
     world.create(1, world.input, other)
     world.send(3)
@@ -244,14 +245,14 @@ def test_one_that_is_pending_for_a_stream_that_is_taken_out_waits_for_its_return
     world.send(2, stream=other)
     world.run(world.passing(world.input, other))
     assert world.became(quiet) is Became.APPLIED
-    assert world.processed_by_place()[other, 0] == offsets_of(world.rows(other))[0]
+    assert world.processed_by_place()[other, 0] == offsets_of(world.rows_of(other))[0]
     assert_passed(world, 0)
 
 
 # --- one for all tasks that read a partition, and one for a task ------------------------------------------------------
 
 
-def joining(world: World, table: str) -> hr.App:
+def joining(world: PassingWorld, table: str) -> hr.App:
     """Each task has all of the table, and passes on what it knows of the one key in it."""
     app = world.app()
     rates = app.global_table(table, key=hr.String(), value=hr.String())
@@ -268,14 +269,14 @@ def joining(world: World, table: str) -> hr.App:
     return app
 
 
-def known_by_task(world: World, table: str) -> dict[int, Counter[str]]:
+def known_by_task(world: PassingWorld, table: str) -> dict[int, Counter[str]]:
     """What each of the two tasks knows by now."""
     world.run(joining(world, table))  # a round need not read all of the table before anything else
-    seen = len(world.rows(world.output))
+    seen = len(world.rows_of(world.output))
     world.send(1)
     world.run(joining(world, table))
     found: dict[int, Counter[str]] = {}
-    for row in world.rows(world.output)[seen:]:
+    for row in world.rows_of(world.output)[seen:]:
         partition, rate = row["value"].decode().split("=")
         found.setdefault(int(partition), Counter())[rate] += 1
     return found
@@ -286,7 +287,7 @@ def known_by_task(world: World, table: str) -> dict[int, Counter[str]]:
     [(5, 5, "new"), (4, 5, "old"), (6, 5, "new")],
     ids=["at a tie the task's own", "the later one, for all", "the later one, for the task"],
 )
-def test_of_one_for_all_tasks_and_one_for_a_task(world: World, own_at_us: int, general_at_us: int, first: str) -> None:
+def test_of_one_for_all_tasks_and_one_for_a_task(world: PassingWorld, own_at_us: int, general_at_us: int, first: str) -> None:
     table = f"{world.name}-rates"
     world.create(2, world.input)
     world.system.create_stream(table, 1)

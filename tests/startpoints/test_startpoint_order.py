@@ -11,13 +11,14 @@ from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.model.startpoint import Became, PositionType
 from startpoints.checker import alone, offsets_of, passed_from, passes_made
-from startpoints.world import LOG_START_US, World, started, to_the_only_one, waited
+from startpoints.world import LOG_START_US, PassingWorld, to_the_only_one
+from support.world import started, waited
 
 BOOTSTRAP, EARLIEST = PositionType.BOOTSTRAP, PositionType.EARLIEST
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
-def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: World, runs: bool) -> None:
+def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: PassingWorld, runs: bool) -> None:
     other = f"{world.input}-too"
     world.create(2, world.input, other)
     world.send(40)
@@ -39,7 +40,7 @@ def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: 
         job.stop()
         job.wait()
         world.run(app)
-    processed, there = world.processed(), offsets_of(world.rows(world.input))
+    processed, there = world.processed(), offsets_of(world.rows_of(world.input))
     for partition, id_ in enumerate(ids):
         (one,) = world.records()[id_].resolutions
         until = [offset for offset in there[partition] if one.until is not None and offset < one.until]
@@ -48,10 +49,10 @@ def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: 
         mine = [offset for stream, number, offset in processed if (stream, number) == (world.input, partition)]
         passes_made(mine, there[partition], [passed_from(0), passed_from(0, after=world.seen[id_])])
         others = [offset for stream, number, offset in processed if (stream, number) == (other, partition)]
-        passes_made(others, offsets_of(world.rows(other))[partition], [passed_from(0)])
+        passes_made(others, offsets_of(world.rows_of(other))[partition], [passed_from(0)])
 
 
-def test_a_job_until_it_is_caught_up_takes_them_up_and_ends(world: World) -> None:
+def test_a_job_until_it_is_caught_up_takes_them_up_and_ends(world: PassingWorld) -> None:
     """BOOTSTRAP too, whose end may lie behind the one that the job runs to."""
     other = f"{world.input}-too"
     world.create(1, world.input, other)
@@ -66,7 +67,7 @@ def test_a_job_until_it_is_caught_up_takes_them_up_and_ends(world: World) -> Non
     world.run(world.passing(world.input, other))
     processed = world.processed_by_place()
     for stream, passes in ((world.input, [passed_from(0), passed_from(0, after=world.seen[id_])]), (other, [passed_from(0)])):
-        passes_made(processed[stream, 0], offsets_of(world.rows(stream))[0], passes)
+        passes_made(processed[stream, 0], offsets_of(world.rows_of(stream))[0], passes)
 
 
 # --- grown streams ----------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ KEYS = [b"key-%d" % number for number in range(12)]
 
 
 @pytest.mark.parametrize("settles", [True, False], ids=["settled", "not settled"])
-def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_key(world: World, settles: bool) -> None:
+def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_key(world: PassingWorld, settles: bool) -> None:
     world.create(2)
 
     def send(numbers: range, partitions: int) -> None:
@@ -102,12 +103,12 @@ def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_
         waited(has_settled, job)
         send(range(5, 8), 4)
         waited(world.is_at_its_end, job)
-        once = len(world.rows(world.output))
+        once = len(world.rows_of(world.output))
         assert once == 8 * len(KEYS)
         ids = world.ask(*(world.entry(EARLIEST, partition) for partition in range(4)))
         waited(lambda: all(world.became(id_) is Became.APPLIED for id_ in ids) and world.is_at_its_end(), job)
     by_key: dict[bytes, list[int]] = {}
-    for row in world.rows(world.output):
+    for row in world.rows_of(world.output):
         by_key.setdefault(row["key"], []).append(int(row["value"]))
     assert by_key == {key: [*range(8), *range(8)] for key in KEYS}
 
@@ -116,7 +117,7 @@ def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_
 
 
 @pytest.mark.parametrize("below", [False, True], ids=["where it is read", "behind a repartition"])
-def test_windows_count_again_what_is_read_again(world: World, below: bool) -> None:
+def test_windows_count_again_what_is_read_again(world: PassingWorld, below: bool) -> None:
     """Nothing of it is late, though event time had gone far beyond it."""
     world.create(1)
     app = world.app(max_records_per_round=10, dead_letter_stream=f"{world.name}-dead")
@@ -131,7 +132,7 @@ def test_windows_count_again_what_is_read_again(world: World, below: bool) -> No
     counts.to_stream().to(world.output, partitioner=to_the_only_one)
     world.system.produce(world.input, [("k", number) for number in range(60)], key=hr.String(), value=hr.Long())
     world.run(app)
-    first = len(world.rows(world.output))
+    first = len(world.rows_of(world.output))
     assert last_of_each(world, 0) == [10] * 6
     world.ask_for(EARLIEST, 0)
     world.run(app)
@@ -139,11 +140,11 @@ def test_windows_count_again_what_is_read_again(world: World, below: bool) -> No
     assert counts_again[-1] == 20, "its window is not over"
     # Of windows that are over the state may have been given back: then they are counted from the start.
     assert len(counts_again) == 6 and set(counts_again) <= {10, 20}
-    assert not world.rows(f"{world.name}-dead"), "what is read again came late"
+    assert not world.rows_of(f"{world.name}-dead"), "what is read again came late"
 
 
-def last_of_each(world: World, since: int) -> list[int]:
+def last_of_each(world: PassingWorld, since: int) -> list[int]:
     """Window after window the last count that was written, of what was written `since`."""
-    rows = world.rows(world.output)[since:]
+    rows = world.rows_of(world.output)[since:]
     counts_of = {row["key"]: int.from_bytes(row["value"], "big") for row in rows}
     return [counts_of[key] for key in sorted(counts_of)]

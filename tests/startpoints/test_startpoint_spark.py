@@ -11,7 +11,8 @@ import pytest
 import headrace as hr
 from headrace.model.startpoint import Became, PositionType
 from startpoints.checker import offsets_of, passed_from, passes_made
-from startpoints.world import World, waited
+from startpoints.world import PassingWorld
+from support.world import waited
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 SOURCE = Path(hr.__file__).parents[1]
@@ -40,26 +41,26 @@ class Given:
             raise OSError("the sink is gone")
 
 
-def given_app(world: World, spark: Any, given: Given) -> hr.App:
-    keys = {"local_store_dir": str(world.root / "stores"), "trigger_interval_ms": 10}
+def given_app(world: PassingWorld, spark: Any, given: Given) -> hr.App:
+    keys = {"local_store_dir": str(world.folder / "stores"), "trigger_interval_ms": 10}
     app = hr.App(world.name, world.url, spark, **keys)
     read = app.stream(world.input, key=hr.Bytes(), value=hr.Bytes())
     read.for_each_round(given)
     return app
 
 
-on_the_log = pytest.mark.parametrize("world", ["log"], indirect=True)  # which id is given out is not the system's
+on_the_log = pytest.mark.parametrize("place", ["log"], indirect=True)  # which id is given out is not the system's
 
 
 @on_the_log
-def test_the_functions_of_for_each_round_are_given_it_again_under_new_ids(world: World, spark: Any) -> None:
+def test_the_functions_of_for_each_round_are_given_it_again_under_new_ids(world: PassingWorld, spark: Any) -> None:
     world.create(2)
     world.send(6)
     given = Given()
     given_app(world, spark, given).start(until="caught-up").wait(100)
-    there = {(partition, offset) for partition, offsets in offsets_of(world.rows(world.input)).items() for offset in offsets}
+    there = {(partition, offset) for partition, offsets in offsets_of(world.rows_of(world.input)).items() for offset in offsets}
     assert [found for _, found in given.calls] == [there]
-    middle = offsets_of(world.rows(world.input))[0][3]
+    middle = offsets_of(world.rows_of(world.input))[0][3]
     for position in (0, middle):  # where the round that was handed over began, and within it
         world.ask_for(PositionType.SPECIFIC_OFFSET, 0, position)
         given_app(world, spark, given).start(until="caught-up").wait(100)
@@ -69,7 +70,7 @@ def test_the_functions_of_for_each_round_are_given_it_again_under_new_ids(world:
 
 
 @on_the_log
-def test_an_interrupted_handover_does_not_come_again_under_its_id_with_other_records(world: World, spark: Any) -> None:
+def test_an_interrupted_handover_does_not_come_again_under_its_id_with_other_records(world: PassingWorld, spark: Any) -> None:
     world.create(2)
     world.send(6)
     given = Given()
@@ -77,10 +78,10 @@ def test_an_interrupted_handover_does_not_come_again_under_its_id_with_other_rec
     with pytest.raises(hr.RoundFailedError, match="the sink is gone"):
         given_app(world, spark, given).start(until="caught-up").wait(100)
     given.fails_at = -1
-    middle = offsets_of(world.rows(world.input))[0][3]
+    middle = offsets_of(world.rows_of(world.input))[0][3]
     world.ask_for(PositionType.SPECIFIC_OFFSET, 0, middle)
     given_app(world, spark, given).start(until="caught-up").wait(100)
-    there = {(partition, offset) for partition, offsets in offsets_of(world.rows(world.input)).items() for offset in offsets}
+    there = {(partition, offset) for partition, offsets in offsets_of(world.rows_of(world.input)).items() for offset in offsets}
     by_id: dict[int, set[tuple[int, int]]] = {}
     for number, found in given.calls:
         assert by_id.setdefault(number, found) == found, f"id {number} came with other records"
@@ -89,10 +90,10 @@ def test_an_interrupted_handover_does_not_come_again_under_its_id_with_other_rec
     assert set(by_id) == {0, 1}
 
 
-def test_a_job_that_runs_on_spark_takes_them_up(world: World, spark: Any) -> None:
+def test_a_job_that_runs_on_spark_takes_them_up(world: PassingWorld, spark: Any) -> None:
     world.create(2)
     world.send(8)
-    keys = {"local_store_dir": str(world.root / "stores"), "trigger_interval_ms": 10}
+    keys = {"local_store_dir": str(world.folder / "stores"), "trigger_interval_ms": 10}
     app = hr.App(world.name, world.url, spark, **keys)
     read = app.stream(world.input, key=hr.Bytes(), value=hr.Bytes())
     world.is_passing = True
@@ -106,7 +107,7 @@ def test_a_job_that_runs_on_spark_takes_them_up(world: World, spark: Any) -> Non
         waited(lambda: all(world.became(id_) is Became.APPLIED for id_ in ids) and world.is_at_its_end(), job)
     finally:
         job.stop()
-    there, processed = offsets_of(world.rows(world.input)), world.processed_by_place()
+    there, processed = offsets_of(world.rows_of(world.input)), world.processed_by_place()
     for partition, id_ in enumerate(ids):
         passes = [passed_from(0), passed_from(0, after=world.seen[id_])]
         passes_made(processed[world.input, partition], there[partition], passes)

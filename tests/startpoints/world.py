@@ -1,21 +1,18 @@
 """An application on either system whose job passes on what it reads, and those outside who ask for startpoints.
 
-What was processed, and what there was to process, is read by checkers of their own (`chaos.checker`, `startpoints.reading`).
+What was processed, and what there was to process, is read by checkers of their own (`support.checker`, `startpoints.reading`).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from chaos.checker import Row, read_stream
-from headrace import wiring
 from headrace.codec.startpoint import STARTPOINTS, decode_startpoint_record, encode_startpoint_request
 from headrace.model.startpoint import (
     Became,
@@ -28,12 +25,13 @@ from headrace.model.startpoint import (
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
-from startpoints.checker import Place, by_place, processed_in
+from startpoints.checker import Place as StreamPlace
+from startpoints.checker import by_place, processed_in
 from startpoints.reading import TopicReader
+from support.checker import Row
+from support.children import Children
+from support.world import Place, World
 
-WAIT_S = 30.0
 LOG_START_US = 1_700_000_000_000_000
 
 
@@ -41,13 +39,12 @@ def passed_on(record: Any) -> bytes:
     return f"{record.stream}:{record.partition}:{record.offset}".encode()
 
 
-class World:
-    """One application's streams and folders; `settings` are those of a client of the broker, None on the log."""
+class PassingWorld(World):
+    """One application whose job passes on what it reads, and what somebody asks for from outside."""
 
-    def __init__(self, system: Any, url: str, root: Path, settings: Mapping[str, str] | None) -> None:
-        self.system, self.url, self.root, self._settings = system, url, root, settings
-        self.name = f"sp-{uuid.uuid4().hex[:8]}"
-        self.input, self.output = f"{self.name}-in", f"{self.name}-out"
+    def __init__(self, folder: Path, place: Place, children: Children | None = None, build: str = "") -> None:
+        super().__init__(folder, children, place, build)
+        self.input, self.output = self.stream("in"), self.stream("out")
         self._numbers: dict[str, int] = {}
         self._asked_us = 0
         self._readers: dict[str, TopicReader] = {}
@@ -55,11 +52,6 @@ class World:
         self.seen: dict[str, int] = {}  # id of a startpoint to how many records of its partition were processed before
 
     # --- the job ------------------------------------------------------------------------------------------------------
-
-    def app(self, **keys: Any) -> hr.App:
-        places = {"local_store_dir": str(self.root / "stores"), "state_uri": str(self.root / "state")}
-        often = {"partition_check_interval_s": 0.1, "trigger_interval_ms": 10, "containers": 2}
-        return hr.App(self.name, self.url, **(places | often | keys))
 
     def passing(self, *streams: str, source: Mapping[str, Any] | None = None, **keys: Any) -> hr.App:
         """An application that passes on all that it reads of `streams`; none given: of the input."""
@@ -76,20 +68,6 @@ class World:
             self.system.create_stream(stream, partitions)
         self.system.create_stream(self.output, 1)
 
-    def run(self, app: hr.App) -> None:
-        """Until all that there is has gone through."""
-        started(app, until="caught-up").wait(WAIT_S)
-
-    @contextmanager
-    def running(self, app: hr.App) -> Iterator[Any]:
-        job = started(app)
-        try:
-            yield job
-        finally:
-            if job.is_running:
-                job.stop()
-        job.wait()
-
     # --- its streams --------------------------------------------------------------------------------------------------
 
     def send(self, count: int, *partitions: int, stream: str | None = None) -> None:
@@ -99,35 +77,18 @@ class World:
         for partition in partitions or range(self.system.describe_stream(name).partitions):
             for _ in range(count):
                 number = self._numbers[name] = self._numbers.get(name, 0) + 1
-                time_us = None if self._settings else LOG_START_US + number * 1_000_000
+                time_us = None if self.place.servers else LOG_START_US + number * 1_000_000
                 records.append(hr.Record(b"k%d" % (number % 7), b"v%d" % number, time_us, partition=partition))
         self.system.produce(name, records)
 
     def put(self, table: str, key: str, value: str) -> None:
         """A record of a table, older than all that is sent later."""
-        time_us = None if self._settings else LOG_START_US
+        time_us = None if self.place.servers else LOG_START_US
         self.system.produce(table, [hr.Record(key.encode(), value.encode(), time_us)])
 
-    @contextmanager
-    def sending(self, stream: str | None = None, every_s: float = 0.1) -> Iterator[None]:
+    def sending(self, stream: str | None = None, every_s: float = 0.1) -> AbstractContextManager[None]:
         """While the context lasts, records arrive in all partitions."""
-        stop, errors = threading.Event(), []
-
-        def send() -> None:
-            try:
-                while not stop.wait(every_s):
-                    self.send(2, stream=stream)
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-        assert not errors, f"the producer ended: {errors[0]!r}"
+        return self.producing(lambda _: self.send(2, stream=stream), every_s)
 
     def ends(self, stream: str | None = None) -> dict[int, int]:
         return dict(self.system.end_offsets(stream or self.input))
@@ -139,22 +100,23 @@ class World:
         wanted = {(name, p): end for name in streams or (self.input,) for p, end in self.ends(name).items()}
         return all(positions.get(SSP(self.system.name, *place), 0) >= end for place, end in wanted.items())
 
-    def rows(self, stream: str) -> list[Row]:
+    def rows_of(self, stream: str) -> list[Row]:
         """All that a stream holds, read without Headrace."""
-        if self._settings is None:
-            return read_stream(self.root / "log", stream)
+        if not self.place.servers:
+            return super().rows_of(stream)
         if stream not in self._readers:
-            self._readers[stream] = TopicReader(self._settings, stream)
+            self._readers[stream] = TopicReader(self.settings, stream)
         return self._readers[stream].rows()
 
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
+        super().close()
 
     def processed(self) -> list[tuple[str, int, int]]:
-        return processed_in(self.rows(self.output))
+        return processed_in(self.rows_of(self.output))
 
-    def processed_by_place(self) -> dict[Place, list[int]]:
+    def processed_by_place(self) -> dict[StreamPlace, list[int]]:
         return by_place(self.processed())
 
     # --- startpoints --------------------------------------------------------------------------------------------------
@@ -204,16 +166,3 @@ class World:
 
 def to_the_only_one(record: Any, count: int) -> int:
     return 0
-
-
-def started(app: hr.App, until: str | None = None) -> Any:
-    return wiring.start(app, until, engine=InlineEngine(run_container))
-
-
-def waited(what: Callable[[], bool], job: Any, wait_s: float = WAIT_S) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not what():
-        if not job.is_running:
-            job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {job.status()}"
-        time.sleep(0.02)

@@ -67,9 +67,8 @@ class Coordinator:
             failed: list[KafkaError] = []
             self._guarded(lambda _: producer.begin_transaction())
             for topic, key, value in records:
-                producer.produce(
-                    topic, key=key, value=value, partition=0, on_delivery=lambda e, m: failed.append(e) if e else None
-                )
+                # the client may learn between two records that another driver has its id: then this call raises it
+                self._guarded(partial(_produce, producer, topic, key, value, failed))
                 producer.poll(0)
             for group, offsets in (positions or {}).items():
                 self._guarded(partial(self._send_offsets, producer, group, offsets))
@@ -114,3 +113,7 @@ class Coordinator:
     def close(self) -> None:
         with self._lock:
             self._producer = None
+
+
+def _produce(producer: Producer, topic: str, key: bytes, value: bytes | None, failed: list[KafkaError], _: float) -> None:
+    producer.produce(topic, key=key, value=value, partition=0, on_delivery=lambda e, m: failed.append(e) if e else None)

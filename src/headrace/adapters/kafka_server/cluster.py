@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -13,6 +12,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,6 +38,7 @@ from headrace.errors import ConfigError, SetupError
 
 START_S_MAX = 120.0  # 5 s on an idle machine
 FORMAT_S_MAX = 60.0
+REMOVE_S_MAX = 10.0  # then `rm` finishes in the background
 _POLL_S = 0.1
 _ANSWER_S_MAX = 2.0
 _PORT_TRIES = 3
@@ -206,7 +207,7 @@ class Cluster:
             self._folder = checked_folder(self._kept_folder, "Kafka's data")
         else:
             self._folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
-            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._removal = weakref.finalize(self, _remove, self._folder)
 
     def _start_first_time(self, java: Path, jars: Sequence[Path]) -> None:
         """Another process may take a port between our look and the broker's: then with other ports."""
@@ -308,3 +309,11 @@ class Cluster:
             left = [n for n in left if not needed <= brokers_known_to(HOST, plan.ports[n].internal, _ANSWER_S_MAX)]
             if left:
                 time.sleep(_POLL_S)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder, in a process of its own: the files of thousands of partitions take minutes on a slow disk."""
+    command = ["rm", "-rf", "--", str(folder)]
+    remover = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    with suppress(subprocess.TimeoutExpired):
+        remover.wait(REMOVE_S_MAX)

@@ -80,6 +80,8 @@ def server_properties(plan: ClusterPlan, node_id: int, data_dir: Path) -> dict[s
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        # each open segment has two indexes of this size: at Kafka's own 10 MB a thousand partitions map 20 GB
+        "log.index.size.max.bytes": str(1 << 20),
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "4",

@@ -180,9 +180,7 @@ def subsequence_ending_in_last(updates: Mapping[Any, Sequence[Any]], model: Mapp
         rest = iter(wanted)
         for index, update in enumerate(found):
             # `in` moves the iterator past the match: each of the model's updates serves at most once
-            assert update in rest, (
-                f"key {key!r}, update {index}: {update!r} does not come there in the model: {wanted!r}"
-            )
+            assert update in rest, f"key {key!r}, update {index}: {update!r} does not come there in the model: {wanted!r}"
             checks += 1
         if found:
             assert found[-1] == wanted[-1], f"key {key!r}: ends in {found[-1]!r}, expected {wanted[-1]!r}"
@@ -338,9 +336,7 @@ class KillReport:
         total = ("all", "", str(self.tried.total()), str(self.landed.total()))
         checks = [(what, f"{count:,}") for what, count in sorted(self.checks.items())]
         checks.append(("all", f"{self.checks.total():,}"))
-        return "\n\n".join(
-            [_table(("step", "fault", "tried", "landed"), [*faults, total]), _table(("check", "made"), checks)]
-        )
+        return "\n\n".join([_table(("step", "fault", "tried", "landed"), [*faults, total]), _table(("check", "made"), checks)])
 
 
 def _step_order(fault: tuple[str, str]) -> tuple[list[tuple[int, str]], str]:

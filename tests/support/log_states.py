@@ -14,13 +14,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 
-def read_state(log_dir: Path, state_dir: Path, application: str, store: str) -> dict[tuple[bytes, bytes], bytes]:
-    """(key, sub-key) to value over all tasks; a key that two tasks hold is an `AssertionError`."""
-    return state_of(checkpoints_of(log_dir, application), state_dir, store)
-
-
 def state_of(checkpoints: Mapping[str, dict], state_dir: Path, store: str) -> dict[tuple[bytes, bytes], bytes]:
-    """What `read_state` gives, of these checkpoints."""
+    """(key, sub-key) to value over all tasks; a key that two tasks hold is an `AssertionError`."""
     found: dict[tuple[bytes, bytes], bytes] = {}
     for task, checkpoint in checkpoints.items():
         entries: dict[bytes, bytes] = {}

@@ -14,8 +14,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos import checker
-from chaos.checker import (
+from headrace.adapters.log.system import open_system
+from headrace.record import Record
+from support import checker
+from support.checker import (
     KillReport,
     Row,
     last_of,
@@ -30,8 +32,6 @@ from chaos.checker import (
     state_equals,
     subsequence_ending_in_last,
 )
-from headrace.adapters.log.system import open_system
-from headrace.record import Record
 
 
 def row(key: bytes | None, value: bytes | None, *, partition: int = 0, offset: int = 0, timestamp_us: int = 0) -> Row:
@@ -58,8 +58,7 @@ class HandMadeLog:
         self.sql("CREATE TABLE streams (number INTEGER PRIMARY KEY, name, id, partitions, internal_of)")
         self.sql("CREATE TABLE partitions (stream, partition, first_offset, end_offset)")
         self.sql(
-            "CREATE TABLE chunks (stream, partition, base_offset, records, file, position, length, checksum,"
-            " max_timestamp_us)"
+            "CREATE TABLE chunks (stream, partition, base_offset, records, file, position, length, checksum, max_timestamp_us)"
         )
         self.sql("INSERT INTO streams VALUES (7, 's', 'x', 2, NULL)")
         self.sql("INSERT INTO partitions VALUES (7, 0, 0, 0), (7, 1, 0, 0)")

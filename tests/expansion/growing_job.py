@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import msgspec
 
 import headrace as hr
-from chaos.checker import KillReport, Row, state_equals
 from kafka_expansion.checker import (
     as_written,
     counted,
@@ -28,10 +27,12 @@ from kafka_expansion.checker import (
     partitions_by_belief,
 )
 from kafka_expansion.producers import Ledger
+from support.checker import KillReport, Row, state_equals
 
 VALUE = "producer string, seq long, count int, sent_ms long"
 WINDOW_MS = 2_000
 GROUPS = 7
+OFTEN = {"max_records_per_round": 60, "partition_check_interval_s": 0.1}
 OUTPUTS = ("passed", "windows", "groups")  # made beforehand: what keys come to in an output that grows has no order
 OUTPUT_PARTITIONS = 3
 
@@ -52,7 +53,15 @@ def group_of(record: Any) -> str:
     return f"g{record.value['seq'] % GROUPS}"
 
 
-def stateful(app: hr.App, source: str) -> hr.App:
+def stateful(run: Any) -> hr.App:
+    return add_stateful(run.app(**OFTEN), run.source)
+
+
+def stateless(run: Any) -> hr.App:
+    return add_stateless(run.app(**OFTEN), run.source)
+
+
+def add_stateful(app: hr.App, source: str) -> hr.App:
     """A count by hand, a windowed one, and one behind a repartition stream of two partitions."""
     name = app.name
     records = app.stream(source, key=hr.String(), value=hr.Json(VALUE))
@@ -69,14 +78,14 @@ def passed_on(record: Any) -> Any:
     return {"seq": record.value["seq"]}
 
 
-def stateless(app: hr.App, source: str) -> hr.App:
+def add_stateless(app: hr.App, source: str) -> hr.App:
     """Every record as it came: with new partitions it gets new tasks."""
     records = app.stream(source, key=hr.String(), value=hr.Json(VALUE))
     records.map_values(passed_on, value=hr.Json()).to(f"{app.name}-passed")
     return app
 
 
-BUILDS: Mapping[str, Callable[[hr.App, str], hr.App]] = {"stateful": stateful, "stateless": stateless}
+BUILDS: Mapping[str, Callable[[hr.App, str], hr.App]] = {"stateful": add_stateful, "stateless": add_stateless}
 
 
 def judge(

@@ -13,10 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from chaos.child import Run
-
 CHILD = Path(__file__).with_name("child.py")
-WAIT_S_MAX = 90.0
+WAIT_S_MAX = 30.0
 
 
 class Children:
@@ -45,14 +43,22 @@ class Children:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pid in self._alive:
+        self.end_all()
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.close()
+        try:
+            self._server.wait(WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        self._server.stdout.close()
+
+    def end_all(self) -> None:
+        """End what still runs, or is stopped."""
+        for pid in list(self._alive):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._server.communicate(timeout=WAIT_S_MAX)
-
-    def run_of(self, log: Path, name: str = "job", **options: Any) -> Run:
-        """A run of its own report and steps log."""
-        return Run(name, str(log), options.pop("stores", str(self.folder / f"stores-{name}")), **self.files(), **options)
+            self.wait(pid)
 
     def files(self) -> dict[str, str]:
         """A report and a steps log of its own for a run."""
@@ -87,6 +93,20 @@ def sprung(run: Any) -> list[str]:
     """The traps that acted, such as `kill log 5`."""
     path = Path(run.steps_log)
     return [line.rpartition(" ")[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def told(run: Any) -> str:
+    """What a run said at its end, and its last log lines."""
+    said = ""
+    with suppress(OSError):
+        said = str(report_of(run))
+    with suppress(OSError):
+        said += "\n" + log_of(run)[-3000:]
+    return said
+
+
+def log_of(run: Any) -> str:
+    return Path(f"{run.report}.log").read_text()
 
 
 def report_of(run: Any) -> dict[str, Any]:

@@ -1,71 +1,69 @@
-"""SIGKILL of the driver at every numbered step while windows and sessions close, and while a `Processor` keeps state.
+"""SIGKILL of the driver at every numbered step of the commit and of a start, and at random moments, on each system.
 
-Each window's final result comes exactly once, whatever dies, with all of its records; and what a `Processor` behind a
-repartition stream forwards is, record for record, what the aggregate beside it gives.
+Nothing is lost or doubled. Each window's final result comes exactly once, whatever dies, with all of its records; and what a
+`Processor` behind a repartition stream forwards is, record for record, what the aggregate beside it gives.
 """
 
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headrace as hr
-from chaos.checker import KillReport, Row, read_stream
-from chaos.children import Children
-from chaos.closings import GAP_US, WINDOW_US, closings
-from chaos.killing import LOG_STEPS, START_STEPS, Producer, every_step_landed, kill_at_steps, told
+from chaos.closing_job import GAP_US, WINDOW_US
+from chaos.killing import every_step_landed, finish_and_judge, kill_at_moments, kill_at_steps, steps_of
+from chaos.usual_job import everything
+from chaos.world import EVERYTHING, SeededWorld
+from support.checker import KillReport, Row
+from support.children import Children
+from support.fixtures import place_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
-SEED = 20265
-STEPS = (*LOG_STEPS, *START_STEPS)
-NAME = "job"
+SEED = 20260
 WINDOWED = hr.Windowed(hr.String())
 ADVANCE_US = 1_000_000
+MOMENTS = 3
 
 
 class Written:
     """What a job wrote that was killed at every step, and then finished."""
 
-    def __init__(self, log: Path, app: hr.App) -> None:
-        self.log, self.app = log, app
-        self.records = [
-            (row["key"].decode(), json.loads(row["value"]), row["timestamp_us"]) for row in read_stream(log, "in")
-        ]
+    def __init__(self, world: SeededWorld, report: KillReport) -> None:
+        self.world, self.report = world, report
+        self.records = [(row["key"].decode(), json.loads(row["value"]), row["timestamp_us"]) for row in world.rows("in")]
 
     def rows(self, part: str) -> list[Row]:
-        return read_stream(self.log, f"{part}-{NAME}")
+        return self.world.rows(part)
 
-    def final(self, part: str) -> list[tuple[str, int, int, Any]]:
+    def final(self, part: str) -> list[tuple[str, int, int, bytes]]:
         """The results of windows (key, start, end, value) but for those that the last records are in, sorted."""
         keys = [(WINDOWED.decode(row["key"]), row["value"]) for row in self.rows(part)]
         found = [(key.key, key.start_us, key.end_us, value) for key, value in keys]
-        assert not [one for one in found if one[0] == "end"], "a window closed before its time"
+        assert not [one for one in found if one[0].startswith("end")], "a window closed before its time"
         return sorted(found)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    folder = tmp_path_factory.mktemp("closings")
-    draw = random.Random(SEED)
-    report = KillReport()
-    log = folder / "data"
-    producer = Producer(log, SEED)
-    order = list(STEPS)
-    draw.shuffle(order)
-    with Children(folder) as children:
-        kill_at_steps(children, log, producer, draw, order, report, name=NAME, build="closings")
-        producer.end()
-        last = children.run_of(log, NAME, build="closings")
-        assert children.finish(last) == 0, told(last)
-    producer.close()
-    every_step_landed(report, STEPS)
-    return Written(log, closings(last))
+@pytest.fixture(scope="module", params=["kafka", "log"])
+def written(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_children: Children
+) -> Iterator[Written]:
+    kind, report = request.param, KillReport()
+    world = SeededWorld(tmp_path_factory.mktemp("killed"), module_children, place_of(request, kind), SEED, EVERYTHING)
+    kill_at_steps(world, SEED, steps_of(kind), report)
+    kill_at_moments(world, SEED, MOMENTS, (0.3, 2.0), report)
+    world.end()
+    finish_and_judge(world, report)
+    yield Written(world, report)
+    world.close()
+
+
+def test_nothing_is_lost_or_doubled_when_the_driver_is_killed_at_every_step(written: Written) -> None:
+    print(written.report)
+    written.report.verify(landed_min=len(steps_of(written.world.place.kind)))
+    every_step_landed(written.report, written.world.place.kind)
 
 
 def windows_of(records: list[tuple[str, int, int]], size_us: int, advance_us: int) -> Iterator[tuple[str, int, int, int]]:
@@ -79,7 +77,7 @@ def windows_of(records: list[tuple[str, int, int]], size_us: int, advance_us: in
 
 def test_each_window_is_given_once_with_all_its_records(written: Written) -> None:
     totals: dict[tuple[str, int, int], list[int]] = {}
-    mine = [(key, value["n"], time_us) for key, value, time_us in written.records if key != "end"]
+    mine = [(key, value["n"], time_us) for key, value, time_us in written.records if not key.startswith("end")]
     for *window, n in windows_of(mine, WINDOW_US, WINDOW_US):
         totals.setdefault(tuple(window), []).append(n)
     found = [(*window, json.loads(value)) for *window, value in written.final("closed")]
@@ -98,7 +96,7 @@ def test_windows_behind_a_repartition_close_once_too(written: Written) -> None:
 def test_each_session_is_given_once_when_it_is_over(written: Written) -> None:
     times: dict[str, list[int]] = {}
     for key, _, time_us in written.records:
-        if key != "end":
+        if not key.startswith("end"):
             times.setdefault(key, []).append(time_us)
     sessions: list[tuple[str, int, int, int]] = []
     for key, of_key in times.items():
@@ -129,4 +127,5 @@ def test_a_processor_forwards_record_for_record_what_the_aggregate_gives(written
         total["total"] += value["n"]
     last = {key.decode(): {name: value[name] for name in ("n", "total")} for _, key, value, _ in own}
     assert last == totals
-    assert {key: written.app.state("sums").get(key) for key in totals} == totals
+    state = everything(written.world.run_of()).state("sums")
+    assert {key: state.get(key) for key in totals} == totals

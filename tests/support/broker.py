@@ -1,6 +1,6 @@
 """Reads a broker by itself for tests with faults: committed records, what is open, checkpoints. Imports nothing of Headrace.
 
-What is read here is judged by `chaos.checker`: a mistake of Headrace's own readers cannot hide.
+What is read here is judged by `checker`: a mistake of Headrace's own readers cannot hide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from chaos.checker import Row
+from support.checker import Row
 
 READ_S_MAX = 60.0
 QUIET = {"log_level": 0}  # librdkafka prints each lost connection; here they are meant
@@ -81,6 +81,13 @@ def checkpoints_of(settings: Mapping[str, str], application: str) -> dict[str, d
     """Every task's checkpoint, as it is committed."""
     stands = newest(read_topic(settings, f"{application}-checkpoints"))
     return {task.decode(): json.loads(text) for task, text in stands.items()}
+
+
+def has_open_transaction(settings: Mapping[str, str], application: str) -> bool:
+    """Whether the application's lanes have written records that are neither committed nor aborted."""
+    known = AdminClient({**settings, **QUIET}).list_topics(timeout=READ_S_MAX).topics
+    mine = [name for name in known if name.startswith(f"{application}-") and not name.endswith(("-in", "-metadata"))]
+    return is_in_transaction(settings, mine)
 
 
 def is_in_transaction(settings: Mapping[str, str], topics: Iterable[str]) -> bool:
