@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
+from headrace.driver.job_status import JobStatus
 from headrace.driver.partition_watch import PartitionWatch
 from headrace.driver.planning.plan_job import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
@@ -251,7 +252,7 @@ class Job:
 
     # --- what people see --------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JobStatus:
         """Where the job stands: for the whole, and per sub-topology (`source` is the one that reads the inputs)."""
         generation = self._generation
         return {

@@ -77,8 +77,9 @@ class ProcessorContext:
             f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None
         )
 
-    def store(self, name: str) -> Any:
-        """The store that the class declared under `name`, scoped to the current record's key."""
+    def store(self, name: Any) -> Any:
+        """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
+        name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
             raise TopologyError(
