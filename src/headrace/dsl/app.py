@@ -167,7 +167,8 @@ class AppDeclaration(ABC):
 
     def describe(self, format: str = "text") -> str | TopologyDescription:
         """The topology as "text", as a JSON-able "dict", or as a "mermaid" diagram."""
-        ways: dict[str, Callable[[Topology], str | TopologyDescription]] = {"text": text_of, "dict": description_of, "mermaid": mermaid_of}
+        ways: dict[str, Callable[[Topology], str | TopologyDescription]]
+        ways = {"text": text_of, "dict": description_of, "mermaid": mermaid_of}
         if format not in ways:
             raise TopologyError(f"describe({format!r}): expected one of {', '.join(ways)}")
         return ways[format](self.topology())
