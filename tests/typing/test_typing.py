@@ -1,4 +1,4 @@
-"""The public API as a user's type checkers see it: mypy --strict and pyright, over programs and the examples of the pages."""
+"""The public API as a user's type checkers see it: mypy --strict and pyright, over programs, and all examples."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ PYRIGHT = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A user's folder: `programs`, and `examples` cut out of the pages. The package is the one that is installed."""
+    """A user's folder: `programs`, and `examples` with those of the pages. The package is the one that is installed."""
     shutil.copytree(PROGRAMS, tmp_path / "programs", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "examples").mkdir()
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for page, path in PAGES.items():
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)):
             (tmp_path / "examples" / f"{page}_{number}.py").write_text(block, encoding="utf-8")

@@ -63,7 +63,9 @@ class Launched:
     elsewhere: RequestsElsewhere | None
 
 
-def started(app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None) -> Job:
+def started(
+    app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
+) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     job = launched(app, config, engine, log or LOG.info)
     return Job(
@@ -83,7 +85,11 @@ def started(app: Application, config: Config, until: str | None, engine: Engine 
 
 
 def launched(
-    app: Application, config: Config, engine: Engine | None, say: Callable[[str], None], clock_us: Callable[[], int] | None = None
+    app: Application,
+    config: Config,
+    engine: Engine | None,
+    say: Callable[[str], None],
+    clock_us: Callable[[], int] | None = None,
 ) -> Launched:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
 
