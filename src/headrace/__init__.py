@@ -6,7 +6,7 @@ Importing this loads neither Spark nor Arrow: a topology is declared without the
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace import signals
 
@@ -29,6 +29,7 @@ from headrace.dsl.grouped import KGrouped
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, Processor, WindowStore
+from headrace.dsl.processor_context import KeyValueStoreView, ProcessorContext, Timer, WindowStoreView
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.windows import Hopping, Session, Tumbling, until_window_closes
 from headrace.errors import (
@@ -70,13 +71,18 @@ from headrace.serdes.schemas.json_schema import JsonSchema
 from headrace.serdes.schemas.protobuf import Protobuf
 from headrace.serdes.schemas.registry import SchemaRegistry
 from headrace.serdes.serdes import Bytes, Double, Int, Long, String
+from headrace.serdes.typed import Serde
 from headrace.serdes.windowed import Windowed, WindowedKey
 
 if TYPE_CHECKING:
     from headrace import testing
     from headrace.client.startpoint_manager import OffsetManager, StartpointManager
     from headrace.client.startpoints import startpoints
-    from headrace.ports import MetadataStore
+    from headrace.client.state_reader import StateView
+    from headrace.core.topology.description_types import TopologyDescription
+    from headrace.driver.job import Job
+    from headrace.driver.job_status import JobStatus, RunStatus
+    from headrace.ports import MetadataStore, Streams
     from headrace.wiring import open_system
 
 __version__ = "0.1.0"
@@ -102,13 +108,16 @@ __all__ = [
     "IncompatibleChangeError",
     "Int",
     "InvalidNameError",
+    "Job",
     "JobHeldError",
+    "JobStatus",
     "Json",
     "JsonSchema",
     "KGrouped",
     "KStream",
     "KTable",
     "KeyValueStore",
+    "KeyValueStoreView",
     "Long",
     "MetadataStore",
     "NotSupportedError",
@@ -117,6 +126,7 @@ __all__ = [
     "OutOfRangeError",
     "PositionType",
     "Processor",
+    "ProcessorContext",
     "Protobuf",
     "Record",
     "RecordError",
@@ -124,8 +134,10 @@ __all__ = [
     "RegistryError",
     "Repartitioned",
     "RoundFailedError",
+    "RunStatus",
     "SchemaError",
     "SchemaRegistry",
+    "Serde",
     "SerdeError",
     "Session",
     "SetupError",
@@ -136,18 +148,23 @@ __all__ = [
     "StartpointManager",
     "StateError",
     "StatePolicy",
+    "StateView",
     "StorageError",
     "StreamExistsError",
     "StreamNotFoundError",
+    "Streams",
     "String",
     "SystemStreamPartition",
     "SystemStreamPartitionGrouper",
     "TaskName",
+    "Timer",
+    "TopologyDescription",
     "TopologyError",
     "UnavailableError",
     "Tumbling",
     "WaitTimeoutError",
     "WindowStore",
+    "WindowStoreView",
     "Windowed",
     "WindowedKey",
     "__version__",
@@ -168,9 +185,15 @@ __all__ = [
 
 
 _LATER = {
+    "TopologyDescription": "headrace.core.topology.description_types",
+    "Job": "headrace.driver.job",
+    "JobStatus": "headrace.driver.job_status",
     "MetadataStore": "headrace.ports",
     "OffsetManager": "headrace.client.startpoint_manager",
+    "RunStatus": "headrace.driver.job_status",
     "StartpointManager": "headrace.client.startpoint_manager",
+    "StateView": "headrace.client.state_reader",
+    "Streams": "headrace.ports",
     "open_system": "headrace.wiring",
     "startpoints": "headrace.client.startpoints",
 }
@@ -181,10 +204,12 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    """What needs the runtime is loaded at its first use (PEP 562)."""
-    if name == "testing":
-        return importlib.import_module("headrace.testing")
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker, which knows all names, would take it to mean that any name is there
+
+    def __getattr__(name: str) -> object:
+        """What needs the runtime is loaded at its first use (PEP 562)."""
+        if name == "testing":
+            return importlib.import_module("headrace.testing")
+        if name in _LATER:
+            return getattr(importlib.import_module(_LATER[name]), name)
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.adapters.spark.session import SparkSession
     from headrace.client.state_reader import StateView
     from headrace.driver.job import Job
+    from headrace.driver.job_status import RunStatus
     from headrace.dsl.displayable import Looks
     from headrace.dsl.preview import Preview
     from headrace.ports import Engine
@@ -66,7 +67,7 @@ class App(AppDeclaration):
         self.config_arguments = _config_arguments(system, config, keys)
         refuse_reserved(load_config(None, {}, self.config_arguments), is_whole=False)  # at the line that is wrong
 
-    def run(self, until: Literal["caught-up"] | None = None, **options: Unpack[RunOptions]) -> dict[str, Any]:
+    def run(self, until: Literal["caught-up"] | None = None, **options: Unpack[RunOptions]) -> RunStatus:
         """Run until it is stopped, or with `until="caught-up"` until the current end offsets are processed."""
         _check_options("run", options, ("until", *RunOptions.__annotations__))
         return wiring.run(self, until, **options)

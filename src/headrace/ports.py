@@ -14,7 +14,8 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
@@ -79,6 +80,20 @@ class Streams(Protocol):
 
     name: str
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+    def applications(self) -> list[str]:
+        """The applications that have run here, by name: the caller has a job model, and maybe one that has not come as far."""
+
+    def metadata_store(self, application: str) -> MetadataStore:
+        """What is stored of an application besides its streams, for `hr.StartpointManager`."""
+
     def create_stream(self, name: str, partitions: int, *, internal_of: str | None = None) -> StreamDescription:
         """Create it; `StreamExistsError` if there is one of that name."""
 
@@ -123,6 +138,9 @@ class Streams(Protocol):
     def offsets_for_time(self, stream: str, timestamp_us: int) -> dict[int, int]:
         """Per partition the first offset whose record is not older; the end where there is none."""
 
+    def purge(self, stream: str, offsets: Mapping[int, int]) -> None:
+        """Forget what lies before `offsets` (partition to offset); `OffsetOutOfRangeError` for one beyond the end."""
+
 
 class System(Streams, Protocol):
     """A system as a job's driver sees it."""
@@ -134,13 +152,8 @@ class System(Streams, Protocol):
         may then show twice in them, never too few times.
         """
 
-    def metadata_store(self, application: str) -> MetadataStore: ...
-
     def consumer(self) -> SystemConsumer:
         """What says where startpoints are. It may answer from what it asked before: take a new one for each plan."""
-
-    def applications(self) -> list[str]:
-        """The applications that have run here, by name: all that have a job model, and maybe one that has not come as far."""
 
     def partition_counts(self, streams: Collection[str]) -> dict[str, int]:
         """How many partitions these streams have now, without those that do not exist. One request: a job asks often."""
@@ -159,8 +172,6 @@ class System(Streams, Protocol):
     def collect_garbage(self) -> Sequence[str]:
         """Delete files that are not referenced any more, nor ever will be; the names. Nothing where the system
         does that by itself."""
-
-    def close(self) -> None: ...
 
 
 class SystemConsumer:

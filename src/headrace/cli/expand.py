@@ -50,7 +50,7 @@ def expand(
     _check_named(name, application)
     full = name if application is None else _repartition_stream(application, name)
     url = system_url(system)
-    with wiring.open_system(url, create=False) as opened:
+    with wiring.opened_system(url, create=False) as opened:
         stream = _described(opened, url, name, full, application, partitions)
         check_expansion(full, stream.partitions, partitions)
         models = job_models(opened, force, "expands the stream")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace import wiring
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import AppArgument, JsonOption, SetOption
+
+if TYPE_CHECKING:
+    from headrace.driver.job_status import JobStatus
 
 EXAMPLES = """Examples:
 
@@ -81,7 +84,7 @@ def _asked_of_stores(key: str, given: list[str] | None) -> list[str]:
     return [f"{key}={','.join(given)}"] if given else []
 
 
-def _summary(status: dict[str, Any], unit: str) -> str:
+def _summary(status: JobStatus, unit: str) -> str:
     """Of the inputs only: what goes through a repartition stream is read there once more, and is no other record."""
     source = status["sub_topologies"]["source"]
     records, lag = source["records"], source["lag"]
@@ -90,7 +93,7 @@ def _summary(status: dict[str, Any], unit: str) -> str:
     return f"{status['application']} has caught up: {read} read{behind}"
 
 
-def unprocessed_text(status: dict[str, Any], dead_letter_stream: str | None) -> str:
+def unprocessed_text(status: JobStatus, dead_letter_stream: str | None) -> str:
     """Of what a run was given the records that came to no result, for the end of a line; empty where there are none.
 
     >>> counters = {"dead_letters": 2, "late_records": 1}

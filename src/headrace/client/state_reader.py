@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace import wiring
 from headrace.client.store_form import GLOBAL, TIME_BYTES, StoreForm, parsed, serdes_in, time_from
@@ -25,11 +25,17 @@ from headrace.errors import HeadraceError, StateError
 from headrace.model.checkpoint import Head
 from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
+from headrace.serdes.typed import V
 from headrace.serdes.windowed import WindowedKey
 from headrace.wiring.folders import state_folder
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 _TRIES_MAX = 5  # a job that runs may replace files between the look at its checkpoints and the reading
 _T = TypeVar("_T")
+_D = TypeVar("_D")
 
 
 def open_state(app: Any, name: str) -> StateView:
@@ -60,9 +66,10 @@ class Committed:
     heads: Mapping[TaskModel, Head]
 
 
-class StateView:
+class StateView(Generic[V]):
     """One store of an application, as committed. Every call looks again; nothing is held open between calls.
 
+    `V` is the type of what `get` gives, to name in annotations: `counts: hr.StateView[int] = app.state("counts")`.
     What has outlived its time is there until the job deletes it, in the next round of its task.
     """
 
@@ -72,7 +79,12 @@ class StateView:
         self._config = config
         self._serdes = serdes
 
-    def get(self, key: Any, default: Any = None, *, sub: str | bytes = b"") -> Any:
+    @overload
+    def get(self, key: object, default: None = None, *, sub: str | bytes = b"") -> V | None: ...
+    @overload
+    def get(self, key: object, default: _D, *, sub: str | bytes = b"") -> V | _D: ...
+
+    def get(self, key: Any, default: object = None, *, sub: str | bytes = b"") -> object:
         """The value under `key`, `default` without one.
 
         Of a windowed aggregate a dict, `WindowedKey` to value, over all windows of the key that are kept (or the value
@@ -80,7 +92,8 @@ class StateView:
         sub-key.
         """
         if isinstance(key, WindowedKey) and self.form().takes_windows_of(key):
-            return {found.start_us: value for found, value in (self.get(key.key) or {}).items()}.get(key.start_us, default)
+            windows: Any = self.get(key.key) or {}
+            return {found.start_us: value for found, value in windows.items()}.get(key.start_us, default)
         entries = self.entries(key)
         if any(entry.window for entry in entries):
             return {WindowedKey(key, *entry.window): entry.value for entry in entries if entry.window}
@@ -97,17 +110,17 @@ class StateView:
         """What the store's bytes mean."""
         return self._committed().form
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """The whole store as a pyarrow Table: key, window_start and window_end, at or sub where there are, value,
         expires_at where entries expire."""
         from headrace.client.state_export import table_of
 
-        def read(committed: Committed, files: Any) -> Any:
+        def read(committed: Committed, files: Any) -> pa.Table:
             return table_of(committed.form, self._pairs(committed, files))
 
         return self._retried(read)
 
-    def to_df(self) -> Any:
+    def to_df(self) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead
 from headrace.environment import checked_folder
 from headrace.errors import JobHeldError, SetupError, StorageError
-from headrace.wiring import open_system
+from headrace.wiring import opened_system
 
 MARKER = ".headrace-demo.json"
 EXAMPLE = "flight_delays.py"
@@ -136,7 +136,7 @@ def _refuse_while_a_broker_runs(folder: Path) -> None:
 
 def _refuse_while_driven(log: Path, application: str) -> None:
     try:
-        with open_system(f"log:{log}", create=False) as system:
+        with opened_system(f"log:{log}", create=False) as system:
             holder = system.job_store(application).holder()
     except (SetupError, StorageError):
         return  # no log, or none that a job could run on

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
@@ -357,7 +358,7 @@ class Generation:
 
     # --- what people see --------------------------------------------------------------------------------------------
 
-    def status_of(self, rounds: Rounds) -> dict[str, Any]:
+    def status_of(self, rounds: Rounds) -> SubTopologyStatus:
         """The status of a sub-topology, for people."""
         progress = rounds.progress
         seconds = max(time.monotonic() - self._started_s, 1e-3)
@@ -384,7 +385,7 @@ class Generation:
         if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:
             return False
         self._published[rounds.sub.name] = now_s
-        status = self.status_of(rounds) | {"updated_us": self._pace.clock_us()}
+        status = {**self.status_of(rounds), "updated_us": self._pace.clock_us()}
         try:
             self._store.publish_status(rounds.sub.name, status)
         except HeadraceError as error:

@@ -13,6 +13,7 @@ from headrace.codec.history import HISTORY, encode_change
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
+from headrace.driver.job_status import JobStatus
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
@@ -266,7 +267,7 @@ class Job:
 
     # --- what people see --------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> JobStatus:
         """The status of the job: as a whole, and per sub-topology (`source` is the one that reads the inputs)."""
         generation = self._generation
         return {

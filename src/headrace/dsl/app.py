@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headrace.core.rounds.event_times import UNIT_NS
 from headrace.core.topology.description import description_of, mermaid_of, text_of
@@ -31,6 +31,7 @@ from headrace.model.topology import Function, FunctionKind, Partitioning, Source
 from headrace.serdes.serdes import Bytes
 
 if TYPE_CHECKING:
+    from headrace.core.topology.description_types import TopologyDescription
     from headrace.dsl.displayable import Looks
     from headrace.dsl.preview import Preview
 
@@ -159,9 +160,15 @@ class AppDeclaration(ABC):
         sub_topologies_of(topology)
         return topology
 
-    def describe(self, format: str = "text") -> Any:
+    @overload
+    def describe(self, format: Literal["text", "mermaid"] = "text") -> str: ...
+    @overload
+    def describe(self, format: Literal["dict"]) -> TopologyDescription: ...
+
+    def describe(self, format: str = "text") -> str | TopologyDescription:
         """The topology as "text", as a JSON-able "dict", or as a "mermaid" diagram."""
-        ways: dict[str, Callable[[Topology], Any]] = {"text": text_of, "dict": description_of, "mermaid": mermaid_of}
+        ways: dict[str, Callable[[Topology], str | TopologyDescription]]
+        ways = {"text": text_of, "dict": description_of, "mermaid": mermaid_of}
         if format not in ways:
             raise TopologyError(f"describe({format!r}): expected one of {', '.join(ways)}")
         return ways[format](self.topology())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.dsl.stream_cursor import Flow
 
@@ -21,13 +21,15 @@ class GlobalTable:
         self.app = app
         self.flow = flow
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"a global table has no {name!r}: every task has all of it, and would give its updates once each; join a stream "
-            "with it, or read the stream by app.table()",
-            name=name,
-            obj=self,
-        )
+    if not TYPE_CHECKING:  # a type checker would take it to mean that any name is there
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"a global table has no {name!r}: every task has all of it, and would give its updates once each; join a "
+                "stream with it, or read the stream by app.table()",
+                name=name,
+                obj=self,
+            )
 
     def __repr__(self) -> str:
         return f"<GlobalTable {self.flow.node!r} of {self.app.name!r}>"

@@ -48,12 +48,14 @@ _OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
 class KStream(StreamJoins, Looks):
     """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_GROUPED:
-            raise AttributeError(
-                f"a KStream has no {name!r}: group it first, by group_by_key().{name}(...) or group_by(...).{name}(...)"
-            )
-        raise AttributeError(f"a KStream has no {name!r}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker would take it to mean that any name is there
+
+        def __getattr__(self, name: str) -> object:
+            if name in _OF_GROUPED:
+                raise AttributeError(
+                    f"a KStream has no {name!r}: group it first, by group_by_key().{name}(...) or group_by(...).{name}(...)"
+                )
+            raise AttributeError(f"a KStream has no {name!r}", name=name, obj=self)
 
     # --- of each record one or none --------------------------------------------------------------------------------
 

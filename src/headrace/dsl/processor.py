@@ -6,30 +6,41 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
 
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.stream_cursor import checked_serde
 from headrace.errors import TopologyError
 from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
-from headrace.model.serde import Serde
 from headrace.model.topology import StoreKind, StoreSpec
+from headrace.serdes.typed import Serde, V
 
-KIn = TypeVar("KIn")
-VIn = TypeVar("VIn")
-KOut = TypeVar("KOut")
-VOut = TypeVar("VOut")
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import TypeVar  # `typing` has defaults from Python 3.13 on
+
+    from headrace.dsl.processor_context import ProcessorContext, Timer
+
+    KIn = TypeVar("KIn", default=Any)
+    VIn = TypeVar("VIn", default=Any)
+    KOut = TypeVar("KOut", default=Any)
+    VOut = TypeVar("VOut", default=Any)
+else:
+    from typing import TypeVar
+
+    KIn, VIn, KOut, VOut = (TypeVar(name) for name in ("KIn", "VIn", "KOut", "VOut"))
+
 _METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
 
 
 @dataclass(frozen=True, slots=True)
-class KeyValueStore:
+class KeyValueStore(Generic[V]):
     """Declares a store of one value per key (and sub-key). With a `ttl`, an entry is not seen by records that
     are that much later than its last put, or later still, and it is deleted once the watermark is there."""
 
     name: str
-    value: Serde
+    value: Serde[V]
     ttl: str | timedelta | None = None
 
     def __post_init__(self) -> None:
@@ -47,12 +58,12 @@ class KeyValueStore:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowStore:
+class WindowStore(Generic[V]):
     """Declares a store of values by time under each key. A value is not seen by records that are `retention` later than its
     time, or later still, and it is deleted once the watermark is there."""
 
     name: str
-    value: Serde
+    value: Serde[V]
     retention: str | timedelta = "7 days"
 
     def __post_init__(self) -> None:
@@ -72,12 +83,13 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     is made per task and worker process, and again after any restart: its attributes are a cache, state is in stores.
 
     `stores` lists the `KeyValueStore` and `WindowStore` declarations; inside, `context.store(name)` gives the store,
-    which sees the current record's key only.
+    which sees the current record's key only. Give it the declaration in place of the name, and type checkers know its
+    values.
     """
 
     stores: ClassVar[Sequence[KeyValueStore | WindowStore]] = ()
 
-    def init(self, context: Any) -> None:
+    def init(self, context: ProcessorContext[KIn]) -> None:
         """Called once before the first record. Keep the context: it forwards records, and gives stores and timers."""
         self.context = context
 
@@ -85,11 +97,11 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         """Called with each `Record`."""
         raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
 
-    def process_batch(self, batch: Any) -> None:
+    def process_batch(self, batch: pa.RecordBatch) -> None:
         """Called with each pyarrow RecordBatch of records, if defined instead of `process`."""
         raise TypeError(f"{type(self).__name__} defines neither process nor process_batch")
 
-    def on_timer(self, timer: Any) -> None:
+    def on_timer(self, timer: Timer[KIn]) -> None:
         """Called when a timer is due; defining it makes the operator a stateful one, because timers are kept.
 
         What it sets that is already due fires in the same round, in order of time; past 10,000 of a key in the next one.

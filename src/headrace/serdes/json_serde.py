@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, is_typeddict
+from typing import TYPE_CHECKING, Any, Generic, is_typeddict, overload
 
 import msgspec
 
@@ -31,11 +31,15 @@ from headrace.serdes.json_shapes import (
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
 from headrace.serdes.json_types import checked_class, ordered, type_of_class
 from headrace.serdes.scalars import each, shown
+from headrace.serdes.typed import V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _OUT_OF_FLOATS = ("Expected `float` >=", "Expected `float` <=")
 
 
-class Json:
+class Json(Generic[V]):
     """JSON as `T`: a DDL string, a pyspark StructType, a msgspec.Struct, a dataclass, a TypedDict, or any value at all.
 
     With DDL the values are dicts that have every declared field, None where it is missing or null. Fields that are not
@@ -54,7 +58,12 @@ class Json:
 
     __slots__ = ("_codec", "_given", "_type")
 
-    def __init__(self, T: Any = None) -> None:  # noqa: N803 - the name in the public interface
+    @overload
+    def __init__(self, T: type[V]) -> None: ...  # noqa: N803 - the name in the public interface
+    @overload
+    def __init__(self: Json[Any], T: Any = None) -> None: ...  # noqa: N803
+
+    def __init__(self, T: Any = None) -> None:  # noqa: N803
         self._given: Any = None
         self._type: SparkType | None = None
         if isinstance(T, str):
@@ -100,10 +109,11 @@ class Json:
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
-    def decode(self, data: bytes) -> Any:
-        return self._pythons([self._row(data)])[0]
+    def decode(self, data: bytes) -> V:
+        value: V = self._pythons([self._row(data)])[0]
+        return value
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: V) -> bytes:
         try:
             return self._codec.text.of(self._encodable(value), are_finite=self._codec.are_finite)
         except SerdeError:
@@ -148,11 +158,11 @@ class Json:
 
     # --- many values -------------------------------------------------------------------------------------------------
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         rows, failures = self._rows(data)
         return self._pythons(rows), failures
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         codec = self._codec
         try:
             rows = list(values)
@@ -165,13 +175,13 @@ class Json:
         except Exception:
             return self._encode_each(values)
 
-    def _encode_each(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def _encode_each(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         results, failures = each(self.encode, values)
         return pa.array(results, pa.binary()), failures
 
-    def _rows(self, data: Any) -> tuple[list[Any], Failures]:
+    def _rows(self, data: pa.Array) -> tuple[list[Any], Failures]:
         """What the decoder makes of each value: all at once, and one by one only if anything is wrong."""
         from headrace.serdes.binary_arrays import as_binary
 
@@ -205,14 +215,14 @@ class Json:
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
-    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         if self._type is None:
             hint = "declare the fields: Json('name type, name type')"
             raise SchemaError(f"{self!r}: its values have no one Spark type, and so no Arrow column", hint)
         rows, failures = self._typed_rows(data, self._type)
         return column_of(rows, self._type), failures
 
-    def decode_fields(self, data: Any, paths: Sequence[str]) -> tuple[dict[str, Any], Failures] | None:
+    def decode_fields(self, data: pa.Array, paths: Sequence[str]) -> tuple[dict[str, pa.Array], Failures] | None:
         """Only the fields at `paths` (such as `dep_delay` or `plane.seats`), as arrays of their types; None without a
         schema.
 
@@ -233,7 +243,7 @@ class Json:
             columns[path] = column_of(values, spark_type)
         return columns, failures
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         if isinstance(values, pa.ChunkedArray):
@@ -253,7 +263,7 @@ class Json:
             return _array(self._codec.text.lines(rows, are_finite=True), _nulls(values)), []
         return self.encode_many(pythons(rows, schema))
 
-    def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[Any, Failures]:
+    def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         def one(index: int) -> bytes | None:

@@ -10,12 +10,15 @@ import numbers
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.serde import Failures
+from headrace.serdes.typed import V
 
-V = TypeVar("V")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _SHOWN = 40  # bytes or characters of a value in an error
 
 
@@ -71,7 +74,7 @@ class Scalar(ABC, Generic[V]):
     def encode(self, value: V) -> bytes:
         """The bytes of one value; `SerdeError` names the value."""
 
-    def _encode_each(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def _encode_each(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         results, failures = each(self.encode, values)
@@ -94,20 +97,21 @@ class Bytes(Scalar[bytes]):
     def decode(self, data: bytes) -> bytes:
         return data
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         return (pa.array(values, pa.binary()), []) if only(values, bytes) else self._encode_each(values)
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[bytes | None], Failures]:
         return data.to_pylist(), []
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         from headrace.serdes.binary_arrays import as_binary
 
         return as_binary(values), []
 
-    decode_arrow = encode_arrow
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
+        return self.encode_arrow(data)
 
 
 class String(Scalar[str]):
@@ -135,7 +139,7 @@ class String(Scalar[str]):
                 "declare the stream with Bytes() if it holds no text",
             ) from None
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         if only(values, str):
@@ -145,18 +149,18 @@ class String(Scalar[str]):
                 pass  # a lone surrogate somewhere
         return self._encode_each(values)
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[str | None], Failures]:
         texts, failures = self.decode_arrow(data)
         return texts.to_pylist(), failures
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         from headrace.serdes.binary_arrays import as_binary
 
         return as_binary(_cast(self, values, pa.string())), []
 
-    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         from headrace.serdes.binary_arrays import as_binary, nulled
@@ -190,7 +194,7 @@ class _Number(Scalar[V]):
             "these look like text: use String()" if printable else None,
         )
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         if only(values, *self.KINDS):
@@ -200,11 +204,11 @@ class _Number(Scalar[V]):
                 pass  # a number is out of range
         return self._encode_each(values)
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         values, failures = self.decode_arrow(data)
         return values.to_pylist(), failures
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         from headrace.serdes.binary_arrays import packed, valid_of
 
         try:
@@ -215,7 +219,7 @@ class _Number(Scalar[V]):
         filled = typed.fill_null(0) if typed.null_count else typed
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
 
-    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         from headrace.serdes.binary_arrays import as_binary, unpacked

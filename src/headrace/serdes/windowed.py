@@ -9,21 +9,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.durations import datetime_of, time_text, time_us
-from headrace.model.serde import Failures, Serde
+from headrace.model.serde import Failures
 from headrace.serdes.scalars import each, shown
+from headrace.serdes.typed import K, Serde
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
 _TIMES = struct.Struct(">qq")
 TIMES_BYTES = _TIMES.size
 
 
-class WindowedKey:
+class WindowedKey(Generic[K]):
     """A key and the window [start, end), or session [start, end], of a result. A value: it cannot be changed, and has an order.
 
     `start` and `end` are given as aware datetimes or as µs since 1970, and are read as `start`, `end` (aware datetimes
@@ -33,15 +35,15 @@ class WindowedKey:
 
     __slots__ = ("_parts",)
 
-    _parts: tuple[Any, int, int]
+    _parts: tuple[K, int, int]
 
-    def __init__(self, key: Any, start: datetime | int | str, end: datetime | int | str) -> None:
+    def __init__(self, key: K, start: datetime | int | str, end: datetime | int | str) -> None:
         start_us = start if type(start) is int else time_us(start, "start of a window")
         end_us = end if type(end) is int else time_us(end, "end of a window")
         _set_parts(self, (key, start_us, end_us))
 
     @property
-    def key(self) -> Any:
+    def key(self) -> K:
         return self._parts[0]
 
     @property
@@ -102,12 +104,12 @@ def _made(parts: tuple[Any, int, int]) -> WindowedKey:
     return made
 
 
-class Windowed:
+class Windowed(Generic[K]):
     """The serde of `WindowedKey`s whose own keys `inner` encodes."""
 
     __slots__ = ("inner",)
 
-    def __init__(self, inner: Serde) -> None:
+    def __init__(self, inner: Serde[K]) -> None:
         if not isinstance(inner, Serde) or isinstance(inner, type):
             raise SerdeError(
                 f"Windowed: expected the serde of the key, found {inner!r}", "for example Windowed(String())"
@@ -134,7 +136,7 @@ class Windowed:
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
-    def encode(self, value: WindowedKey) -> bytes:
+    def encode(self, value: WindowedKey[K]) -> bytes:
         if not isinstance(value, WindowedKey):
             raise SerdeError(
                 f"{self.form}: expected a WindowedKey, found {type(value).__name__} {shown(value)}",
@@ -145,7 +147,7 @@ class Windowed:
         except struct.error:
             raise SerdeError(f"{self.form}: the times of {value!r} do not fit into 64 bits") from None
 
-    def decode(self, data: bytes) -> WindowedKey:
+    def decode(self, data: bytes) -> WindowedKey[K]:
         return WindowedKey(self.inner.decode(self.inner_of(data)), *_TIMES.unpack(data[-TIMES_BYTES:]))
 
     def inner_of(self, data: bytes) -> bytes:
@@ -162,7 +164,7 @@ class Windowed:
 
     # --- many values -------------------------------------------------------------------------------------------------
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import numpy as np
         import pyarrow as pa
 
@@ -181,7 +183,7 @@ class Windowed:
         results, failures = each(self.encode, values)
         return pa.array(results, pa.binary()), failures
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[WindowedKey[K] | None], Failures]:
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_many(inner)
         values: list[Any] = [_made(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
@@ -192,7 +194,7 @@ class Windowed:
             values[index] = None
         return values, sorted(failures + more, key=lambda failure: failure[0])
 
-    def encode_parts(self, inner: Any, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> Any:
+    def encode_parts(self, inner: pa.Array, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
         """The bytes of windowed keys from those of their inner keys and times in µs; null where `inner` is null."""
         import numpy as np
         import pyarrow as pa
@@ -202,14 +204,14 @@ class Windowed:
         fixed = pa.Array.from_buffers(pa.binary(TIMES_BYTES), len(inner), [None, pa.py_buffer(times.tobytes())])
         return pa.compute.binary_join_element_wise(inner, fixed.cast(pa.binary()), b"")
 
-    def inner_many(self, data: Any) -> Any:
+    def inner_many(self, data: pa.Array) -> pa.Array:
         """The bytes of the inner keys; raises `SerdeError` for the first value that is too short."""
         inner, _, _, failures = self._parts_of(data)
         if failures:
             raise failures[0][1]
         return inner
 
-    def _parts_of(self, data: Any) -> tuple[Any, np.ndarray[Any, Any], np.ndarray[Any, Any], Failures]:
+    def _parts_of(self, data: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any], np.ndarray[Any, Any], Failures]:
         """The bytes of the inner keys (null where something is wrong), starts and ends in µs, and what is wrong."""
         import numpy as np
         import pyarrow as pa
@@ -233,7 +235,7 @@ class Windowed:
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         if isinstance(values, pa.ChunkedArray):
@@ -248,7 +250,7 @@ class Windowed:
         inner = pa.compute.if_else(missing, pa.scalar(None, pa.binary()), inner)
         return self.encode_parts(inner, starts, ends), failures
 
-    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         import numpy as np
         import pyarrow as pa
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from headrace.client.store_reader import StoredForm
 from headrace.core.keys.key_layout import state_key
 from headrace.errors import StateError
+from headrace.serdes.typed import K, V
 from headrace.worker.operators.expiry import time_bytes
 
+D = TypeVar("D")
 
-class StoredView:
+
+class StoredView(Generic[K, V]):
     """One store of an application over all its tasks; every call reads what is committed by then.
 
+    `K` and `V` are the types of what `items` gives, to name in annotations: `counts: StoredView[str, int] = d.store("counts")`.
     An entry is missing once it was deleted: what has outlived its time is deleted at the next round of its task.
     """
 
@@ -22,7 +26,12 @@ class StoredView:
         self._form = form
         self._entries = entries
 
-    def get(self, key: Any, default: Any = None, *, sub: str | bytes = b"", at: int | None = None) -> Any:
+    @overload
+    def get(self, key: object, default: None = None, *, sub: str | bytes = b"", at: int | None = None) -> V | None: ...
+    @overload
+    def get(self, key: object, default: D, *, sub: str | bytes = b"", at: int | None = None) -> V | D: ...
+
+    def get(self, key: Any, default: object = None, *, sub: str | bytes = b"", at: int | None = None) -> object:
         """The value under `key`; `sub` is a Processor's sub-key, `at` (µs) the start of a window or a time.
 
         For a windowed aggregate `key` may be the `hr.WindowedKey` of the result.
@@ -38,7 +47,7 @@ class StoredView:
         found = {layout: data for layout, data in self._entries() if layout in wanted}
         return next((self._form.value_of(found[layout]) for layout in reversed(wanted) if layout in found), default)
 
-    def all(self) -> dict[Any, Any]:
+    def all(self) -> dict[K, V]:
         """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such."""
         try:
             return dict(self.items())
@@ -47,9 +56,9 @@ class StoredView:
                 f"store {self.name!r} has keys that Python cannot hash, such as lists", "take items() instead of all()"
             ) from None
 
-    def items(self) -> list[tuple[Any, Any]]:
+    def items(self) -> list[tuple[K, V]]:
         """What `all` gives, as pairs: for keys that cannot be those of a dict."""
-        found = []
+        found: list[tuple[Any, V]] = []
         for layout, data in self._entries():
             key, under = self._form.parts_of(layout)
             found.append((key if under == b"" else (key, under), self._form.value_of(data)))

@@ -18,7 +18,8 @@ from headrace.wiring.spark_sessions import SessionSlot
 
 if TYPE_CHECKING:
     from headrace.driver.job import Job
-    from headrace.ports import Engine, System
+    from headrace.driver.job_status import RunStatus
+    from headrace.ports import Engine, Streams, System
 
 
 class Application(Protocol):
@@ -38,12 +39,17 @@ class Application(Protocol):
 LOOK_UP_WAIT_S = 5.0  # a look-up has to report soon that a broker does not answer
 
 
-def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Any:
+def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> Streams:
     """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`.
 
     `create=False` refuses a folder that holds no log. `kafka`: the `kafka.*` settings of a secured broker; those of
     `HEADRACE_KAFKA__*` variables and of `headrace.toml` in this folder if None.
     """
+    return opened_system(url, create=create, kafka=kafka)
+
+
+def opened_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | None = None) -> System:
+    """What `open_system` opens, with all that a driver asks of it."""
     scheme = url.partition(":")[0] if isinstance(url, str) else None
     opened: System
     if scheme == "log" and url != "log:":
@@ -62,10 +68,10 @@ def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | Non
     return opened
 
 
-def open_configured(config: Config, *, create: bool = True, wait_s: float | None = None) -> Any:
+def open_configured(config: Config, *, create: bool = True, wait_s: float | None = None) -> System:
     """Open the system of a configuration, with its settings; `wait_s` is how long a broker is waited for if it sets none."""
     patience = {} if wait_s is None else {"wait.s": str(wait_s)}
-    return open_system(config.system, create=create, kafka={**patience, **config.kafka})
+    return opened_system(config.system, create=create, kafka={**patience, **config.kafka})
 
 
 _declaring: list[Path] = []  # files that are being loaded for what they declare
@@ -108,7 +114,7 @@ def start(
     return started(app, config or config_of(app, overrides), until, engine, log)
 
 
-def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> dict[str, Any]:
+def run(app: Application, until: str | None = None, *, progress: bool = True, **options: Any) -> RunStatus:
     """Start an application, show its progress, and wait for its end; SIGINT and SIGTERM stop it. Gives its last status."""
     from headrace.wiring.foreground import wait_for
 

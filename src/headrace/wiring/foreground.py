@@ -8,10 +8,11 @@ import threading
 from typing import Any
 
 from headrace.driver.job import Job
+from headrace.driver.job_status import RunStatus
 from headrace.driver.progress_display import shown
 
 
-def wait_for(job: Job, progress: bool) -> dict[str, Any]:
+def wait_for(job: Job, progress: bool) -> RunStatus:
     """Wait for the end of a job; SIGINT and SIGTERM stop it. Gives its last status; raises what ended the job."""
     signals: list[int] = []
     before = _on_signals(signals)
@@ -30,7 +31,7 @@ def wait_for(job: Job, progress: bool) -> dict[str, Any]:
             for number, handler in before.items():
                 signal.signal(number, handler)
     job.wait(0)
-    return job.status() | {"stopped": bool(signals), "signal": signals[0] if signals else None}
+    return {**job.status(), "stopped": bool(signals), "signal": signals[0] if signals else None}
 
 
 def _on_signals(came: list[int]) -> dict[int, Any]:

@@ -30,7 +30,7 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import Holder
+from headrace.ports import Engine, Holder, JobStore, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
@@ -53,9 +53,9 @@ class Launched:
     """
 
     made: Planned
-    store: Any
-    engine: Any
-    system: Any
+    store: JobStore
+    engine: Engine
+    system: System
     files: StateFiles
     holder: Callable[[], Holder]
     plan_anew: PlanAnew
@@ -63,7 +63,9 @@ class Launched:
     elsewhere: RequestsElsewhere | None
 
 
-def started(app: Application, config: Config, until: str | None, engine: Any, log: Callable[[str], None] | None) -> Job:
+def started(
+    app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
+) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
     job = launched(app, config, engine, log or LOG.info)
     return Job(
@@ -83,7 +85,11 @@ def started(app: Application, config: Config, until: str | None, engine: Any, lo
 
 
 def launched(
-    app: Application, config: Config, engine: Any, say: Callable[[str], None], clock_us: Callable[[], int] | None = None
+    app: Application,
+    config: Config,
+    engine: Engine | None,
+    say: Callable[[str], None],
+    clock_us: Callable[[], int] | None = None,
 ) -> Launched:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
 
@@ -152,7 +158,7 @@ class _Making:
     """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
 
     planner: JobPlanner
-    engine: Any
+    engine: Engine
     files: StateFiles
     place: Place
     clock_us: Callable[[], int]
@@ -196,17 +202,17 @@ class _Making:
         )
 
 
-def _max_round_ms(config: Config, store: Any, say: Callable[[str], None]) -> int:
+def _max_round_ms(config: Config, store: JobStore, say: Callable[[str], None]) -> int:
     """How long a container may work: what is set, but no longer than leaves it time to commit."""
     most = store.round_ms_max
     if most is None or config.max_round_ms <= most:
         return config.max_round_ms
     say(f"max_round_ms is {config.max_round_ms}, rounds are cut short after {most}: a third of kafka.transaction.timeout.ms")
-    return int(most)
+    return most
 
 
 def _check_before_spark(
-    topology: Topology, store: Any, system: Any, config: Config, run_id: str, say: Callable[[str], None]
+    topology: Topology, store: JobStore, system: System, config: Config, run_id: str, say: Callable[[str], None]
 ) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_free(holders.this_process(run_id, _now_us()), _now_us())

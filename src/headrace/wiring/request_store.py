@@ -12,7 +12,7 @@ from headrace.config.loading import Config
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError
 from headrace.ports import MetadataStore, System
-from headrace.wiring import open_system
+from headrace.wiring import opened_system
 from headrace.wiring.user_metadata_store import is_users_own, users_store
 
 
@@ -37,7 +37,7 @@ def open_elsewhere(config: Config, application: str, wait_s: float | None = None
         return Elsewhere(store, store.name, store.close)
     patience = {} if wait_s is None else {"wait.s": str(wait_s)}
     try:
-        system: System = open_system(chosen, kafka={**patience, **config.kafka})
+        system = opened_system(chosen, kafka={**patience, **config.kafka})
     except HeadraceError as error:
         raise type(error)(f"startpoint_metadata_store = {chosen!r}: {error.message}", error.hint) from error
     return Elsewhere(system.metadata_store(application), chosen, system.close, system)

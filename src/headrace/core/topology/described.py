@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from headrace.core.topology.description_types import (
+    OperatorDescription,
+    StoreDescription,
+    SubTopologyDescription,
+    TopologyDescription,
+)
 from headrace.core.topology.engine_prefix import runs_in_jvm
 from headrace.core.topology.stated_counts import Stated, stated_counts_of
 from headrace.core.topology.sub_topologies import (
@@ -65,12 +71,8 @@ _UNITS = (
 )
 
 
-def description_of(topology: Topology) -> dict[str, Any]:
-    """The topology as dicts, lists, texts, numbers, booleans and None.
-
-    `{"application", "sub_topologies": [{"name", "has_state", "upstream", "reads", "writes", "operators", "stores"}]}`;
-    an operator has "name", "kind", "parents", "engine" ("spark" or "worker"), and what its kind has.
-    """
+def description_of(topology: Topology) -> TopologyDescription:
+    """The topology as plain values."""
     subs = sub_topologies_of(topology)
     upstream = upstream_names_of(subs)
     return {
@@ -109,7 +111,7 @@ def operator_of(topology: Topology, node: Node) -> dict[str, Any]:
     return described
 
 
-def _sub_topology(topology: Topology, sub: SubTopology, upstream: tuple[str | None, ...]) -> dict[str, Any]:
+def _sub_topology(topology: Topology, sub: SubTopology, upstream: tuple[str | None, ...]) -> SubTopologyDescription:
     outputs = {sink.stream if isinstance(sink.stream, str) else sink.stream.label for sink in sub.sinks}
     return {
         "name": sub.title,
@@ -117,12 +119,12 @@ def _sub_topology(topology: Topology, sub: SubTopology, upstream: tuple[str | No
         "upstream": [name or "source" for name in upstream],
         "reads": list(sub.reads),
         "writes": sorted(outputs | set(sub.writes)),
-        "operators": [operator_of(topology, node) for node in sub.nodes],
+        "operators": [cast(OperatorDescription, operator_of(topology, node)) for node in sub.nodes],
         "stores": [_store(store, node) for node in sub.nodes for store in stores_of(node)],
     }
 
 
-def _store(store: StoreSpec, node: Node) -> dict[str, Any]:
+def _store(store: StoreSpec, node: Node) -> StoreDescription:
     windows = node.windows if isinstance(node, Aggregate) else None
     if isinstance(node, Suppress):
         kept = "until its window closes"

@@ -6,9 +6,10 @@ Pure functions; a test holds them against golden files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from headrace.core.topology.described import description_of, duration_text, operator_of
+from headrace.core.topology.description_types import SubTopologyDescription
 from headrace.core.topology.stated_counts import Stated
 from headrace.model.topology import Node, Topology
 
@@ -40,7 +41,7 @@ def mermaid_of(topology: Topology) -> str:
 
     for number, sub in enumerate(described["sub_topologies"]):
         lines.append(f'    subgraph t{number}["{_escaped(sub["name"])}"]')
-        for operator in sub["operators"]:
+        for operator in _operators_of(sub):
             own = ids.setdefault(operator["name"], f"o{len(ids)}")
             opening, closing = ("[(", ")]") if operator.get("stores") else ("[", "]")
             more = f"<br/>store {', '.join(operator['stores'])}" if operator.get("stores") else ""
@@ -75,15 +76,21 @@ def sentence_of(topology: Topology, node: Node) -> str:
     return _sentence(operator_of(topology, node))
 
 
-def _sub_topology_lines(sub: dict[str, Any]) -> list[str]:
+def _operators_of(sub: SubTopologyDescription) -> list[dict[str, Any]]:
+    """The operators, to be read by keys that are not literals."""
+    return cast(list[dict[str, Any]], sub["operators"])
+
+
+def _sub_topology_lines(sub: SubTopologyDescription) -> list[str]:
     state = "has state" if sub["has_state"] else "no state"
     after = f", after {', '.join(sub['upstream'])}" if sub["upstream"] else ""
-    width = max(len(operator["name"]) for operator in sub["operators"])
+    operators = _operators_of(sub)
+    width = max(len(operator["name"]) for operator in operators)
     return [
         f"sub-topology {sub['name']} ({state}{after})",
         f"  reads  {', '.join(sub['reads'])}",
         *([f"  writes {', '.join(sub['writes'])}"] if sub["writes"] else []),
-        *(f"  {operator['name']:<{width}}  {_sentence(operator)}{_arrow(operator)}" for operator in sub["operators"]),
+        *(f"  {operator['name']:<{width}}  {_sentence(operator)}{_arrow(operator)}" for operator in operators),
         *(
             f"  store {store['name']}: {store['kind']}, kept {store['kept']}, {store['form']}"
             for store in sub["stores"]

@@ -18,11 +18,12 @@ from headrace.serdes.schemas.avro_types import NoOneTypeError, decimals_of, read
 from headrace.serdes.schemas.base import SchemaSerde, latest, reason, referred
 from headrace.serdes.schemas.extras import of_extra
 from headrace.serdes.schemas.registry import SchemaRegistry, SchemaText
+from headrace.serdes.typed import V
 
 _NO_PART_OF_BYTES = frozenset({"doc"})  # of a schema: two that differ in these alone mean the same
 
 
-class Avro(SchemaSerde):
+class Avro(SchemaSerde[V]):
     """Avro by `schema`: a file, a dict or JSON text; or by the newest schema of `subject` in a `registry`.
 
     Values of a record are dicts. Without a registry the bytes are the value alone. With one (a URL or an
@@ -86,13 +87,13 @@ class Avro(SchemaSerde):
     def _registered(self) -> SchemaText:
         return self._origin
 
-    def _body(self, value: Any) -> bytes:
+    def _body(self, value: V) -> bytes:
         codec = self._codec
         stream = io.BytesIO()
         codec.write(stream, codec.parsed, codec.check(value))
         return stream.getvalue()
 
-    def _value(self, body: bytes, schema_id: int | None) -> Any:
+    def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
         writer, reader = codec, None
         if schema_id is not None:
@@ -100,12 +101,12 @@ class Avro(SchemaSerde):
             if written_by.text != self._text:
                 writer, reader = self._codec_of_writer(written_by), codec.parsed
         stream = io.BytesIO(body)
-        value = codec.read(stream, writer.parsed, reader)
+        value: V = codec.read(stream, writer.parsed, reader)
         if stream.tell() != len(body):
             raise SerdeError(f"{len(body) - stream.tell()} bytes are left after the value", "was it written by another schema?")
         if reader is not None:  # fastavro gives the writer's logical types
-            return codec.check(value)
-        if codec.has_decimals:  # which may hold more digits than they declare
+            value = codec.check(value)
+        elif codec.has_decimals:  # which may hold more digits than they declare
             codec.check(value)
         return value
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from headrace.errors import ConfigError, RegistryError, SchemaError, SerdeError, SetupError
 from headrace.model.serde import Failures
@@ -18,12 +18,16 @@ from headrace.serdes.ddl import SparkType
 from headrace.serdes.scalars import shown
 from headrace.serdes.schemas.registry import REFERENCES_MAX, Reference, SchemaRegistry, SchemaText, UnknownSchemaError
 from headrace.serdes.schemas.wire_format import framed, unframed
+from headrace.serdes.typed import V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LANGUAGES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}  # as registries name them
 _NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
 
 
-class SchemaSerde(ABC):
+class SchemaSerde(ABC, Generic[V]):
     """What the serdes here share. `registry` is None where bytes are plain.
 
     The subject is what the user named, else that of the stream, else the schema's own name: `bound` has the stream's.
@@ -65,11 +69,11 @@ class SchemaSerde(ABC):
         """The type that every value has, None if they have no one type."""
 
     @abstractmethod
-    def _value(self, body: bytes, schema_id: int | None) -> Any:
+    def _value(self, body: bytes, schema_id: int | None) -> V:
         """The value of the bytes that follow the schema's id, or of all bytes without a registry."""
 
     @abstractmethod
-    def _body(self, value: Any) -> bytes: ...
+    def _body(self, value: V) -> bytes: ...
 
     @abstractmethod
     def _registered(self) -> SchemaText:
@@ -105,7 +109,7 @@ class SchemaSerde(ABC):
     def _shown_schema(self) -> str:
         return repr(self.name)
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> V:
         try:
             schema_id, body = (None, data) if self._registry is None else unframed(data)
             return self._value(body, schema_id)
@@ -115,7 +119,7 @@ class SchemaSerde(ABC):
             hint = error.hint if isinstance(error, SerdeError) else None
             raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(data)}", hint) from None
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: V) -> bytes:
         return self._written(value, self._body)
 
     def _written(self, value: Any, body_of: Callable[[Any], bytes]) -> bytes:
@@ -132,16 +136,16 @@ class SchemaSerde(ABC):
     def _schema_id(self, registry: SchemaRegistry) -> int:
         return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[Any, Failures]:
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         results, failures = each_value(self.encode, values)
         return pa.array(results, pa.binary()), failures
 
-    def decode_many(self, data: Any) -> tuple[list[Any], Failures]:
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         return each_value(self.decode, data.to_pylist())
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         if isinstance(values, pa.ChunkedArray):
@@ -165,7 +169,7 @@ class SchemaSerde(ABC):
             raise SerdeError(f"{self.KIND} {self.name}: {error}") from None
         return None if value is None else self.encode(value)
 
-    def decode_arrow(self, data: Any) -> tuple[Any, Failures]:
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         schema = self.schema
@@ -188,7 +192,7 @@ class SchemaSerde(ABC):
 
     # --- the registry ------------------------------------------------------------------------------------------------
 
-    def of_stream(self, stream: str, part: str) -> SchemaSerde:
+    def of_stream(self, stream: str, part: str) -> Self:
         """The serde of a stream's `part` (key or value): its subject is `<stream>-<part>` where none was named."""
         if self._registry is None or self._subject is not None:
             return self

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,9 +20,13 @@ from headrace.serdes.schemas.base import SchemaSerde, each_value, latest, referr
 from headrace.serdes.schemas.extras import of_extra
 from headrace.serdes.schemas.json_schema_types import OpenError, Typing
 from headrace.serdes.schemas.registry import SchemaRegistry, SchemaText
+from headrace.serdes.typed import V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-class JsonSchema(SchemaSerde):
+class JsonSchema(SchemaSerde[V]):
     """JSON by `schema`: a file, a dict or JSON text of a JSON Schema; or by the newest of `subject` in a `registry`.
 
     Every value is held against the schema when it is read and when it is written; what it refuses is a failure that
@@ -84,7 +88,7 @@ class JsonSchema(SchemaSerde):
     def _registered(self) -> SchemaText:
         return self._origin
 
-    def _value(self, body: bytes, schema_id: int | None) -> Any:
+    def _value(self, body: bytes, schema_id: int | None) -> V:
         judge = codec = self._codec
         if schema_id is not None:
             written_by = self._writer(schema_id)
@@ -93,7 +97,8 @@ class JsonSchema(SchemaSerde):
         str(body, "utf-8")  # msgspec does not look into what it skips
         tree = msgspec.json.decode(body)
         judge.check(tree)
-        return codec.typed.decode(codec.texted(tree) if codec.has_texts else body)
+        value: V = codec.typed.decode(codec.texted(tree) if codec.has_texts else body)
+        return value
 
     def _codec_of_writer(self, schema: SchemaText) -> _Codec:
         assert self._registry is not None
@@ -102,7 +107,7 @@ class JsonSchema(SchemaSerde):
         except SchemaError as error:
             raise SerdeError(f"its writer's schema: {error.message}") from None
 
-    def _body(self, value: Any) -> bytes:
+    def _body(self, value: V) -> bytes:
         codec = self._codec
         return self._checked(codec.typed.encode(codec.as_texts(value) if codec.has_texts else value))
 
@@ -112,7 +117,7 @@ class JsonSchema(SchemaSerde):
         self._codec.check(tree)
         return msgspec.json.encode(tree)
 
-    def encode_arrow(self, values: Any) -> tuple[Any, Failures]:
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
         typed, failures = self._codec.typed.encode_arrow(values)

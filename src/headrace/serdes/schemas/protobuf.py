@@ -18,11 +18,12 @@ from headrace.serdes.schemas.extras import of_extra
 from headrace.serdes.schemas.protobuf_types import HoldsItselfError, fill, type_of, value_of
 from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText
 from headrace.serdes.schemas.wire_format import message_path, split_message_path
+from headrace.serdes.typed import V
 
 _KNOWN_EVERYWHERE = "google/protobuf/"  # a registry has these files itself
 
 
-class Protobuf(SchemaSerde):
+class Protobuf(SchemaSerde[V]):
     """Protobuf by `schema`, a generated message class, or a descriptor file with `message`, the full name in it.
 
     A descriptor file is what `protoc --include_imports --descriptor_set_out=FILE` writes. Values are dicts of all fields:
@@ -93,7 +94,7 @@ class Protobuf(SchemaSerde):
     def schema(self) -> SparkType | None:
         return self._codec.spark_type
 
-    def _value(self, body: bytes, schema_id: int | None) -> Any:
+    def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
         if schema_id is not None:
             self._writer(schema_id)  # that there is one, of Protobuf; the numbers of fields do the rest
@@ -102,9 +103,10 @@ class Protobuf(SchemaSerde):
                 raise SerdeError(f"message {path} of its file, expected {codec.path}", "the stream holds other messages too")
         message = codec.cls()
         message.ParseFromString(body)
-        return value_of(message)
+        value: V = value_of(message)
+        return value
 
-    def _body(self, value: Any) -> bytes:
+    def _body(self, value: V) -> bytes:
         codec = self._codec
         message = codec.cls()
         fill(message, value)

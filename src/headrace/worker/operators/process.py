@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,11 @@ from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.firing import DueTimers
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
-from headrace.worker.operators.stores import store_view
+from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
 from headrace.worker.operators.timers import CLOCKS, Timer, Timers
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 
+R = TypeVar("R")
 _KEEP = object()
 _HELD_MAX = 10_000  # records that timers forward: they are given on in pieces
 _COUNT_MAX = 1 << 53  # counters travel as JSON: their sums must stay below 64 bits
@@ -77,8 +78,9 @@ class ProcessorContext:
             f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None
         )
 
-    def store(self, name: str) -> Any:
-        """The store that the class declared under `name`, scoped to the current record's key."""
+    def store(self, name: Any) -> KeyValueStoreView | WindowStoreView:
+        """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
+        name = getattr(name, "name", name)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores)) or "none"
             raise TopologyError(
@@ -103,9 +105,10 @@ class ProcessorContext:
         """Cancel a timer of the current key; no error if there is none."""
         self.operator.cancel_timer(name, clock)
 
-    def resource(self, loader: Callable[[], Any]) -> Any:
+    def resource(self, loader: Callable[[], R]) -> R:
         """What `loader` gives, called once per worker process: a model, a connection."""
-        return self.operator.resource(loader)
+        made: R = self.operator.resource(loader)
+        return made
 
 
 class ProcessOperator(Operator):

@@ -102,7 +102,7 @@ _EXPIRED = object()
 class KeyValueStoreView(_Store):
     """One value per key, and per sub-key (`sub`: text or bytes of at most 64 bytes) where one is given."""
 
-    def get(self, default: Any = None, *, sub: str | bytes = b"") -> Any:
+    def get(self, default: object = None, *, sub: str | bytes = b"") -> object:
         """The value of the current key (and sub-key), `default` without one."""
         data = self._database().get(self._layout(_bytes(sub)))
         value = _EXPIRED if data is None else self._decoded(data)
@@ -116,7 +116,7 @@ class KeyValueStoreView(_Store):
         """Delete the value; no error if there is none."""
         self._delete(self._layout(_bytes(sub)))
 
-    def get_many(self, keys: Sequence[bytes]) -> list[Any]:
+    def get_many(self, keys: Sequence[bytes]) -> list[object]:
         """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
         self._checked(keys)
         found = self._database().get_many(state_keys(list(keys)))
@@ -156,13 +156,13 @@ class WindowStoreView(_Store):
         """Delete the value at a time; no error if there is none."""
         self._delete(self._layout(time_bytes(at)))
 
-    def get(self, at: int, default: Any = None) -> Any:
+    def get(self, at: int, default: object = None) -> object:
         """The value of the current key at a time, `default` without one."""
         data = self._database().get(self._layout(time_bytes(at)))
         value = _EXPIRED if data is None else self._decoded(data)
         return default if value is _EXPIRED else value
 
-    def range(self, start: int, stop: int) -> list[tuple[int, Any]]:
+    def range(self, start: int, stop: int) -> list[tuple[int, object]]:
         """(time, value) pairs with start <= time < stop, in order of time."""
         low, high = self._layout(time_bytes(start)), self._layout(time_bytes(stop))
         found = []

@@ -1,0 +1,169 @@
+"""What a `Processor` is given: its context, its stores and its timers. The worker has the implementations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+
+from headrace.serdes.typed import K_co, V
+
+if TYPE_CHECKING:
+    from headrace.dsl.processor import KeyValueStore, WindowStore
+
+D = TypeVar("D")
+R = TypeVar("R")
+StoredV = TypeVar("StoredV")
+
+
+class KeyValueStoreView(Protocol[V]):
+    """One value per key, and per sub-key (`sub`: text or bytes of at most 64 bytes) where one is given."""
+
+    @property
+    def name(self) -> str: ...
+
+    @overload
+    def get(self, default: None = None, *, sub: str | bytes = b"") -> V | None: ...
+    @overload
+    def get(self, default: D, *, sub: str | bytes = b"") -> V | D: ...
+
+    def get(self, default: object = None, *, sub: str | bytes = b"") -> object:
+        """The value of the current key (and sub-key), `default` without one."""
+
+    def put(self, value: V | None, *, sub: str | bytes = b"") -> None:
+        """Store `value`; None deletes."""
+
+    def delete(self, *, sub: str | bytes = b"") -> None:
+        """Forget the value; no error if there is none."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[V | None]:
+        """The values (None where absent) of `keys`, the encoded keys of records of the current batch."""
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[V | None]) -> None:
+        """Store a value (None deletes) for each of `keys`, the encoded keys of records of the current batch."""
+
+
+class WindowStoreView(Protocol[V]):
+    """Values by time under the current key. Times are µs since the epoch; entries live for the store's retention."""
+
+    @property
+    def name(self) -> str: ...
+
+    def put(self, value: V | None, at: int) -> None:
+        """Store `value` at a time; None deletes."""
+
+    def delete(self, at: int) -> None:
+        """Forget the value at a time; no error if there is none."""
+
+    @overload
+    def get(self, at: int, default: None = None) -> V | None: ...
+    @overload
+    def get(self, at: int, default: D) -> V | D: ...
+
+    def get(self, at: int, default: object = None) -> object:
+        """The value of the current key at a time, `default` without one."""
+
+    def range(self, start: int, stop: int) -> list[tuple[int, V]]:
+        """(time, value) pairs with start <= time < stop, in order of time."""
+
+
+class NamedStore(Protocol[V]):
+    """A store of which a type checker knows the name alone: it may be of either kind, and its values of any type."""
+
+    @property
+    def name(self) -> str: ...
+    def get(self, *arguments: object, **options: object) -> V: ...
+    def put(self, value: V | None, *arguments: object, **options: object) -> None: ...
+    def delete(self, *arguments: object, **options: object) -> None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[V | None]: ...
+    def put_many(self, keys: Sequence[bytes], values: Sequence[V | None]) -> None: ...
+    def range(self, start: int, stop: int) -> list[tuple[int, V]]: ...
+
+
+class Counter(Protocol):
+    """Adds to a counter of a `Processor`."""
+
+    def __call__(self, by: int = 1) -> None: ...
+
+
+class Metrics(Protocol):
+    """Counters of a `Processor`; they are summed over all tasks and shown by `status`."""
+
+    def counter(self, name: str) -> Counter:
+        """A function that adds to the counter: `counter("misses")(3)`; without an argument it adds 1."""
+
+
+class Timer(Protocol[K_co]):
+    """A timer that fires: what `on_timer` is given. `timestamp_us` is the time it was set for."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> K_co: ...
+    @property
+    def timestamp_us(self) -> int: ...
+    @property
+    def clock(self) -> str: ...
+
+
+class ProcessorContext(Protocol[K_co]):
+    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
+
+    `stream`, `partition` and `offset` are None while a timer fires.
+    """
+
+    @property
+    def key(self) -> K_co: ...
+    @property
+    def timestamp_us(self) -> int: ...
+    @property
+    def stream(self) -> str | None: ...
+    @property
+    def partition(self) -> int | None: ...
+    @property
+    def offset(self) -> int | None: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def logger(self) -> logging.Logger: ...
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @overload
+    def store(self, name: KeyValueStore[StoredV]) -> KeyValueStoreView[StoredV]: ...
+    @overload
+    def store(self, name: WindowStore[StoredV]) -> WindowStoreView[StoredV]: ...
+    @overload
+    def store(self, name: str) -> NamedStore: ...
+
+    def store(self, name: Any) -> object:
+        """The store that the class declared, by its name or, for its types' sake, by its declaration."""
+
+    def forward(
+        self,
+        key: object = ...,
+        value: object = None,
+        timestamp: int | datetime | None = None,
+        headers: Any = None,
+        to: str | None = None,
+    ) -> None:
+        """Send a record on: to all operators that follow, or to the one named `to`. Key and time default to the current."""
+
+    def timer(
+        self,
+        name: str,
+        at: int | datetime | None = None,
+        after: str | timedelta | None = None,
+        clock: str = "event",
+    ) -> None:
+        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour".
+
+        One of the same name, key and clock that is still to come is replaced.
+        """
+
+    def cancel_timer(self, name: str, clock: str = "event") -> None:
+        """Forget a timer of the current key; no error if there is none."""
+
+    def resource(self, loader: Callable[[], R]) -> R:
+        """What `loader` gives, called once per worker process: a model, a connection."""
