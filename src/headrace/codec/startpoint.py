@@ -21,7 +21,7 @@ from headrace.model.startpoint import (
 from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 
-STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was taken up; and of the requests
+STARTPOINTS = "startpoints"  # namespace: id to the record of a startpoint that was applied; and of the requests
 
 
 class _EntryForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -89,7 +89,7 @@ SSP = SystemStreamPartition
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """A stream that exists. `id` changes when it is deleted and made anew; `internal_of` names the application whose
+    """A stream that exists. `id` changes when it is deleted and recreated; `internal_of` names the application whose
     repartition stream it is, None for a user's."""
 
     name: str

@@ -89,7 +89,7 @@ class StateRewinds:
         self._consumer, self._high_watermarks, self._now_us = consumer, high_watermarks, now_us
         self._ends: dict[str, Mapping[int, int]] = {}
         self._left: list[KeptVersion] = []
-        self.past = Past()  # what has gone back, and to what
+        self.past = Past()  # which tasks go back, and to which versions
 
     def taken_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]

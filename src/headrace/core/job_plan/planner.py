@@ -41,7 +41,7 @@ STEPS: tuple[Step, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no plan, and the step that said so. Nothing was changed."""
+    """Why there is no plan, and the step that refused. Nothing was changed."""
 
     error: HeadraceError
     step: str

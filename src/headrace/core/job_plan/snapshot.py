@@ -1,6 +1,6 @@
 """What a plan is made from: all that was read of an application and its system, of one moment.
 
-Whoever reads makes the snapshot (`driver.planning.observe`); the steps of the planner get nothing else. Offsets of streams
+`driver.planning.observe` reads it; the steps of the planner get nothing else. Offsets of streams
 are looked up while the steps run, and each only once: the first answer stays, so that all steps see the same one.
 """
 

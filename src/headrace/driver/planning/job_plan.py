@@ -25,8 +25,8 @@ class JobPlan:
     `refused`: streams that changed, while the job runs, in a way that their readers cannot follow: these stop, and the model
     has them as they were. `found_counts`: the numbers of partitions that were seen, of all streams that are read or written.
     `startpoint_requests`: those that were seen, and wait for something that the job does not read. `rewinds`: those of which
-    something is skipped still, or that may be undone. `changes`: what went on record in the job's history with
-    this plan, by key.
+    something is skipped still, or that may be undone. `changes`: the entries of the job's history
+    that came with this plan, by key.
     """
 
     topology: Topology

@@ -147,7 +147,7 @@ class JobPlanner:
         return replace(draft, model=model, records=records), {**draft.streams.existing, **created}
 
     def _programs(self, draft: Draft, existing: Mapping[str, StreamDescription]) -> dict[str | None, Program]:
-        """What the containers of each sub-topology are given; `ConfigError` for a stream that cannot take what is written."""
+        """What the containers of each sub-topology are given; `ConfigError` for a stream that cannot take the outputs."""
         written = {stream.name: stream.partitions for stream in existing.values()}
         owners, model = timer_owners(draft.edit.operators), draft.job_model
         programs = {
