@@ -89,7 +89,7 @@ class Streams(Protocol):
     def close(self) -> None: ...
 
     def applications(self) -> list[str]:
-        """The applications that have run here, by name: the caller has a job model, and maybe one that has not come as far."""
+        """The applications that have run here, by name: each that has a job model, and maybe one that does not have it yet."""
 
     def metadata_store(self, application: str) -> MetadataStore:
         """What is stored of an application besides its streams, for `hr.StartpointManager`."""
