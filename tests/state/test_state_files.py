@@ -16,7 +16,6 @@ import pytest
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.state import files as state_files
-from headrace.state import syncing
 from headrace.state.batches import batches_of
 from headrace.state.files import StateFiles, task_folder_of
 
@@ -71,7 +70,7 @@ def test_files_that_are_written_together_are_durable_together(files: StateFiles,
     with files.together():
         many = [
             files.write(f"app/Partition_{number}", StateFileKind.DELTA, 1, pa.table(ROWS))
-            for number in range(3 * syncing._PENDING_MAX)
+            for number in range(3 * state_files._PENDING_MAX)
         ]
         with ThreadPoolExecutor(1) as other:
             assert durable(files, other.submit(written, files).result(), synced), "another thread's write waits for this one"
@@ -80,7 +79,7 @@ def test_files_that_are_written_together_are_durable_together(files: StateFiles,
     assert durable(files, written(files), synced)
 
 
-@pytest.mark.parametrize("count", [1, 3 * syncing._PENDING_MAX])
+@pytest.mark.parametrize("count", [1, 3 * state_files._PENDING_MAX])
 def test_what_cannot_be_made_durable_is_said_before_it_counts(
     files: StateFiles, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

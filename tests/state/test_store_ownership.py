@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from state_place import Contents, Place, Worker, after, head_from_json, head_to_json
 
-from headrace.adapters.lmdb import environments, mounts, ownership
-from headrace.adapters.lmdb.mounts import file_system_of, refuse_network_file_system
+from headrace.adapters.lmdb import environments, opening, ownership
+from headrace.adapters.lmdb.opening import file_system_of, refuse_network_file_system
 from headrace.adapters.lmdb.ownership import owned
 from headrace.errors import StateError
 from headrace.model.checkpoint import Head
@@ -180,7 +180,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(folder: str, kind: str) ->
 
 def test_network_file_systems_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_network_file_system.cache_clear()
-    monkeypatch.setattr(mounts, "file_system_of", lambda folder, text: "nfs4")
+    monkeypatch.setattr(opening, "file_system_of", lambda folder, text: "nfs4")
     try:
         with pytest.raises(StateError, match=r"\(nfs4\); expected a local disk"), place.open(None):
             pass

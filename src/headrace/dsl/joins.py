@@ -14,24 +14,25 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.topology.partitioning import same_partitioner
+from headrace.core.topology.resolution import key_mismatch
 from headrace.core.topology.sub_topologies import reads_inputs, sub_topologies_of
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import is_batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
-from headrace.dsl.join_sides import check_keys, check_partitioners
 from headrace.dsl.joinable import Asked, Near
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import written_anew
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import Flow, checked_function, needed, result_side, with_sides
+from headrace.dsl.stream_cursor import Flow, Side, checked_function, needed, result_side, with_sides
 from headrace.dsl.windows import LENGTH_MAX_US
 from headrace.errors import ConfigError, TopologyError
 from headrace.model.durations import duration_us
-from headrace.model.topology import Function, Join, JoinKind, JoinSides, StoreKind, StoreSpec, Table
+from headrace.model.topology import Function, Join, JoinKind, JoinSides, Repartition, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 
 if TYPE_CHECKING:
@@ -305,3 +306,38 @@ def _length(asked: Asked, name: str, given: Any) -> int:
     if length_us > LENGTH_MAX_US:
         raise TopologyError(f"{asked.operator}: {name} {given!r}: expected at most 26,000,000 days")
     return length_us
+
+
+def check_keys(text: str, left: Side, right: Side) -> None:
+    """Two serdes make other bytes of one key. What follows from Spark's types is checked when they are known."""
+    for side in (left, right):
+        needed(side, "key", text, None)
+    if left.serde is not None and right.serde is not None and left.serde.form != right.serde.form:
+        raise key_mismatch(text, left.serde, right.serde)
+
+
+def check_partitioners(builder: Builder, text: str, left: Flow, right: Flow) -> None:
+    found = [
+        (stream, partitioner)
+        for flow in (left, right)
+        for stream, partitioner in sorted(_partitioners(builder, flow).items(), key=lambda pair: pair[0])
+    ]
+    first_stream, first = found[0]
+    for stream, partitioner in found[1:]:
+        if not same_partitioner(first, partitioner):
+            raise TopologyError(
+                f"{text}: {_partitioned(first_stream, first)}, and {_partitioned(stream, partitioner)}: a key's records "
+                "would come to different tasks",
+                "put .repartition(hr.Repartitioned(partitioner=...)) with one and the same function before both sides, "
+                "or with none",
+            )
+
+
+def _partitioners(builder: Builder, flow: Flow) -> dict[str, Function | None]:
+    """The streams that a flow comes from within its sub-topology, and by what their partitions were chosen."""
+    by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
+    return {stream: by_stream.get(stream) for stream in builder.sources_of(flow.node)}
+
+
+def _partitioned(stream: str, partitioner: Function | None) -> str:
+    return f"stream {stream!r} is partitioned by {'the key' if partitioner is None else partitioner.label}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.displayable import Looks
-from headrace.dsl.duplicates import without_duplicates
+from headrace.dsl.filters import split_by_expressions, split_by_functions, without_duplicates
 from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
@@ -18,7 +18,6 @@ from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, 
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
 from headrace.dsl.sinks import handed_to, written_to
-from headrace.dsl.splitting import split_by_expressions, split_by_functions
 from headrace.dsl.stream_cursor import Side, checked_function, checked_serde, merged, result_side
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde

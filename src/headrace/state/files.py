@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock, local
-from typing import IO, Any, NoReturn, cast
+from types import TracebackType
+from typing import IO, Any, NoReturn, Self, cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -26,7 +28,6 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.model.tasks import TaskName
 from headrace.state.batches import SCHEMA, batches_of_table
-from headrace.state.syncing import Syncing, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
@@ -266,3 +267,49 @@ def _make_folder_durably(folder: Path) -> None:
     _make_folder_durably(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
+
+
+_THREADS = 8
+_PENDING_MAX = 32  # files that are held open until they are durable
+
+
+def sync_folder(folder: Path | str) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Syncing:
+    """Files that are durable when its context is left without an error, and not before. For one thread."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "headrace-sync")  # of this context: threads do not survive a fork
+        self._pending: deque[Future[None]] = deque()
+
+    def add(self, descriptor: int, folder: str) -> None:
+        """Have the file of `descriptor` made durable, and its name in `folder`; the descriptor may be closed at once."""
+        while len(self._pending) >= _PENDING_MAX:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(_sync, os.dup(descriptor), folder))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        if error is None:
+            for pending in self._pending:
+                pending.result()
+
+
+def _sync(descriptor: int, folder: str) -> None:
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_folder(folder)

@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from headrace.adapters.kafka_server.certificates import make_certificates
-from headrace.adapters.kafka_server.ports import free_ports, is_free
+from headrace.adapters.kafka_server.network import brokers_known_to, free_ports, is_free
 from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess
-from headrace.adapters.kafka_server.readiness import brokers_known_to
 from headrace.adapters.kafka_server.settings import (
     HOST,
     BrokerPorts,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -21,12 +23,11 @@ from msgspec.structs import replace
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment
 from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
-from headrace.adapters.lmdb.mounts import refuse_network_file_system
 from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.seals import check_seal
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.verification import check_entries, check_structure
-from headrace.errors import StoreDamagedError
+from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, StateFile, StateFileKind, identity_of
 
 _log = logging.getLogger("headrace.state")
@@ -244,3 +245,38 @@ def _states_of(head: Head | None) -> list[str]:
     if head is None:
         return [EMPTY]
     return [EMPTY, *(file.identity for file in head.files[:-1]), head.identity]
+
+
+# 9p and virtiofs are left out: they are how a virtual machine sees its own host's disk
+_NATIVE_TYPES = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "beegfs", "gpfs", "glusterfs")
+_FUSE_TYPES = ("sshfs", "glusterfs", "ceph", "s3fs", "gcsfuse", "rclone")
+NETWORK_TYPES = frozenset([*_NATIVE_TYPES, *(f"fuse.{kind}" for kind in _FUSE_TYPES)])
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def file_system_of(folder: Path, mounts: str) -> str:
+    """The type of the file system that holds `folder` (absolute), by the text of /proc/self/mounts; "" if unknown."""
+    longest, kind = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[1]))
+        if len(point.parts) >= longest and folder.is_relative_to(point):  # of two at one place the later is on top
+            longest, kind = len(point.parts), fields[2]
+    return kind
+
+
+@lru_cache(maxsize=1024)
+def refuse_network_file_system(folder: Path) -> None:
+    """`StateError` if `folder` (it need not exist yet) lies on a network file system."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return  # not Linux: nothing is known
+    kind = file_system_of(folder.resolve(), mounts)
+    if kind in NETWORK_TYPES:
+        raise StateError(
+            f"local store folder {folder} is on a network file system ({kind}); expected a local disk",
+            "set local_store_dir to a folder on a local disk; state is kept safe under state_uri",
+        )

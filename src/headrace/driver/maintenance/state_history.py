@@ -13,7 +13,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS
@@ -22,8 +23,6 @@ from headrace.core.rewind.replays import Replay, unfinished
 from headrace.core.rewind.rewinds import Cut, Rewind, cut_of, may_be_undone, thinned_cuts
 from headrace.core.rewind.startpoints import Place
 from headrace.core.rewind.state_history import Keeping, KeptVersion, by_task, is_due, new_versions, thinned
-from headrace.driver.maintenance.durable_map import OnRecord
-from headrace.driver.maintenance.idle_periods import Pauses
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -245,3 +244,74 @@ def _with_new(versions: Versions, new: Iterable[KeptVersion]) -> dict[TaskName, 
         task = version.checkpoint.task
         found[task] = (*found[task], version)
     return found
+
+
+class Pauses:
+    """Threads may share it. A round that failed counts as running until the next commit of its sub-topology: some of its
+    containers may have committed, others may still."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str | None, int] = {}  # rounds
+        self._running: set[str | None] = set()
+        self._lock = threading.Lock()
+
+    def end(self, sub_topology: str | None) -> None:
+        """A round of it begins."""
+        with self._lock:
+            self._begun[sub_topology] = self._begun.get(sub_topology, 0) + 1
+            self._running.add(sub_topology)
+
+    def begin(self, sub_topology: str | None) -> None:
+        """A round of it was committed."""
+        with self._lock:
+            self._running.discard(sub_topology)
+
+    def number_of(self, sub_topology: str | None) -> int | None:
+        """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
+        with self._lock:
+            return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
+
+
+WRITTEN_AT_ONCE = 200  # values in one transaction: each version of a state holds the name of every file of its head
+T = TypeVar("T")
+
+
+class OnRecord(Generic[T]):
+    """The values of a namespace, by key, that are or may be stored. Not thread-safe.
+
+    What was begun to be stored counts as stored, and is written again until that is heard to be done; what was begun to be
+    deleted counts as stored as well.
+    """
+
+    def __init__(
+        self, store: JobStore, epoch: int, namespace: str, encode: Callable[[T], bytes], stored: Mapping[str, T]
+    ) -> None:
+        self._store, self._epoch, self._namespace, self._encode = store, epoch, namespace, encode
+        self._stored = dict(stored)
+        self._unsure: set[str] = set()  # keys whose storing was begun, and not heard to be done
+
+    @property
+    def values(self) -> Iterable[T]:
+        return self._stored.values()
+
+    def put(self, wanted: Mapping[str, T]) -> bool:
+        """Store those of `wanted` that are not known to be there; whether there were any."""
+        new = {key: value for key, value in wanted.items() if key not in self._stored or key in self._unsure}
+        self._stored |= new
+        self._unsure |= new.keys()
+        self._write({key: self._encode(value) for key, value in new.items()})
+        self._unsure -= new.keys()
+        return bool(new)
+
+    def drop_others(self, wanted: Mapping[str, T]) -> bool:
+        """Delete all that are not among `wanted`; whether there were any."""
+        gone = self._stored.keys() - wanted.keys()
+        self._write(dict.fromkeys(sorted(gone)))
+        self._stored = {key: value for key, value in self._stored.items() if key not in gone}
+        self._unsure -= gone
+        return bool(gone)
+
+    def _write(self, changes: Mapping[str, bytes | None]) -> None:
+        left = iter(changes.items())
+        while piece := dict(islice(left, WRITTEN_AT_ONCE)):
+            self._store.write_metadata(self._epoch, self._namespace, piece)

@@ -21,11 +21,10 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.driver.rounds.barrier import Barrier
-from headrace.driver.rounds.event_time_warnings import EventTimeChecks
 from headrace.driver.rounds.handover import Handovers
-from headrace.driver.rounds.key_checks import KeyChecks
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
 from headrace.driver.rounds.round_planner import CUT_FLAG, HANDED, STOP_FLAG, Outlook, PlannedRound, RoundPlans, RoundTerms
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error

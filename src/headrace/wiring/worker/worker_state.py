@@ -6,6 +6,9 @@ rounds (`wiring.worker.entry.caches`) is checked each round, or is a cache only.
 
 from __future__ import annotations
 
+import atexit
+import logging
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -23,7 +26,6 @@ from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.model.durations import duration_us
 from headrace.state.files import StateFiles, task_folder_of
-from headrace.wiring.worker.caches import CACHES
 from headrace.worker.operators.base import Reject
 from headrace.worker.state.task_state import TaskState
 
@@ -124,3 +126,47 @@ def forget(application: str, state_uri: str) -> None:
     CACHES.clear(application)
     _state_files.pop(state_uri, None)
     close_idle()
+
+
+LOG = logging.getLogger("headrace.processor")
+TASKS_MAX = 256  # tasks move between worker processes: what was not used for longest goes
+
+
+class WorkerCaches:
+    """The caches of this process; rounds of several threads may share them. `plan` names application, model and run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: dict[tuple[str, str], dict[str, Any]] = {}
+        self._resources: dict[str, dict[Any, Any]] = {}
+
+    def of(self, plan: str, task: str) -> dict[str, Any]:
+        """`processors` of the task and `resources` of the plan, for as long as the process has room for them."""
+        with self._lock:
+            found = self._tasks.pop((plan, task), None)
+            if found is None:
+                found = {"processors": {}, "resources": self._resources.setdefault(plan, {})}
+            self._tasks[plan, task] = found  # at the end: used last
+            while len(self._tasks) > TASKS_MAX:
+                self._drop(next(iter(self._tasks)))
+            return found
+
+    def clear(self, application: str | None = None) -> None:
+        """Drop everything, or what belongs to one application."""
+        with self._lock:
+            for plan, task in list(self._tasks):
+                if application is None or plan.startswith(f"{application}/"):
+                    self._drop((plan, task))
+
+    def _drop(self, entry: tuple[str, str]) -> None:
+        for processor, _ in self._tasks.pop(entry)["processors"].values():
+            try:
+                processor.close()
+            except Exception:  # the user's: whatever it is, the work is done and committed
+                LOG.exception("%s.close() failed", type(processor).__qualname__)
+        if all(plan != entry[0] for plan, _ in self._tasks):
+            self._resources.pop(entry[0], None)
+
+
+CACHES = WorkerCaches()
+atexit.register(CACHES.clear)

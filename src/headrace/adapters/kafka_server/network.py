@@ -1,12 +1,16 @@
-"""The question whether a broker answers: a real Metadata request over a socket, without a Kafka client.
+"""The brokers' network: whether a broker answers, and free loopback ports.
 
-Only a broker that the controller has let in is in the answer; a port that is open says less.
+The question is a real Metadata request over a socket, without a Kafka client. Only a broker that the controller has let in is
+in the answer; a port that is open says less. Free ports are below the range that the system gives to connections: a broker
+that was killed must find its ports free when it comes back.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
+from collections.abc import Iterator
 
 _METADATA, _VERSION = 3, 1
 _ANSWER_BYTES_MAX = 1 << 20
@@ -50,3 +54,25 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+_LOWEST, _HIGHEST = 20_000, 32_000
+_TRIES = 2_000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(host: str) -> Iterator[int]:
+    """Different free ports, at random, so that two processes hardly try the same; ends after `_TRIES`."""
+    for port in random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _TRIES):
+        if is_free(host, port):
+            yield port
