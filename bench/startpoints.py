@@ -33,8 +33,8 @@ from headrace.codec.startpoint import (
     decode_startpoint_request,
     encode_startpoint_request,
 )
-from headrace.core.job_plan.apply_startpoints import taken_up
-from headrace.core.job_plan.startpoint_requests import Asked
+from headrace.core.job_plan.apply_startpoints import apply_startpoints
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import offset_of
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
@@ -136,12 +136,14 @@ def plan(tasks: int, partitions: int, profile: bool) -> None:
     requests = {f"{number:05d}": encode_startpoint_request(part) for number, part in enumerate(parts)}
 
     def first() -> None:
-        asked = Asked({id_: decode_startpoint_request(data) for id_, data in requests.items()})
-        taken.append(taken_up(asked, checkpoints, checkpoints, Consumer(), (), 1))
+        asked = StartpointRequests({id_: decode_startpoint_request(data) for id_, data in requests.items()})
+        taken.append(apply_startpoints(asked, checkpoints, checkpoints, Consumer(), (), 1))
 
     def again() -> None:
         records = {id_: decode_startpoint_record(data) for id_, data in taken[0].written.items() if data is not None}
-        taken.append(taken_up(Asked({}, records), taken[0].checkpoints, taken[0].checkpoints, Consumer(), (), 2))
+        taken.append(
+            apply_startpoints(StartpointRequests({}, records), taken[0].checkpoints, taken[0].checkpoints, Consumer(), (), 2)
+        )
 
     taken: list = []
     figures = []

@@ -21,7 +21,7 @@ from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
 from headrace.driver.job import Job
 from headrace.dsl.app import AppDeclaration
-from headrace.dsl.displayable import Looks
+from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import StreamJoins, TableJoins
 from headrace.dsl.preview import Preview
 from headrace.testing.driver import Driver
@@ -144,9 +144,9 @@ def _commands_in(group: Any, before: str) -> Iterable[tuple[str, str]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "App": _members_of(AppDeclaration, hr.App),
-    "KStream": _members_of(hr.KStream, Looks),
+    "KStream": _members_of(hr.KStream, Displayable),
     "KGrouped": _members_of(hr.KGrouped),
-    "KTable": _members_of(hr.KTable, Looks),
+    "KTable": _members_of(hr.KTable, Displayable),
     "joins of streams": _members_of(StreamJoins),
     "joins of tables": _members_of(TableJoins),
     "serdes": _names(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.client.state_reader import StateView
     from headrace.driver.job import Job
     from headrace.driver.job_status import RunStatus
-    from headrace.dsl.displayable import Looks
+    from headrace.dsl.displayable import Displayable
     from headrace.dsl.preview import Preview
     from headrace.ports import Engine
 
@@ -83,7 +83,7 @@ class App(AppDeclaration):
 
         return preview(self, None, n)
 
-    def preview_of(self, part: Looks, n: int) -> Preview:
+    def preview_of(self, part: Displayable, n: int) -> Preview:
         """What a stream or a table of this application holds for the first `n` records of each input."""
         from headrace.wiring.topology_preview import preview
 

@@ -27,7 +27,7 @@ from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 
-Terms = Any
+SystemPayload = Any
 """What the driver's side of an adapter tells its worker's side, or the other way round: values that msgspec writes as JSON.
 The runtime carries them and never looks inside."""
 
@@ -37,7 +37,7 @@ Metadata = Mapping[str, Mapping[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DriverLease:
     """Who drives an application: for the second driver's message, and to see whether the first still lives."""
 
     run_id: str
@@ -58,7 +58,7 @@ class ContainerCommit:
 
     lane: int
     checkpoints: tuple[Checkpoint, ...]
-    receipt: Terms = None
+    receipt: SystemPayload = None
     state_files: tuple[str, ...] = ()  # absolute paths that must exist
 
 
@@ -161,7 +161,7 @@ class System(Streams, Protocol):
     def limits(self, streams: Collection[str]) -> Mapping[str, StreamLimits]:
         """What these streams take, as far as it can be known: a start asks once. Those left out take any record."""
 
-    def range_terms(self, piece: OffsetRange) -> Terms:
+    def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """Where a worker finds these records by itself (the log: the chunks that hold them); requested only where no
         engine reads them for it. `OffsetOutOfRangeError` if the stream does not hold all of them (any more)."""
 
@@ -259,11 +259,11 @@ class JobStore(Protocol):
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
-    def check_free(self, holder: Holder, now_us: int) -> None:
+    def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         """`JobHeldError` while another holder lives, as `acquire` would raise; changes nothing. To be asked before what
         takes long is started."""
 
-    def acquire(self, holder: Holder, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int) -> int:
         """Take the application and give the new epoch, which is in force, and was read back, when this returns: no
         attempt of an older one can commit any more. `JobHeldError` while another holder lives; `FencedError` if this store
         has it, and another driver has taken it since: who was replaced does not come back. Whatever it raises, the
@@ -274,7 +274,7 @@ class JobStore(Protocol):
     def check_epoch(self, epoch: int) -> None:
         """`FencedError` if a newer epoch exists. If it does not raise, nothing read before this call had been superseded."""
 
-    def hurry(self) -> None:
+    def expedite(self) -> None:
         """The job ends: from now on a system that does not answer is waited for a few seconds at most, by those that wait for
         it already too; then `UnavailableError` as ever."""
 
@@ -285,7 +285,7 @@ class JobStore(Protocol):
     def release(self, epoch: int) -> None:
         """Say that this driver ended cleanly; no error if another took over."""
 
-    def holder(self) -> Holder | None: ...
+    def holder(self) -> DriverLease | None: ...
 
     # --- the plan ---------------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class JobStore(Protocol):
         """Lanes that must take part in the next round though there is nothing for them to do: what they committed last
         would expire (protocol.md 9). Empty where nothing expires."""
 
-    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+    def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """What the lane's worker needs for this round from the adapter: where to write, how to commit."""
 
     def commit_round(self, commit: RoundCommit) -> None:

@@ -22,7 +22,7 @@ from headrace.codec.rewind_records import FLOWS
 from headrace.codec.startpoint import STARTPOINTS
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.startpoint_log import StartpointRecords
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -34,7 +34,7 @@ FULL = partition_of(b"shop-0", 4)  # a partition with records
 BEHIND_FULL = partition_of(b"item-0", 4)  # the same behind the repartition stream
 ITEM = next(name for name in (f"x-{number}" for number in range(99)) if partition_of(name.encode(), 4) == BEHIND_FULL)
 BEHIND = f"per-item/Partition_{BEHIND_FULL}"
-HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 from headrace.record import Record
 
 KEYS = [b"key-%d" % number for number in range(40)]
@@ -122,7 +122,7 @@ def test_applications_are_those_that_have_run(system: Any) -> None:
     assert system.applications() == []
     for application in ("views", "delays"):
         store = system.job_store(application)
-        epoch = store.acquire(Holder("run-1", "another-host", 17, "1@1", "boot", 0), 0)
+        epoch = store.acquire(DriverLease("run-1", "another-host", 17, "1@1", "boot", 0), 0)
         task = TaskModel(TaskName(PartitionGroup(0)), (SSP(system.name, "flights", 0),))
         model = JobModel(application, 1, (SubTopologyModel(None, (ContainerModel(0, (task,)),)),), {"flights": 1})
         start = Checkpoint(task.name, RoundId(epoch, None, 0), 1, {task.ssps[0]: 0})

@@ -12,11 +12,11 @@ from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, Stat
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import ContainerCommit, Holder, RoundCommit
+from headrace.ports import ContainerCommit, DriverLease, RoundCommit
 from headrace.record import Record
 
 S = 1_000_000
-ELSEWHERE = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+ELSEWHERE = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 SECOND = replace(ELSEWHERE, run_id="run-2", pid=18)
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from contracts.conftest import KINDS
 from headrace.errors import FencedError
-from headrace.ports import Holder, MetadataStore
+from headrace.ports import DriverLease, MetadataStore
 from headrace.wiring.user_metadata_store import users_store
 
-HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_requests.py"
 
 
@@ -34,7 +34,7 @@ class OwnSystem:
         self._store = self._made(application)
         return self
 
-    def acquire(self, holder: Holder, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int) -> int:
         self._epoch += 1
         return self._epoch
 

@@ -16,20 +16,20 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.expansion import SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 
-HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 EARLIEST, LATEST = Startpoint(PositionType.EARLIEST), Startpoint(PositionType.LATEST)
 AT_7 = Startpoint(PositionType.SPECIFIC_OFFSET, 7)
 TASKS = tuple(TaskName(PartitionGroup(number)) for number in range(3))
@@ -51,9 +51,13 @@ def epoch(job_store: Any) -> int:
     return int(job_store.acquire(HOLDER, 0))
 
 
-def on_record(entry: StartpointEntry, became: Became) -> dict[str, bytes]:
+def on_record(entry: StartpointEntry, became: StartpointStatus) -> dict[str, bytes]:
     """What a driver writes that has taken it up."""
-    resolutions = () if became in (Became.SUPERSEDED, Became.DELETED) else (Resolution(TASKS[0], entry.key.ssp, 7, 20),)
+    resolutions = (
+        ()
+        if became in (StartpointStatus.SUPERSEDED, StartpointStatus.DELETED)
+        else (Resolution(TASKS[0], entry.key.ssp, 7, 20),)
+    )
     return {entry.id: encode_startpoint_record(StartpointRecord(entry, resolutions, NOW_US, became, NOW_US))}
 
 
@@ -212,12 +216,12 @@ class TestReading:
         self, manager: StartpointManager, job_store: Any, metadata_store: Any, epoch: int
     ) -> None:
         entry = manager.entry_of(ssp(0), AT_7)
-        job_store.write_metadata(epoch, "startpoints", on_record(entry, Became.PENDING))
+        job_store.write_metadata(epoch, "startpoints", on_record(entry, StartpointStatus.PENDING))
         assert manager.read_startpoint(ssp(0)) == entry
         older = replace(entry, id="older", written_at_us=entry.written_at_us - 1)
         manager.write_startpoint(ssp(0), older)
         assert manager.read_all_startpoints() == {entry.key: entry}
-        job_store.write_metadata(epoch, "startpoints", on_record(entry, Became.APPLIED))
+        job_store.write_metadata(epoch, "startpoints", on_record(entry, StartpointStatus.APPLIED))
         assert manager.read_startpoint(ssp(0)) == older
 
     def test_a_request_that_is_on_record_already_is_seen_once(
@@ -225,10 +229,12 @@ class TestReading:
     ) -> None:
         entry = manager.entry_of(ssp(0), AT_7)
         manager.write_startpoint(ssp(0), entry)
-        job_store.write_metadata(epoch, "startpoints", on_record(entry, Became.APPLIED))  # and the request was not removed
+        job_store.write_metadata(
+            epoch, "startpoints", on_record(entry, StartpointStatus.APPLIED)
+        )  # and the request was not removed
         assert manager.read_startpoint(ssp(0)) is None
         (known,) = manager.records().values()
-        assert known.became is Became.APPLIED
+        assert known.became is StartpointStatus.APPLIED
 
     def test_it_can_be_removed_when_it_is_read(self, manager: StartpointManager) -> None:
         id_ = manager.write_startpoint(ssp(0), AT_7)
@@ -259,18 +265,16 @@ class TestDeleting:
             manager.delete_startpoint("nonesuch")
         assert id_ in str(raised.value)
 
-    def test_one_that_is_done_with_says_what_became_of_it(
-        self, manager: StartpointManager, job_store: Any, epoch: int
-    ) -> None:
+    def test_one_that_is_done_with_says_what_became_of_it(self, manager: StartpointManager, job_store: Any, epoch: int) -> None:
         entry, kept = manager.entry_of(ssp(0), AT_7), manager.write_startpoint(ssp(1), AT_7)
-        job_store.write_metadata(epoch, "startpoints", on_record(entry, Became.APPLIED))
+        job_store.write_metadata(epoch, "startpoints", on_record(entry, StartpointStatus.APPLIED))
         with pytest.raises(StartpointError, match=r"log\.views\.0 was applied at 2027-01-15T08:00:00Z"):
             manager.delete_startpoints([kept, entry.id])
         assert manager.records()[kept].became is None  # all of them, or none
         assert manager.delete_startpoint(ssp(0)) == ()
 
     def test_what_became_of_each_is_told_oldest_first(self, manager: StartpointManager, job_store: Any, epoch: int) -> None:
-        states = [Became.APPLIED, Became.PENDING, Became.SUPERSEDED, Became.PENDING]
+        states = [StartpointStatus.APPLIED, StartpointStatus.PENDING, StartpointStatus.SUPERSEDED, StartpointStatus.PENDING]
         entries = [manager.entry_of(ssp(number), AT_7) for number in range(4)]
         waiting, deleted = manager.write_startpoint(ssp(4), AT_7), manager.write_startpoint(ssp(5), AT_7)
         for entry, became in reversed(list(zip(entries, states, strict=True))):
@@ -280,9 +284,9 @@ class TestDeleting:
         assert list(found) == [*(entry.id for entry in entries), waiting, deleted]
         assert [(known.became, known.deletion_asked) for known in found.values()] == [
             *((became, False) for became in states[:3]),
-            (Became.PENDING, True),
+            (StartpointStatus.PENDING, True),
             (None, False),
-            (Became.DELETED, True),
+            (StartpointStatus.DELETED, True),
         ]
         assert found[entries[1].id].record is not None and found[waiting].record is None
 
@@ -296,7 +300,7 @@ class TestElsewhere:
         assert len(elsewhere.requests("startpoints")) == len(own.requests("startpoints")) == 1
         assert {entry.id for entry in manager.read_all_startpoints().values()} == {there, here}
         entry = manager.records()[there].entry
-        job_store.write_metadata(epoch, "startpoints", on_record(entry, Became.APPLIED))
+        job_store.write_metadata(epoch, "startpoints", on_record(entry, StartpointStatus.APPLIED))
         assert manager.read_startpoint(ssp(0)) is None
         manager.delete_startpoint(here)
         assert manager.read_all_startpoints() == {}

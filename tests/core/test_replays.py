@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from headrace.core.rewind.replays import Replay, counting_again, numbers_of, replays_of, unfinished, within_replays
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SSP
@@ -28,7 +28,7 @@ def record(
     id_: str,
     replay: int | None,
     *resolutions: Resolution,
-    became: Became = Became.APPLIED,
+    became: StartpointStatus = StartpointStatus.APPLIED,
     at_us: int = 1,
     state: StatePolicy = StatePolicy.KEEP,
 ) -> StartpointRecord:
@@ -71,8 +71,8 @@ def test_a_state_that_stays_counts_again_until_it_goes_back_itself() -> None:
 
 
 def test_what_moved_nothing_is_no_replay() -> None:
-    superseded = record("x", 1, back(0, 100), became=Became.SUPERSEDED)
-    deleted = record("y", 2, back(0, 100), became=Became.DELETED)
+    superseded = record("x", 1, back(0, 100), became=StartpointStatus.SUPERSEDED)
+    deleted = record("y", 2, back(0, 100), became=StartpointStatus.DELETED)
     assert replays_of([superseded, deleted]) == {}
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.rewind.rewinds import (
-    Cut,
-    Flow,
+    ConsistentCut,
     Rewind,
+    SubTopologyEdges,
     before_gaps,
     beyond_gaps,
     cut_of,
@@ -23,14 +23,14 @@ from headrace.core.rewind.rewinds import (
     going_by_cuts,
     may_be_undone,
     needed_rewinds,
-    past_of,
     rewind_of,
+    rewind_target_of,
     thinned_cuts,
     undone_with,
 )
 from headrace.core.rewind.state_history import (
-    Keeping,
-    KeptVersion,
+    RetentionPolicy,
+    StateVersion,
     before_rewind,
     brought_back,
     left_aside,
@@ -44,11 +44,11 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
 
 PARTITIONS = 2
-SOURCE = Flow(None, ("in",), ("a",), has_state=False)
-MIDDLE = Flow("a", ("a",), ("b",), has_state=True)
-LAST = Flow("b", ("b",), (), has_state=True)
+SOURCE = SubTopologyEdges(None, ("in",), ("a",), has_state=False)
+MIDDLE = SubTopologyEdges("a", ("a",), ("b",), has_state=True)
+LAST = SubTopologyEdges("b", ("b",), (), has_state=True)
 LINE = (SOURCE, MIDDLE, LAST)
-KEEPING = Keeping(3, None, 0)
+KEEPING = RetentionPolicy(3, None, 0)
 
 
 def test_those_with_state_behind_them_go_back_together() -> None:
@@ -66,14 +66,14 @@ def ssp(stream: str, partition: int) -> SSP:
 class World:
     """Three sub-topologies in a row; each passes every record on. A state is the records that it has seen, as a bag."""
 
-    def __init__(self, flows: tuple[Flow, ...] = LINE) -> None:
+    def __init__(self, flows: tuple[SubTopologyEdges, ...] = LINE) -> None:
         self.flows, self.us, self.rounds = flows, 0, 0
         self.streams: dict[SSP, list[tuple[str, int]]] = {}
         self.beginnings: dict[SSP, int] = {}
         self.checkpoints: dict[TaskName, Checkpoint] = {}
         self.states: dict[str, Counter[tuple[str, int]]] = {identity_of(None): Counter()}
-        self.versions: dict[TaskName, tuple[KeptVersion, ...]] = {}
-        self.cuts: list[Cut] = []
+        self.versions: dict[TaskName, tuple[StateVersion, ...]] = {}
+        self.cuts: list[ConsistentCut] = []
         self.rewinds: dict[str, Rewind] = {}
         self.went = 0
         for flow in flows:
@@ -84,14 +84,14 @@ class World:
                 self.checkpoints[task] = Checkpoint(task, RoundId(1, flow.name, 0), 1, {place: 0})
                 self.versions[task] = ()
 
-    def tasks(self, flow: Flow) -> list[TaskName]:
+    def tasks(self, flow: SubTopologyEdges) -> list[TaskName]:
         return [task for task in self.checkpoints if task.sub_topology == flow.name]
 
     def feed(self, partition: int, count: int) -> None:
         stream = self.streams[ssp("in", partition)]
         stream += [(f"p{partition}", len(stream) + n) for n in range(count)]
 
-    def read(self, flow: Flow, count: int, who: int = 3) -> None:
+    def read(self, flow: SubTopologyEdges, count: int, who: int = 3) -> None:
         """A round of some of the tasks (bits of `who`), which reads at most `count` records of each. Others may be in it that
         read nothing, as where it is cut short (the bits behind these)."""
         self.rounds += 1
@@ -122,7 +122,7 @@ class World:
             for record in records if flow.writes else ():
                 self.streams[ssp(flow.writes[0], record[1] % PARTITIONS)].append(record)
 
-    def keep(self, flow: Flow) -> None:
+    def keep(self, flow: SubTopologyEdges) -> None:
         """Versions of all tasks, where their sub-topology goes by cuts with a cut; what is too much goes."""
         self.us += 1
         tasks = self.tasks(flow)
@@ -156,7 +156,7 @@ class World:
 
     def go_back(self, targets: Mapping[TaskName, Mapping[SSP, int]]) -> None:
         self.us += 1
-        past = past_of(
+        past = rewind_target_of(
             self.flows,
             self.checkpoints,
             targets,
@@ -314,7 +314,7 @@ SHAPES = st.sampled_from([LINE, (SOURCE, replace(MIDDLE, has_state=False), LAST)
 
 @settings(max_examples=400, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
-def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[Flow, ...], steps: list[Step]) -> None:
+def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
     world = World(flows)
     for what, *args in steps:
         match what, args:
@@ -332,7 +332,7 @@ def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[Flow, ...]
 
 @settings(max_examples=200, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
-def test_where_the_input_is_there_it_can_always_be_gone_back_to(flows: tuple[Flow, ...], steps: list[Step]) -> None:
+def test_where_the_input_is_there_it_can_always_be_gone_back_to(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
     """No `StateError`: at last everything begins anew."""
     world = World(flows)
     for what, *args in steps:

@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.core.rewind.previews import (
     NAMED_MAX,
     Move,
-    Preview,
+    StartpointPreview,
     StoresBehind,
     further_back,
     minding_gaps,
@@ -21,8 +21,8 @@ from headrace.core.rewind.previews import (
     state_text,
     stores_behind,
 )
-from headrace.core.rewind.rewinds import Flow, Past, Span
-from headrace.core.rewind.state_history import KeptVersion
+from headrace.core.rewind.rewinds import RewindTarget, Span, SubTopologyEdges
+from headrace.core.rewind.state_history import StateVersion
 from headrace.core.topology.compatibility import store_forms
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -43,8 +43,8 @@ BY_X = SSP("log", "shop-by-x-repartition", 0)
 BEHIND = TaskName(PartitionGroup(0), "by-x")
 
 
-def kept(task: TaskName, positions: dict[SSP, int], kept_us: int = 1_700_000_000_000_000) -> KeptVersion:
-    return KeptVersion(Checkpoint(task, RoundId(1, task.sub_topology, 1), 1, positions), kept_us)
+def kept(task: TaskName, positions: dict[SSP, int], kept_us: int = 1_700_000_000_000_000) -> StateVersion:
+    return StateVersion(Checkpoint(task, RoundId(1, task.sub_topology, 1), 1, positions), kept_us)
 
 
 def entry(ssp: SSP, task: TaskName | None = None) -> StartpointEntry:
@@ -119,10 +119,10 @@ class TestGaps:
 
     def test_those_of_earlier_rewinds_are_said_where_they_matter(self) -> None:
         older = {BY_X: ((20, 30), (90, 95)), A: ((0, 500),)}
-        said = older_gaps([self.BACK], older, Past())
+        said = older_gaps([self.BACK], older, RewindTarget())
         assert said == "still skipped, because an earlier rewind wrote it again: 90 to 94 of shop-by-x-repartition/0"
-        assert older_gaps([self.BACK], older, Past(gaps={BY_X: (85, 300)})) is None
-        assert older_gaps([self.BACK], {BY_X: ((20, 30),)}, Past()) is None
+        assert older_gaps([self.BACK], older, RewindTarget(gaps={BY_X: (85, 300)})) is None
+        assert older_gaps([self.BACK], {BY_X: ((20, 30),)}, RewindTarget()) is None
 
 
 def shop() -> Topology:
@@ -187,14 +187,14 @@ class TestStores:
 
 
 SOURCE_AND_BEHIND = (
-    Flow(None, ("a",), (BY_X.stream,), has_state=False),
-    Flow("by-x", (BY_X.stream,), (), has_state=True),
+    SubTopologyEdges(None, ("a",), (BY_X.stream,), has_state=False),
+    SubTopologyEdges("by-x", (BY_X.stream,), (), has_state=True),
 )
 VERSIONS = (kept(TASKS[0], {A: 4}), kept(BEHIND, {BY_X: 30}))
 
 
-def preview(moves: list[Move], stores: StoresBehind, state: StatePolicy = StatePolicy.KEEP) -> Preview:
-    return Preview("shop", (), tuple(moves), state, stores)
+def preview(moves: list[Move], stores: StoresBehind, state: StatePolicy = StatePolicy.KEEP) -> StartpointPreview:
+    return StartpointPreview("shop", (), tuple(moves), state, stores)
 
 
 class TestWhatIsSaid:
@@ -221,18 +221,20 @@ class TestWhatIsSaid:
     def test_nothing_moves(self) -> None:
         assert state_text(preview([self.STILL], StoresBehind(("n",)))) == "state is kept as it is: the stores behind it: n"
 
-    def rewound(self, flows: tuple[Flow, ...], *versions: KeptVersion, gaps: dict[SSP, Span] | None = None) -> list[str]:
-        past = Past({one.checkpoint.task: one for one in versions}, gaps or {})
+    def rewound(
+        self, flows: tuple[SubTopologyEdges, ...], *versions: StateVersion, gaps: dict[SSP, Span] | None = None
+    ) -> list[str]:
+        past = RewindTarget({one.checkpoint.task: one for one in versions}, gaps or {})
         shown = preview([self.BACK], StoresBehind(("n",)), StatePolicy.REWIND)
         return state_text(replace(shown, past=past, flows=flows)).splitlines()
 
     def test_a_rewind_names_the_version(self) -> None:
-        assert self.rewound((Flow(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4})) == [
+        assert self.rewound((SubTopologyEdges(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4})) == [
             "state of Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4"
         ]
 
     def test_the_empty_state_is_no_version(self) -> None:
-        assert self.rewound((Flow(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4}, 0)) == [
+        assert self.rewound((SubTopologyEdges(None, ("a",), (), has_state=True),), kept(TASKS[0], {A: 4}, 0)) == [
             "state of Partition_0 goes back to the empty state, at log.a.0 4"
         ]
 
@@ -255,7 +257,10 @@ class TestWhatIsSaid:
         ]
 
     def test_several_that_go_by_cuts_are_named(self) -> None:
-        behind = Flow("by-x", (BY_X.stream,), ("y",), has_state=False), Flow("by-y", ("y",), (), has_state=True)
+        behind = (
+            SubTopologyEdges("by-x", (BY_X.stream,), ("y",), has_state=False),
+            SubTopologyEdges("by-y", ("y",), (), has_state=True),
+        )
         (said,) = [line for line in self.rewound((SOURCE_AND_BEHIND[0], *behind), *VERSIONS) if line.startswith("all tasks")]
         assert said == (
             "all tasks of sub-topologies 'source', 'by-x' go back together, and the stores behind their repartition streams "

@@ -20,13 +20,13 @@ from headrace.core.rewind.startpoints import (
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -149,7 +149,7 @@ def bootstrapped(*until: tuple[TaskName, SSP, int]) -> list[StartpointRecord]:
             StartpointEntry(str(nth), StartpointKey(ssp), startpoint, "ann@desk", 0),
             (Resolution(task, ssp, 0, 7, None, end),),
             nth,
-            Became.APPLIED,
+            StartpointStatus.APPLIED,
             nth,
         )
         for nth, (task, ssp, end) in enumerate(until)
@@ -168,7 +168,7 @@ class TestBootstrap:
         assert held_for_bootstrap(ends, self.checkpoints(x=10, y=3), bootstraps) == ends
 
     def test_where_a_later_startpoint_has_set_the_position_nothing_is_held(self) -> None:
-        later = StartpointRecord(entry("later"), (Resolution(A, X, 2, 0),), 5, Became.APPLIED, 5)
+        later = StartpointRecord(entry("later"), (Resolution(A, X, 2, 0),), 5, StartpointStatus.APPLIED, 5)
         assert bootstraps_of([*bootstrapped((A, X, 10)), later]) == {}
 
     def test_two_streams_that_bootstrap_do_not_hold_each_other(self) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.codec.state_history import decode_version, encode_version
 from headrace.core.rewind.state_history import (
-    Keeping,
-    KeptVersion,
+    RetentionPolicy,
+    StateVersion,
     before_rewind,
     brought_back,
     by_task,
@@ -40,12 +40,12 @@ def checkpoint(number: int, position: int, epoch: int = 1, **more: int) -> Check
     return Checkpoint(TASK, RoundId(epoch, None, number), epoch, positions, head, {A: position * 100}, **more)
 
 
-def version(number: int, position: int, left_for: int | None = None, kept_us: int | None = None) -> KeptVersion:
+def version(number: int, position: int, left_for: int | None = None, kept_us: int | None = None) -> StateVersion:
     left = None if left_for is None else RoundId(1, None, left_for)
-    return KeptVersion(checkpoint(number, position), number * MINUTE_US if kept_us is None else kept_us, left)
+    return StateVersion(checkpoint(number, position), number * MINUTE_US if kept_us is None else kept_us, left)
 
 
-def rounds(versions: tuple[KeptVersion, ...]) -> list[int]:
+def rounds(versions: tuple[StateVersion, ...]) -> list[int]:
     return [one.checkpoint.round_id.number for one in versions]
 
 
@@ -59,13 +59,13 @@ class TestTheLine:
         assert rounds(on_the_line(kept)) == [7]
 
     def test_rounds_of_a_later_epoch_are_later(self) -> None:
-        old, new = version(9, 40), KeptVersion(checkpoint(1, 50, epoch=2), 0)
+        old, new = version(9, 40), StateVersion(checkpoint(1, 50, epoch=2), 0)
         assert by_task([new, old]) == {TASK: (old, new)}
 
     def test_it_is_what_a_dumb_history_says(self) -> None:
         """Commits, versions and ways back in every order of a few steps: the line is the list that each step edits."""
 
-        def walk(steps: int, number: int, kept: list[KeptVersion], line: list[KeptVersion]) -> None:
+        def walk(steps: int, number: int, kept: list[StateVersion], line: list[StateVersion]) -> None:
             assert list(on_the_line(kept)) == line
             if not steps:
                 return
@@ -80,7 +80,7 @@ class TestTheLine:
 
 class TestWhatIsKept:
     def test_a_version_is_due_after_the_interval_or_when_the_clock_was_set_back(self) -> None:
-        keeping = Keeping(3, None, MINUTE_US)
+        keeping = RetentionPolicy(3, None, MINUTE_US)
         assert is_due(None, 5, keeping)
         assert not is_due(5, 5 + MINUTE_US - 1, keeping)
         assert is_due(5, 5 + MINUTE_US, keeping)
@@ -91,9 +91,9 @@ class TestWhatIsKept:
         other = replace(checkpoint(4, 8), task=TaskName(PartitionGroup(1)))
         kept = {TASK: [version(2, 3), version(3, 5)]}
         idle = replace(checkpoint(3, 5), round_id=RoundId(1, None, 9))
-        assert new_versions(kept, [idle, other], 99) == (KeptVersion(other, 99),)
+        assert new_versions(kept, [idle, other], 99) == (StateVersion(other, 99),)
         back = replace(idle, positions=checkpoint(2, 3).positions)
-        assert new_versions(kept, [back], 99) == (KeptVersion(back, 99),)
+        assert new_versions(kept, [back], 99) == (StateVersion(back, 99),)
 
     def test_a_task_that_went_back_has_its_version_already(self) -> None:
         kept, now = [version(2, 3), version(3, 5)], checkpoint(4, 8)
@@ -102,29 +102,29 @@ class TestWhatIsKept:
 
     def test_the_newest_ones_stay_without_a_span(self) -> None:
         kept = [version(number, number) for number in range(1, 7)]
-        assert rounds(thinned(kept, DAY_US * 100, Keeping(2, None, 0))) == [5, 6]
-        assert thinned(kept, 0, Keeping(0, None, 0)) == ()
+        assert rounds(thinned(kept, DAY_US * 100, RetentionPolicy(2, None, 0))) == [5, 6]
+        assert thinned(kept, 0, RetentionPolicy(0, None, 0)) == ()
 
     @pytest.mark.parametrize(("after", "ages"), [(60, [59, 16, 2, 0]), (1_000, [999, 86, 2, 0])])
     def test_over_a_span_they_are_the_further_apart_the_older(self, after: int, ages: list[int]) -> None:
-        kept: tuple[KeptVersion, ...] = ()
+        kept: tuple[StateVersion, ...] = ()
         for number in range(1, after + 1):
-            kept = thinned([*kept, version(number, number)], number * MINUTE_US, Keeping(4, DAY_US, 0))
+            kept = thinned([*kept, version(number, number)], number * MINUTE_US, RetentionPolicy(4, DAY_US, 0))
         assert [after - number for number in rounds(kept)] == ages
 
     @given(st.lists(st.integers(0, 3 * 1440), max_size=60), st.integers(1, 6))
     def test_never_too_many_never_too_old_and_the_newest_stays(self, minutes: list[int], most: int) -> None:
-        kept: tuple[KeptVersion, ...] = ()
+        kept: tuple[StateVersion, ...] = ()
         for number, minute in enumerate(sorted(minutes), 1):
             now_us = minute * MINUTE_US
-            kept = thinned([*kept, version(number, number, kept_us=now_us)], now_us, Keeping(most, DAY_US, 0))
+            kept = thinned([*kept, version(number, number, kept_us=now_us)], now_us, RetentionPolicy(most, DAY_US, 0))
             assert len(kept) <= most
             assert rounds(kept)[-1] == number
             assert all(now_us - one.kept_us <= DAY_US for one in kept)
 
     def test_what_was_left_stays_until_there_is_something_newer(self) -> None:
         kept = [version(7, 10), version(9, 40), version(12, 70), version(15, 90, left_for=9)]
-        keeping = Keeping(2, None, 0)
+        keeping = RetentionPolicy(2, None, 0)
         assert rounds(thinned(kept, 0, keeping)) == [7, 9, 12, 15]
         assert rounds(thinned([*kept, version(20, 60)], 0, keeping)) == [9, 20]
         assert thinned(kept, 0, replace(keeping, most=0)) == ()
@@ -182,7 +182,7 @@ class TestGoingBack:
     def test_the_way_back_is_open_until_something_is_committed(self) -> None:
         kept, now = [version(7, 10), version(9, 40)], checkpoint(15, 90)
         left = left_aside(kept, now, kept[1], 77)
-        assert left == KeptVersion(now, 77, RoundId(1, None, 9))
+        assert left == StateVersion(now, 77, RoundId(1, None, 9))
         there = rewound(now, kept[1])
         assert before_rewind([*kept, left], there) == left
         assert rewound(there, left) == now
@@ -194,7 +194,7 @@ class TestGoingBack:
         left = left_aside(kept, now, kept[0], 77)
         versions, there = brought_back([*kept, left], rewound(now, kept[0]))
         assert there == now
-        assert versions == (*kept, KeptVersion(now, 77)) == on_the_line(versions)
+        assert versions == (*kept, StateVersion(now, 77)) == on_the_line(versions)
         assert version_for(usable(versions, there, {A: 0, B: 0}), {A: 75}) == kept[2]
         assert brought_back([*kept, left], checkpoint(16, 15)) == ((*kept, left), checkpoint(16, 15))
 
@@ -216,6 +216,6 @@ class TestGoingBack:
 
 
 def test_a_version_is_stored_as_it_is() -> None:
-    for one in (version(9, 40), version(15, 90, left_for=9), KeptVersion(checkpoint(0, 0), 0)):
+    for one in (version(9, 40), version(15, 90, left_for=9), StateVersion(checkpoint(0, 0), 0)):
         assert decode_version(encode_version(one)) == one
         assert b'"wire":' in encode_version(one)

@@ -20,10 +20,10 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 from headrace.testing import KafkaServer
 
-FIRST = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+FIRST = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 SECOND = replace(FIRST, run_id="run-2", pid=18)
 STALE_US = 11_000_000
 TASK = TaskName(PartitionGroup(0))

@@ -171,15 +171,15 @@ def test_what_a_reader_finds_gone_is_named_or_passed_over(
     filled(world)
     app = world.app("lost", on_lost_offsets=policy)
     app.stream(world.topic).to(f"{world.name}-copy")
-    planned = round_plans.RoundPlans._planned
+    planned = round_plans.RoundPlanner._planned
 
     def purged_behind(self: Any, *arguments: Any) -> Any:
-        monkeypatch.setattr(round_plans.RoundPlans, "_planned", planned)
+        monkeypatch.setattr(round_plans.RoundPlanner, "_planned", planned)
         plan = planned(self, *arguments)
         world.system.purge(world.topic, {0: 1})
         return plan
 
-    monkeypatch.setattr(round_plans.RoundPlans, "_planned", purged_behind)
+    monkeypatch.setattr(round_plans.RoundPlanner, "_planned", purged_behind)
     if policy == "fail":
         with pytest.raises(OffsetOutOfRangeError, match=rf"{world.topic}' partition 0: .* were deleted .* \(0 to 0\)"):
             world.run(app)

@@ -21,13 +21,13 @@ from headrace.adapters.log.repairing import rebuild, take
 from headrace.adapters.log.system import open_system
 from headrace.adapters.log.verifying import verify
 from headrace.errors import StorageError
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 from headrace.record import Record
 from headrace.testing import Driver
 from log.test_older_catalogs import CATALOG, copy_catalog, files, much_later_us, produce, records
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-HOLDER = Holder("run-1", "another-host", 17, "1@1", "boot", 0)
+HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 LATER = datetime(2026, 5, 4, 3, 2, 2, tzinfo=UTC)
 
 

@@ -15,20 +15,20 @@ from headrace.codec import checkpoint as wire
 from headrace.codec import operators as wire_operators
 from headrace.codec import rewind as wire_rewinds
 from headrace.codec import startpoint as wire_startpoints
-from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SSP
@@ -112,7 +112,7 @@ STARTPOINT_RECORDS = st.builds(
     ENTRIES,
     st.lists(RESOLUTIONS, max_size=3).map(tuple),
     TIMES,
-    st.sampled_from(Became),
+    st.sampled_from(StartpointStatus),
     TIMES,
     st.none() | NUMBERS,
 )
@@ -122,11 +122,13 @@ EXPANSIONS = st.builds(Expansion, st.integers(1, 9), st.integers(10, 99), NUMBER
 RECORDS = st.builds(PartitionRecord, TEXTS, NUMBERS, st.lists(EXPANSIONS, max_size=3).map(tuple))
 PARTITIONS = st.builds(SSP, SYSTEMS, NAMES, st.integers(0, 999))
 ROUNDS = st.dictionaries(TASKS, ROUND_IDS, max_size=3)
-CUTS = st.builds(Cut, st.none() | NAMES, NUMBERS, ROUNDS, st.dictionaries(PARTITIONS, NUMBERS, max_size=3))
+CUTS = st.builds(ConsistentCut, st.none() | NAMES, NUMBERS, ROUNDS, st.dictionaries(PARTITIONS, NUMBERS, max_size=3))
 GAPS = st.dictionaries(PARTITIONS, st.tuples(NUMBERS, NUMBERS), max_size=3)
 REWINDS = st.builds(Rewind, NUMBERS, ROUNDS, GAPS)
 STREAM_NAMES = st.lists(NAMES, max_size=3).map(tuple)
-FLOWS = st.lists(st.builds(Flow, st.none() | NAMES, STREAM_NAMES, STREAM_NAMES, st.booleans()), max_size=3).map(tuple)
+FLOWS = st.lists(st.builds(SubTopologyEdges, st.none() | NAMES, STREAM_NAMES, STREAM_NAMES, st.booleans()), max_size=3).map(
+    tuple
+)
 
 KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
     "round id": (ROUND_IDS, wire.encode_round_id, wire.decode_round_id),
@@ -237,7 +239,7 @@ def test_the_form_is_readable_and_sorted() -> None:
 )
 def test_cuts_and_rewinds_of_what_has_no_such_name_are_refused(old: str, new: str) -> None:
     rounds, place = {TaskName.parse("a/Partition_3"): RoundId(2, "a", 8)}, SSP("log", "s", 1)
-    cut, rewind = Cut("a", 5, rounds, {place: 7}), Rewind(5, rounds, {place: (7, 9)})
+    cut, rewind = ConsistentCut("a", 5, rounds, {place: 7}), Rewind(5, rounds, {place: (7, 9)})
     for text, decode in (
         (wire_rewinds.encode_cut(cut).decode(), wire_rewinds.decode_cut),
         (wire_rewinds.encode_rewind(rewind).decode(), wire_rewinds.decode_rewind),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.model.startpoint import Became
+from headrace.model.startpoint import StartpointStatus
 from headrace.model.streams import SSP
 
 
@@ -94,7 +94,7 @@ def no_watermark_is_newer_than_its_position(made: Draft) -> bool:
     back = {
         (one.task, one.ssp)
         for record in made.changed_startpoints.values()
-        if record is not None and record.became is Became.PENDING and record.entry.state == "keep"
+        if record is not None and record.became is StartpointStatus.PENDING and record.entry.state == "keep"
         for one in record.resolutions
         if one.offset < one.before and made.checkpoints[one.task].positions[one.ssp] == one.offset
     }

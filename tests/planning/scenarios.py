@@ -9,7 +9,7 @@ import headrace as hr
 from headrace.core.job_plan.groupers import AllSspsToEveryTask, GroupByPartition, Groups, PreviousAssignment
 from headrace.core.job_plan.planner import Refusal
 from headrace.core.job_plan.text import difference, text_of
-from headrace.core.rewind.rewinds import Cut
+from headrace.core.rewind.rewinds import ConsistentCut
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.store_changes import StoreRequests
@@ -201,7 +201,7 @@ def rewind() -> Iterator[Part]:
     world.keep()
     written = {SSP("log", "tally-by-page-repartition", number): 5 for number in range(2)}
     source = {task: one.round_id for task, one in world.snapshot.checkpoints.items() if task.sub_topology is None}
-    world.snapshot = replace(world.snapshot, cuts=(Cut(None, world.snapshot.now_us, source, written),))
+    world.snapshot = replace(world.snapshot, cuts=(ConsistentCut(None, world.snapshot.now_us, source, written),))
     world.write("tally-by-page-repartition", 8)
     world.run(6)
     world.request("r", "clicks", offset(5), state=StatePolicy.REWIND)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.core.job_plan import apply_startpoints, history, planner, positions, streams, tasks
 from headrace.core.job_plan import startpoints as startpoints_step
-from headrace.core.job_plan.checkpoint_inheritance import Carried
+from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
 from headrace.model.startpoint import StartpointEntry
 from planning.scenarios import SCENARIOS, text_of_scenario
 
@@ -34,7 +34,7 @@ def ignoring(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return planted
 
 
-def _without_watermarks(carried: Carried) -> Carried:
+def _without_watermarks(carried: InheritedPositions) -> InheritedPositions:
     return replace(carried, watermarks={})
 
 

@@ -12,9 +12,9 @@ from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.planner import Refusal, plan, plan_while_running
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.job_plan.startpoint_requests import Asked
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import offset_of
-from headrace.core.rewind.state_history import KeptVersion, by_task
+from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest, StatePolicy
@@ -137,7 +137,7 @@ class World:
             operators=made.edit.operators,
             assignment=merged(made.streams.assignment, assignment_of(model)),
             partition_records=records,
-            startpoints=Asked(
+            startpoints=StartpointRequests(
                 {id_: one for id_, one in before.startpoints.requests.items() if id_ not in made.done}, dict(made.startpoints)
             ),
             versions=by_task(one for key, one in versions.items() if key not in gone),
@@ -176,7 +176,7 @@ class World:
 
     def keep(self) -> None:
         """Keep the present state of every task as a version."""
-        kept = [KeptVersion(one, self.snapshot.now_us) for one in self.snapshot.checkpoints.values()]
+        kept = [StateVersion(one, self.snapshot.now_us) for one in self.snapshot.checkpoints.values()]
         old = [one for versions in self.snapshot.versions.values() for one in versions]
         self.snapshot = replace(self.snapshot, versions=by_task([*old, *kept]))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.model.startpoint import Became, StatePolicy
+from headrace.model.startpoint import StartpointStatus, StatePolicy
 from rewinds.conftest import MakeWorld
 from rewinds.judge import spans_that_explain
 from rewinds.world import EARLIEST, EVEN, LATEST, OFFSET, TIME, UNEVEN, RewindWorld
@@ -73,7 +73,7 @@ def test_of_a_job_that_is_stopped(make_world: MakeWorld, shape: str, speeds: tup
         ids = world.rewind(*what, share=0.7)
         world.write()
         world.catch_up()
-        assert [world.became(id_) for id_ in ids] == [Became.APPLIED] * len(ids)
+        assert [world.became(id_) for id_ in ids] == [StartpointStatus.APPLIED] * len(ids)
         world.assert_went_back(before)
 
 
@@ -105,7 +105,7 @@ def test_one_that_is_deleted_right_away(world: RewindWorld) -> None:
     ids = world.rewind(EARLIEST)
     world.delete(*ids)
     world.catch_up()
-    assert [world.became(id_) for id_ in ids] == [Became.DELETED] * 2
+    assert [world.became(id_) for id_ in ids] == [StartpointStatus.DELETED] * 2
     assert world.times_back() == before, "it went back all the same"
 
 

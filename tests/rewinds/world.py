@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.model.startpoint import Became, PositionType, StartpointEntry, StatePolicy
+from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus, StatePolicy
 from headrace.model.streams import SSP
 from rewinds.jobs import OUTPUT_PARTITIONS, SETTINGS, SHAPES, STORES
 from rewinds.judge import Held, counted, held, last_written, same, stores_of, times_back
@@ -98,7 +98,7 @@ class RewindWorld(PassingWorld):
 
     def is_done_with(self, ids: list[str]) -> bool:
         """Whether a driver has taken these up, and none is to be spent yet."""
-        return all(self.became(id_) not in (None, Became.PENDING) for id_ in ids)
+        return all(self.became(id_) not in (None, StartpointStatus.PENDING) for id_ in ids)
 
     def wait_for(self, job: Any, *ids: str) -> None:
         waited(lambda: self.is_done_with(list(ids)), job)

@@ -12,12 +12,19 @@ from headrace.codec.startpoint import (
     encode_startpoint_record,
     encode_startpoint_request,
 )
-from headrace.core.job_plan.apply_startpoints import TakenUp, taken_up
-from headrace.core.job_plan.startpoint_requests import Asked
-from headrace.core.rewind.startpoints import Place, offset_of
+from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
+from headrace.core.rewind.startpoints import TaskPartition, offset_of
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.startpoint import Became, PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRecord
+from headrace.model.startpoint import (
+    PositionType,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRecord,
+    StartpointStatus,
+)
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import SystemConsumer
@@ -62,13 +69,15 @@ class Stored:
 
     def plan(
         self, owners: Owners | None = None, *, removes: bool = True, now_us: int | None = None, read_anew: Collection[str] = ()
-    ) -> TakenUp:
+    ) -> AppliedStartpoints:
         """Plan anew and commit the plan; without `removes` it ends before it has removed the requests that are done."""
         self._now_us = self._now_us + 1 if now_us is None else now_us
         requests = {id_: decode_startpoint_request(data) for id_, data in sorted(self.requests.items())}
         records = {id_: decode_startpoint_record(data) for id_, data in self.records.items()}
         carried = self.checkpoints if owners is None else self._carried(owners)
-        taken = taken_up(Asked(requests, records), self.checkpoints, carried, self.consumer, read_anew, self._now_us)
+        taken = apply_startpoints(
+            StartpointRequests(requests, records), self.checkpoints, carried, self.consumer, read_anew, self._now_us
+        )
         for id_, record in taken.written.items():
             if record is None:
                 del self.records[id_]
@@ -111,20 +120,18 @@ class Stored:
     # --- for judging --------------------------------------------------------------------------------------------------
 
     @property
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TaskPartition, int]:
         return {(one.task, ssp): position for one in self.checkpoints.values() for ssp, position in one.positions.items()}
 
     @property
-    def became(self) -> dict[str, Became]:
+    def became(self) -> dict[str, StartpointStatus]:
         return {id_: self.record(id_).became for id_ in sorted(self.records)}
 
     def record(self, id_: str) -> StartpointRecord:
         return decode_startpoint_record(self.records[id_])
 
 
-def entry(
-    id_: str, ssp: SSP, at: int | PositionType, task: TaskName | None = None, written_at_us: int = 0
-) -> StartpointEntry:
+def entry(id_: str, ssp: SSP, at: int | PositionType, task: TaskName | None = None, written_at_us: int = 0) -> StartpointEntry:
     """For an offset, or of a type that has none."""
     startpoint = Startpoint(at) if isinstance(at, PositionType) else Startpoint(PositionType.SPECIFIC_OFFSET, at)
     return StartpointEntry(id_, StartpointKey(ssp, task), startpoint, "ann@desk", written_at_us)

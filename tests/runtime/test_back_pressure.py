@@ -9,7 +9,7 @@ from typing import Any
 import headrace as hr
 from headrace import wiring
 from headrace.core.topology.sub_topologies import upstream_names_of
-from headrace.driver.rounds.scheduling import NextRound
+from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.wiring import config_of
 from headrace.wiring.launch import launched
 from headrace.wiring.worker.entry import run_container
@@ -55,7 +55,7 @@ def test_the_writer_waits_until_its_reader_has_come_after_and_nobody_else_does(t
     job = launched(app, config_of(app), ENGINE, lambda line: None)
     try:
         by_name = {rounds.sub.name: rounds for rounds in job.made.rounds}
-        following = NextRound(by_name, upstream_names_of(job.made.plan.subs), 30.0, MAX_LAG)
+        following = RoundScheduler(by_name, upstream_names_of(job.made.plan.subs), 30.0, MAX_LAG)
 
         def step(name: str | None) -> bool:
             rounds = by_name[name]

@@ -27,7 +27,7 @@ from headrace.exchange.errors import error_of
 from headrace.exchange.messages import TaskPlan, decoded_summary
 from headrace.model.checkpoint import Checkpoint, RoundId, StateFile
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, ContainerWork, EngineFailure, Holder, RoundCommit
+from headrace.ports import ContainerCommit, ContainerWork, DriverLease, EngineFailure, RoundCommit
 from headrace.state.files import task_folder_of
 from headrace.wiring.worker import entry as worker
 from headrace.wiring.worker import worker_state
@@ -286,7 +286,7 @@ def test_an_attempt_that_wakes_after_others_have_committed_changes_nothing(place
     # Its base is no more the current one, and its epoch is still in force.
     assert isinstance(error_of(decoded_summary(worker.run_container(*first)).error or ""), RoundFailedError)
     with hr.open_system(f"log:{place / 'log'}") as log:
-        log.job_store("own").acquire(Holder("other", "host", 1, "1@1", "boot", 0), 1)
+        log.job_store("own").acquire(DriverLease("other", "host", 1, "1@1", "boot", 0), 1)
         error = error_of(decoded_summary(worker.run_container(*first)).error or "")
         assert isinstance(error, FencedError)
         assert log.job_store("own").checkpoints() == before

@@ -137,15 +137,15 @@ def test_what_goes_while_the_job_runs_is_met_by_the_round_or_the_next_look(
     job = world.start(None, on_lost_offsets=policy)
     while not world.read():
         assert job.is_running
-    position, planned = world.end(), round_plans.RoundPlans._planned
+    position, planned = world.end(), round_plans.RoundPlanner._planned
 
     def purged_before(self: Any, *arguments: Any) -> Any:
-        monkeypatch.setattr(round_plans.RoundPlans, "_planned", planned)
+        monkeypatch.setattr(round_plans.RoundPlanner, "_planned", planned)
         world.send("b", "c", "d")
         world.system.purge(world.stream, {0: position + 2})
         return planned(self, *arguments)
 
-    monkeypatch.setattr(round_plans.RoundPlans, "_planned", purged_before)
+    monkeypatch.setattr(round_plans.RoundPlanner, "_planned", purged_before)
     if policy == "fail":
         with pytest.raises(OffsetOutOfRangeError, match=rf"were deleted before .* \({position} to {position + 1}\)"):
             job.wait(60)

@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 from core.test_rewinds import LINE, SHAPES, Step, World, run_some
 from headrace.codec.rewind import decode_rewind, encode_rewind
 from headrace.codec.state_history import decode_version, encode_version
-from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
-from headrace.core.job_plan.apply_startpoints import taken_up
-from headrace.core.job_plan.startpoint_requests import Asked
-from headrace.core.rewind.rewinds import Flow
+from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
+from headrace.core.job_plan.apply_startpoints import apply_startpoints
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
+from headrace.core.rewind.rewinds import SubTopologyEdges
 from headrace.core.rewind.startpoints import offset_of
 from headrace.core.rewind.state_history import by_task
 from headrace.errors import OffsetOutOfRangeError, StateError
-from headrace.model.startpoint import Became, Startpoint, StartpointEntry, StartpointRecord, StartpointRequest, StatePolicy
+from headrace.model.startpoint import (
+    Startpoint,
+    StartpointEntry,
+    StartpointRecord,
+    StartpointRequest,
+    StartpointStatus,
+    StatePolicy,
+)
 from headrace.model.streams import SSP
 from runtime.planned_startpoints import entry
 
@@ -34,7 +41,7 @@ class _Consumer:
 class Planned(World):
     """A world whose tasks go back for startpoints, as a driver has them do."""
 
-    def __init__(self, flows: tuple[Flow, ...]) -> None:
+    def __init__(self, flows: tuple[SubTopologyEdges, ...]) -> None:
         super().__init__(flows)
         self.asked: list[StartpointEntry] = []
         self.deleted: list[str] = []
@@ -54,7 +61,7 @@ class Planned(World):
     def plan(self) -> None:
         self.us += 1
         consumer = _Consumer(self)
-        kept = Kept(self.versions, self.cuts, tuple(self.rewinds.values()))
+        kept = StateHistory(self.versions, self.cuts, tuple(self.rewinds.values()))
         rewinds = StateRewinds(
             kept,
             self.flows,
@@ -63,10 +70,10 @@ class Planned(World):
             lambda stream: {place.partition: len(known) for place, known in self.streams.items() if place.stream == stream},
             self.us,
         )
-        asked = Asked({f"{self.us}": StartpointRequest(tuple(self.asked), tuple(self.deleted))}, self.records)
+        asked = StartpointRequests({f"{self.us}": StartpointRequest(tuple(self.asked), tuple(self.deleted))}, self.records)
         self.asked, self.deleted = [], []
         try:
-            taken = taken_up(asked, self.checkpoints, self.checkpoints, consumer, (), self.us, (), rewinds)
+            taken = apply_startpoints(asked, self.checkpoints, self.checkpoints, consumer, (), self.us, (), rewinds)
         except (StateError, OffsetOutOfRangeError):
             return  # nothing has changed; whoever asked deletes it
         in_force = rewinds.in_force(taken.checkpoints)
@@ -94,7 +101,7 @@ def test_one_that_is_deleted_when_another_task_has_gone_on_stays() -> None:
     world.read(LINE[0], 5, 0b1001)  # the second task is in the round, and reads nothing
     world.deleted += ["1", "2"]
     world.plan()
-    assert [world.records[id_].became for id_ in ("1", "2")] == [Became.APPLIED, Became.PENDING]
+    assert [world.records[id_].became for id_ in ("1", "2")] == [StartpointStatus.APPLIED, StartpointStatus.PENDING]
     world.finish()
     world.judge()
 
@@ -115,7 +122,7 @@ STEPS = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
-    flows: tuple[Flow, ...], steps: list[Step]
+    flows: tuple[SubTopologyEdges, ...], steps: list[Step]
 ) -> None:
     world = Planned(flows)
     for what, *args in steps:
@@ -132,4 +139,4 @@ def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
     world.plan()
     world.finish()
     world.judge()
-    assert all(record.became is not Became.PENDING or record.resolutions for record in world.records.values())
+    assert all(record.became is not StartpointStatus.PENDING or record.resolutions for record in world.records.values())

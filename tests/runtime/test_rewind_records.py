@@ -11,12 +11,12 @@ import pytest
 import headrace as hr
 from headrace.codec.rewind import encode_cut, encode_flows, encode_rewind
 from headrace.codec.rewind_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
-from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 
 TASK, PLACE = TaskName.parse("Partition_0"), SSP("log", "a", 0)
 ROUNDS = {TASK: RoundId(1, None, 3)}
@@ -27,7 +27,7 @@ class Books:
 
     def __init__(self, system: Any) -> None:
         self._store = system.job_store("kept")
-        self._epoch = self._store.acquire(Holder("run-1", "another-host", 17, "1@1", "boot", 0), 0)
+        self._epoch = self._store.acquire(DriverLease("run-1", "another-host", 17, "1@1", "boot", 0), 0)
         self.metadata = system.metadata_store("kept")
 
     def write(self, namespace: str, values: dict[str, bytes]) -> None:
@@ -47,7 +47,11 @@ def test_an_application_that_never_ran_has_none(tmp_path: Path) -> None:
 
 
 def test_cuts_come_oldest_first_whatever_their_sub_topology(books: Books) -> None:
-    cuts = [Cut(None, 5, ROUNDS, {PLACE: 7}), Cut("a", 40, {}, {}), Cut(None, 300, ROUNDS, {PLACE: 7})]
+    cuts = [
+        ConsistentCut(None, 5, ROUNDS, {PLACE: 7}),
+        ConsistentCut("a", 40, {}, {}),
+        ConsistentCut(None, 300, ROUNDS, {PLACE: 7}),
+    ]
     books.write(STATE_CUTS, {cut.key: encode_cut(cut) for cut in reversed(cuts)})
     assert cuts_of(books.metadata) == tuple(cuts)
 
@@ -59,7 +63,7 @@ def test_rewinds_come_in_the_order_in_which_they_were_taken_up(books: Books) -> 
 
 
 def test_flows_come_as_they_were_stored(books: Books) -> None:
-    flows = (Flow("z", ("in",), ("a", "b"), False), Flow("a", ("a", "b"), (), True))
+    flows = (SubTopologyEdges("z", ("in",), ("a", "b"), False), SubTopologyEdges("a", ("a", "b"), (), True))
     books.write(FLOWS, {FLOWS: encode_flows(flows)})
     assert stored_flows(books.metadata) == flows
 

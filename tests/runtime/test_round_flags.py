@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 
 
-@pytest.mark.parametrize(("flag", "name"), [(Rounds.stop_flag, "stopped"), (Rounds.cut_flag, "cut")])
+@pytest.mark.parametrize(("flag", "name"), [(SubTopologyRunner.stop_flag, "stopped"), (SubTopologyRunner.cut_flag, "cut")])
 def test_a_round_whose_folder_is_deleted_meanwhile_needs_no_flag(flag: Any, name: str, tmp_path: Path) -> None:
     staging = tmp_path / "round"
-    rounds = Rounds.__new__(Rounds)
+    rounds = SubTopologyRunner.__new__(SubTopologyRunner)
     rounds._plans = SimpleNamespace(staging_of=lambda _: staging)  # type: ignore[assignment]
     ended = threading.Event()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.positions import TaskPositions
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -33,7 +33,7 @@ def test_what_is_passed_over_is_not_counted() -> None:
     sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
     model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
     written: Any = Written()
-    here = Standing(sub, model, {TASK: at(80)}, written, {PLACE: ((100, 230),)})
+    here = TaskPositions(sub, model, {TASK: at(80)}, written, {PLACE: ((100, 230),)})
     assert (here.lag({PLACE: 240}), here.unread(PLACE.stream)) == (30, 30)
     assert here.lag({PLACE: 150}) == 20
     assert here.move_to([at(100)]) == 20

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.job_plan import apply_startpoints
-from headrace.core.rewind.startpoints import Place
-from headrace.model.startpoint import Became, PositionType, StartpointEntry
+from headrace.core.rewind.startpoints import TaskPartition
+from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from runtime.planned_startpoints import Consumer, Owners, Stored, entry
@@ -38,13 +38,13 @@ class Dumb:
 
     consumer: Consumer
     owners: Owners
-    positions: dict[Place, int]
+    positions: dict[TaskPartition, int]
     asked: list[tuple[str, StartpointEntry]] = field(default_factory=list)  # in the order of asking
     deletions: list[str] = field(default_factory=list)
     seen: dict[str, StartpointEntry] = field(default_factory=dict)
-    fate: dict[str, Became] = field(default_factory=dict)
-    layers: dict[Place, list[tuple[str, int]]] = field(default_factory=dict)
-    bases: dict[Place, int] = field(default_factory=dict)
+    fate: dict[str, StartpointStatus] = field(default_factory=dict)
+    layers: dict[TaskPartition, list[tuple[str, int]]] = field(default_factory=dict)
+    bases: dict[TaskPartition, int] = field(default_factory=dict)
 
     def plan(self) -> None:
         for id_ in self.deletions:
@@ -64,10 +64,10 @@ class Dumb:
                 assert best is not None
                 self._set(place, best)
         for one in new:
-            self.fate[one.id] = Became.PENDING if self._holds(one.id) else Became.SUPERSEDED
+            self.fate[one.id] = StartpointStatus.PENDING if self._holds(one.id) else StartpointStatus.SUPERSEDED
         for id_ in self._pending():
             if not self._holds(id_):
-                self.fate[id_] = Became.SUPERSEDED
+                self.fate[id_] = StartpointStatus.SUPERSEDED
 
     def commit(self, task: TaskName, moves: dict[SSP, int]) -> None:
         for ssp, count in moves.items():
@@ -87,9 +87,9 @@ class Dumb:
             what.update(moved)  # type: ignore[arg-type]
         self.owners = owners
 
-    def _set(self, place: Place, one: StartpointEntry) -> None:
+    def _set(self, place: TaskPartition, one: StartpointEntry) -> None:
         layers = self.layers.setdefault(place, [])
-        if not any(self.fate.get(id_) is Became.PENDING for id_, _ in layers[-1:]):
+        if not any(self.fate.get(id_) is StartpointStatus.PENDING for id_, _ in layers[-1:]):
             self.bases[place] = self.positions[place]
         offset = self.consumer.register(place[1], one.startpoint)
         layers.append((one.id, offset))
@@ -101,30 +101,30 @@ class Dumb:
             return
         if id_ not in self.seen:
             self.seen[id_] = entries[id_]
-            self.fate[id_] = Became.DELETED
-        if self.fate[id_] is not Became.PENDING:
+            self.fate[id_] = StartpointStatus.DELETED
+        if self.fate[id_] is not StartpointStatus.PENDING:
             return
-        self.fate[id_] = Became.DELETED
+        self.fate[id_] = StartpointStatus.DELETED
         for place, layers in self.layers.items():
             mine = [layer for layer in layers if layer[0] == id_]
             if mine and layers[-1] == mine[0]:
                 layers.pop()
-                is_pending = bool(layers) and self.fate[layers[-1][0]] is Became.PENDING
+                is_pending = bool(layers) and self.fate[layers[-1][0]] is StartpointStatus.PENDING
                 self.positions[place] = layers[-1][1] if is_pending else self.bases[place]
             elif mine:
                 layers.remove(mine[0])
 
     def _spend(self, id_: str) -> None:
-        if self.fate[id_] is Became.PENDING:
-            self.fate[id_] = Became.APPLIED
+        if self.fate[id_] is StartpointStatus.PENDING:
+            self.fate[id_] = StartpointStatus.APPLIED
 
     def _pending(self) -> list[str]:
-        return [id_ for id_, fate in self.fate.items() if fate is Became.PENDING]
+        return [id_ for id_, fate in self.fate.items() if fate is StartpointStatus.PENDING]
 
     def _holds(self, id_: str) -> bool:
         return any(layers and layers[-1][0] == id_ for layers in self.layers.values())
 
-    def _places(self, one: StartpointEntry) -> list[Place]:
+    def _places(self, one: StartpointEntry) -> list[TaskPartition]:
         reading = self.owners.get(one.key.ssp, ())
         named = [task for task in reading if task == one.key.task]
         return [(task, one.key.ssp) for task in named or reading]
@@ -199,13 +199,13 @@ class History:
         self.check()
         fates = self.dumb.fate
         assert self.stored.became == {id_: fates[id_] for id_ in self.stored.records}
-        assert {id_ for id_, became in fates.items() if became is Became.PENDING} <= self.stored.records.keys()
+        assert {id_ for id_, became in fates.items() if became is StartpointStatus.PENDING} <= self.stored.records.keys()
         running = self.stored.running
         pending = {(task, ssp): found for task in self.stored.checkpoints for ssp, found in running.pending_of(task).items()}
         assert pending == {
             place: layers[-1]
             for place, layers in self.dumb.layers.items()
-            if layers and self.dumb.fate[layers[-1][0]] is Became.PENDING
+            if layers and self.dumb.fate[layers[-1][0]] is StartpointStatus.PENDING
         }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.core.job_plan import apply_startpoints
 from headrace.errors import OffsetOutOfRangeError
-from headrace.model.startpoint import Became, PositionType, StartpointEntry
+from headrace.model.startpoint import PositionType, StartpointEntry, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from runtime.planned_startpoints import Stored, entry
@@ -39,17 +39,17 @@ class TestTakingUp:
         one.plan()
         one.plan({X: [A], Y: [A]})
         assert one.positions == {(A, X): 100, (A, Y): 0}
-        assert one.became == {"a": Became.PENDING, "b": Became.PENDING}
+        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
 
     def test_a_commit_that_moves_the_ssp_spends_it_and_it_alone(self, one: Stored) -> None:
         one.ask(entry("a", X, 10), entry("b", Y, 20))
         one.plan()
         one.commit(A, {X: 0})
         one.settle()
-        assert one.became == {"a": Became.PENDING, "b": Became.PENDING}
+        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
         one.commit(A, {Y: 1})
         one.settle()
-        assert one.became == {"a": Became.PENDING, "b": Became.APPLIED}
+        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.APPLIED}
         one.plan()
         assert one.positions == {(A, X): 10, (A, Y): 21}
 
@@ -58,14 +58,14 @@ class TestTakingUp:
         one.plan()
         one.commit(A, {X: 5})
         one.plan()
-        assert (one.positions[A, X], one.became) == (15, {"a": Became.APPLIED})
+        assert (one.positions[A, X], one.became) == (15, {"a": StartpointStatus.APPLIED})
 
     def test_what_the_job_does_not_read_waits(self, one: Stored) -> None:
         later = SSP("k", "x", 1)
         one.ask(entry("a", later, 7), entry("b", X, 10))
         taken = one.plan()
         assert (taken.waiting, list(one.requests)) == ({"00001"}, ["00001"])
-        assert one.became == {"b": Became.PENDING}
+        assert one.became == {"b": StartpointStatus.PENDING}
         one.commit(A, {X: 1})
         one.consumer.ends[later] = 50
         one.checkpoints[A] = replace(one.checkpoints[A], positions={**one.checkpoints[A].positions, later: 0})
@@ -83,12 +83,12 @@ class TestTakingUp:
         one.ask(delete=["bad"])
         one.plan()
         assert one.positions == {(A, X): 50, (A, Y): 7}
-        assert one.became == {"a": Became.PENDING, "bad": Became.DELETED}
+        assert one.became == {"a": StartpointStatus.PENDING, "bad": StartpointStatus.DELETED}
 
     def test_where_the_position_is_set_at_every_start_it_is_spent_when_it_is_read(self, one: Stored) -> None:
         one.ask(entry("a", X, 10), entry("b", Y, 20))
         one.plan(read_anew={"x"})
-        assert one.became == {"a": Became.APPLIED, "b": Became.PENDING}
+        assert one.became == {"a": StartpointStatus.APPLIED, "b": StartpointStatus.PENDING}
         assert not one.running.pending_of(A).keys() & {X}
 
     def test_bootstrap_has_the_end_as_it_was(self, one: Stored) -> None:
@@ -107,14 +107,21 @@ class TestPrecedence:
         several.ask(entry("later", X, 30, written_at_us=6))
         several.plan()
         assert several.positions == {(A, X): 30, (B, X): 30, (B, Y): 50}
-        assert several.became == {"all": Became.SUPERSEDED, "own": Became.SUPERSEDED, "later": Became.PENDING}
+        assert several.became == {
+            "all": StartpointStatus.SUPERSEDED,
+            "own": StartpointStatus.SUPERSEDED,
+            "later": StartpointStatus.PENDING,
+        }
 
     def test_one_that_was_written_before_a_pending_one_comes_too_late(self, one: Stored) -> None:
         one.ask(entry("second", X, 20, written_at_us=2))
         one.plan()
         one.ask(entry("first", X, 10, written_at_us=1))
         one.plan()
-        assert (one.positions[A, X], one.became) == (20, {"second": Became.PENDING, "first": Became.SUPERSEDED})
+        assert (one.positions[A, X], one.became) == (
+            20,
+            {"second": StartpointStatus.PENDING, "first": StartpointStatus.SUPERSEDED},
+        )
 
     def test_one_of_a_task_that_is_gone_is_for_all_that_read(self, several: Stored) -> None:
         several.ask(entry("a", X, 10, C))
@@ -129,7 +136,7 @@ class TestPrecedence:
         assert one.running.pending_of(B) == {X: ("a", 10)}
         one.commit(B, {X: 1})
         one.settle()
-        assert one.became == {"a": Became.APPLIED}
+        assert one.became == {"a": StartpointStatus.APPLIED}
 
     def test_a_clock_that_goes_back_does_not_bring_an_older_one_back(self, one: Stored) -> None:
         one.ask(entry("first", X, 10))
@@ -137,7 +144,7 @@ class TestPrecedence:
         one.commit(A, {X: 1})
         one.ask(entry("second", X, PositionType.BOOTSTRAP, written_at_us=1))
         one.plan(now_us=5_000)  # the next driver, on another machine
-        assert one.became == {"first": Became.APPLIED, "second": Became.PENDING}
+        assert one.became == {"first": StartpointStatus.APPLIED, "second": StartpointStatus.PENDING}
         assert one.running.pending_of(A) == {X: ("second", 0)}
         assert one.running.bootstraps == {(A, X): 100}
 
@@ -147,7 +154,7 @@ class TestDeleting:
         one.ask(entry("a", X, 10))
         one.ask(delete=["a"])
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (50, {"a": Became.DELETED}, {})
+        assert (one.positions[A, X], one.became, one.requests) == (50, {"a": StartpointStatus.DELETED}, {})
 
     def test_of_a_pending_one_the_position_before_comes_back(self, one: Stored) -> None:
         checkpoint = one.checkpoints[A]
@@ -158,7 +165,7 @@ class TestDeleting:
         one.ask(delete=["a"])
         one.plan()
         assert (one.positions[A, X], one.checkpoints[A].watermarks) == (50, {X: 77})
-        assert one.became == {"a": Became.DELETED}
+        assert one.became == {"a": StartpointStatus.DELETED}
 
     def test_of_a_spent_one_nothing_is_undone(self, one: Stored) -> None:
         one.ask(entry("a", X, 10))
@@ -166,7 +173,7 @@ class TestDeleting:
         one.commit(A, {X: 1})
         one.ask(delete=["a"])
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (11, {"a": Became.APPLIED}, {})
+        assert (one.positions[A, X], one.became, one.requests) == (11, {"a": StartpointStatus.APPLIED}, {})
 
     def test_where_a_later_one_has_the_same_offset_that_one_stays(self, several: Stored) -> None:
         several.ask(entry("all", X, 10))
@@ -176,7 +183,7 @@ class TestDeleting:
         several.ask(delete=["all"])
         several.plan()
         assert several.positions == {(A, X): 50, (B, X): 10, (B, Y): 50}
-        assert several.became == {"all": Became.DELETED, "own": Became.PENDING}
+        assert several.became == {"all": StartpointStatus.DELETED, "own": StartpointStatus.PENDING}
 
     def test_where_an_earlier_one_is_pending_still_that_one_counts_again(self, several: Stored) -> None:
         several.ask(entry("all", X, 10))
@@ -187,7 +194,7 @@ class TestDeleting:
         several.plan()
         assert several.positions == {(A, X): 10, (B, X): 10, (B, Y): 50}
         several.plan()
-        assert several.became == {"all": Became.PENDING, "own": Became.DELETED}
+        assert several.became == {"all": StartpointStatus.PENDING, "own": StartpointStatus.DELETED}
         several.ask(delete=["all"])
         several.plan()
         assert several.positions == {(A, X): 50, (B, X): 50, (B, Y): 50}
@@ -224,11 +231,9 @@ class TestRequestsSeenTwice:
         one.commit(A, {X: 5})
         assert one.requests
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (15, {"a": Became.APPLIED}, {})
+        assert (one.positions[A, X], one.became, one.requests) == (15, {"a": StartpointStatus.APPLIED}, {})
 
-    def test_what_is_done_is_not_forgotten_while_its_request_stands(
-        self, one: Stored, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_done_is_not_forgotten_while_its_request_stands(self, one: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 2)
         many: list[StartpointEntry] = [entry(f"e{number}", X, number, written_at_us=number) for number in range(10)]
         one.ask(*many)
@@ -242,9 +247,7 @@ class TestRequestsSeenTwice:
         one.plan()
         assert (one.positions[A, X], len(one.records), one.requests) == (10, 3, {})
 
-    def test_a_deletion_is_not_forgotten_while_what_it_names_waits(
-        self, one: Stored, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_deletion_is_not_forgotten_while_what_it_names_waits(self, one: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 0)
         later = SSP("k", "x", 1)
         one.ask(entry("a", later, 7), entry("b", later, 8))

@@ -9,14 +9,14 @@ import pytest
 
 from headrace.codec.rewind import decode_rewind, encode_rewind
 from headrace.codec.state_history import decode_version, encode_version
-from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
-from headrace.core.job_plan.apply_startpoints import TakenUp, taken_up
-from headrace.core.job_plan.startpoint_requests import Asked
-from headrace.core.rewind.rewinds import Flow, Rewind
-from headrace.core.rewind.state_history import KeptVersion, by_task
+from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
+from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
+from headrace.core.rewind.rewinds import Rewind, SubTopologyEdges
+from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
-from headrace.model.startpoint import Became, StartpointEntry, StartpointRequest, StatePolicy
+from headrace.model.startpoint import StartpointEntry, StartpointRequest, StartpointStatus, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from runtime.planned_startpoints import Consumer, entry
@@ -37,20 +37,20 @@ class Job:
 
     def __init__(self, stateful: bool = True) -> None:
         self.now = checkpoint(4, (40, 35))
-        self.asked, self.stateful = Asked(), stateful
-        self.versions = {one.key: one for one in (KeptVersion(checkpoint(n, at), n) for n, at in VERSIONS.items())}
+        self.asked, self.stateful = StartpointRequests(), stateful
+        self.versions = {one.key: one for one in (StateVersion(checkpoint(n, at), n) for n, at in VERSIONS.items())}
         self.us = 100
         self.stored_rewinds: dict[str, Rewind] = {}
 
-    def plan(self, *entries: StartpointEntry, delete: tuple[str, ...] = ()) -> TakenUp:
+    def plan(self, *entries: StartpointEntry, delete: tuple[str, ...] = ()) -> AppliedStartpoints:
         self.us += 1
         consumer = Consumer({X: 100, Y: 100})
         rewinds = self.rewinds(consumer)
-        asked = Asked({f"{self.us}": StartpointRequest(entries, delete)}, self.asked.records)
+        asked = StartpointRequests({f"{self.us}": StartpointRequest(entries, delete)}, self.asked.records)
         stored: Mapping[TaskName, Checkpoint] = {TASK: self.now}
-        taken = taken_up(asked, stored, stored, consumer, (), self.us, (), rewinds)
+        taken = apply_startpoints(asked, stored, stored, consumer, (), self.us, (), rewinds)
         self.now = taken.checkpoints[TASK]
-        self.asked = Asked({}, taken.records)
+        self.asked = StartpointRequests({}, taken.records)
         in_force = rewinds.in_force(taken.checkpoints)
         changes = rewinds.changes(in_force)
         self.versions |= {key: decode_version(encode_version(one), key) for key, one in changes.versions.items() if one}
@@ -61,8 +61,8 @@ class Job:
         return taken
 
     def rewinds(self, consumer: Consumer) -> StateRewinds:
-        flow = Flow(None, ("x", "y"), (), self.stateful)
-        kept = Kept(by_task(self.versions.values()), (), tuple(self.stored_rewinds.values()))
+        flow = SubTopologyEdges(None, ("x", "y"), (), self.stateful)
+        kept = StateHistory(by_task(self.versions.values()), (), tuple(self.stored_rewinds.values()))
         return StateRewinds(kept, (flow,), (), consumer, lambda stream: {}, self.us)
 
     @property
@@ -71,7 +71,7 @@ class Job:
         return 0 if self.now.head is None else self.now.head.version, self.now.positions[X], self.now.positions[Y]
 
     @property
-    def became(self) -> dict[str, Became]:
+    def became(self) -> dict[str, StartpointStatus]:
         return {id_: record.became for id_, record in self.asked.records.items()}
 
     @property
@@ -99,7 +99,7 @@ def test_the_state_goes_back_with_every_position_of_its_task(at: int, stands: tu
     job = Job()
     job.plan(rewind("a", X, at))
     assert job.stands == stands
-    assert job.became == {"a": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.PENDING}
     assert job.now.round_id == RoundId(1, None, 4), "a round builds on what was committed last"
 
 
@@ -129,7 +129,7 @@ def test_a_later_rewind_begins_from_where_the_task_was_before_the_first() -> Non
     assert job.stands == (1, 10, 5)
     job.plan(rewind("b", X, 30, 1))
     assert job.stands == (3, 30, 25), "the state of the first rewind with the position of the second would lose records"
-    assert job.became == {"a": Became.SUPERSEDED, "b": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     assert {(one.ssp, one.offset, one.before) for one in job.asked.records["b"].resolutions} == {(X, 30, 40), (Y, 25, 35)}
 
 
@@ -138,7 +138,7 @@ def test_a_startpoint_that_keeps_the_state_takes_the_place_of_a_rewind_whole() -
     job.plan(rewind("a", X, 10))
     job.plan(entry("b", X, 33, None, 1))
     assert job.stands == (4, 33, 35)
-    assert job.became == {"a": Became.SUPERSEDED, "b": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     assert job.line_is_whole
 
 
@@ -148,7 +148,7 @@ def test_a_deleted_rewind_was_never_there() -> None:
     job.plan(rewind("a", X, 10))
     job.plan(delete=("a",))
     assert job.now == before
-    assert job.became == {"a": Became.DELETED}
+    assert job.became == {"a": StartpointStatus.DELETED}
     assert job.line_is_whole
 
 
@@ -158,7 +158,7 @@ def test_one_of_two_rewinds_is_deleted() -> None:
     assert job.stands == (1, 10, 5)
     job.plan(delete=("a",))
     assert job.stands == (1, 10, 5), "it was resolved once, and stands where it did"
-    assert job.became == {"a": Became.DELETED, "b": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.DELETED, "b": StartpointStatus.PENDING}
 
 
 def test_a_startpoint_of_another_ssp_stays_when_a_rewind_is_taken_back() -> None:
@@ -176,20 +176,20 @@ def test_without_a_version_that_is_old_enough_nothing_changes() -> None:
     consumer = Consumer({X: 100, Y: 100})
     rewinds = job.rewinds(consumer)
     consumer.register = lambda ssp, startpoint: 7 if startpoint.position is None else startpoint.position  # type: ignore[method-assign]
-    asked = Asked({"1": StartpointRequest((rewind("a", X, 12),))})
+    asked = StartpointRequests({"1": StartpointRequest((rewind("a", X, 12),))})
     with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no kept version of its state is at or before"):
-        taken_up(asked, {TASK: job.now}, {TASK: job.now}, consumer, (), 1, (), rewinds)
+        apply_startpoints(asked, {TASK: job.now}, {TASK: job.now}, consumer, (), 1, (), rewinds)
 
 
 def test_of_entries_that_come_together_a_later_one_alone_sets_a_position_in_a_task_that_goes_back() -> None:
     job = Job()
     job.plan(entry("a", X, 100, None, 1), rewind("b", Y, 15, 2))
     assert job.stands == (2, 20, 15), "a skip from before the rewind would leave out what the state has lost"
-    assert job.became == {"a": Became.SUPERSEDED, "b": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     job = Job()
     job.plan(rewind("b", Y, 15, 1), entry("a", X, 100, None, 2))
     assert job.stands == (2, 100, 15)
-    assert job.became == {"a": Became.PENDING, "b": Became.PENDING}
+    assert job.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
     assert {one.ssp for one in job.asked.records["b"].resolutions} == {Y}
 
 

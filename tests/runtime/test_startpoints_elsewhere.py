@@ -15,7 +15,7 @@ from headrace import wiring
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.client.startpoint_manager import StartpointManager
 from headrace.errors import NotSupportedError, SetupError, UnavailableError
-from headrace.model.startpoint import Became, PositionType, Startpoint
+from headrace.model.startpoint import PositionType, Startpoint, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
@@ -62,7 +62,7 @@ class World:
         found: dict[str, bytes] = self.elsewhere.metadata_store("app").requests("startpoints")
         return found
 
-    def became(self) -> list[Became | None]:
+    def became(self) -> list[StartpointStatus | None]:
         return [known.became for known in self.manager.records().values()]
 
 
@@ -104,7 +104,7 @@ class TestStoppedJob:
         world.run()
         assert (world.written, world.requests) == (10, {})
         world.run()
-        assert (world.written, world.became()) == (10, [Became.APPLIED])
+        assert (world.written, world.became()) == (10, [StartpointStatus.APPLIED])
         assert world.elsewhere.metadata_store("app").all("startpoints") == {}
 
     def test_from_python_and_by_commands_they_are_asked_for_there(self, world: World) -> None:
@@ -116,7 +116,7 @@ class TestStoppedJob:
             assert [known.entry.id for known in points.list()] == [id_]
             points.delete(id_)
         world.run()
-        assert (world.written, world.became()) == (5, [Became.DELETED])
+        assert (world.written, world.became()) == (5, [StartpointStatus.DELETED])
 
     def test_one_that_somebody_left_with_the_job_itself_counts_as_well(self, world: World) -> None:
         world.run()
@@ -170,7 +170,7 @@ class TestRunningJob:
             wait_for(lambda: world.written == 5)
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
             wait_for(lambda: world.written == 10 and not world.requests)
-            wait_for(lambda: world.became() == [Became.APPLIED])
+            wait_for(lambda: world.became() == [StartpointStatus.APPLIED])
         finally:
             job.stop()
         job.wait()

@@ -14,16 +14,16 @@ from headrace.adapters.log.jobs import LogJobStore
 from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS, cuts_of
 from headrace.core.rewind.replays import Replay
-from headrace.core.rewind.rewinds import Cut, Rewind
-from headrace.core.rewind.startpoints import Place
-from headrace.core.rewind.state_history import Keeping, KeptVersion, left_aside, rewound
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind
+from headrace.core.rewind.startpoints import TaskPartition
+from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, left_aside, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
 from headrace.driver.maintenance.state_history import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 from headrace.state.files import StateFiles
 
 TASKS = [TaskName(PartitionGroup(partition)) for partition in range(2)]
@@ -55,17 +55,17 @@ class Job:
         interval_s: int = 0,
         rewinds: Sequence[Rewind] = (),
         by_cuts: bool = True,
-        counting_again: Mapping[Place, Replay] | None = None,
+        counting_again: Mapping[TaskPartition, Replay] | None = None,
     ) -> StateVersions:
         """A driver starts, and has a plan."""
         self.us += 1
-        self.epoch = self.store.acquire(Holder(f"run-{self.us}", "another-host", 17, "1@1", "boot", 0), self.us)
+        self.epoch = self.store.acquire(DriverLease(f"run-{self.us}", "another-host", 17, "1@1", "boot", 0), self.us)
         self.store.release(self.epoch)
         self.garbage = StateGarbage(StateFiles(str(self._folder)), "kept")
         for name in (None, "a"):
             self.garbage.committed(name, self._of(name))
         metadata = self.system.metadata_store("kept")
-        keeping = Keeping(most, None if span_s is None else span_s * S, interval_s * S)
+        keeping = RetentionPolicy(most, None if span_s is None else span_s * S, interval_s * S)
         subs = {None: KeptTasks(TASKS, self._ends if by_cuts else None), "a": KeptTasks([BEHIND])}
         self.versions = StateVersions(
             self.store,
@@ -115,7 +115,7 @@ class Job:
             self.versions.committed(name)
 
     @property
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[ConsistentCut]:
         return list(cuts_of(self.system.metadata_store("kept")))
 
     @property
@@ -151,7 +151,7 @@ def work(job: Job, rounds: int) -> None:
         job.versions.keep()
 
 
-def rounds_of(cut: Cut) -> list[int]:
+def rounds_of(cut: ConsistentCut) -> list[int]:
     return [cut.rounds[task].number for task in TASKS]
 
 
@@ -363,8 +363,8 @@ def test_what_leads_to_no_state_any_more_has_no_cuts(job: Job) -> None:
 def test_versions_and_cuts_that_lack_each_other_go(job: Job, number: int) -> None:
     """Such as a driver leaves that ends between two writes, or one of a version that knows no cuts."""
     job.plan(most=0)
-    lonely = KeptVersion(job._checkpoint(TASKS[0], 7, 70), 5)
-    cut = Cut(None, 7, {task: RoundId(1, None, number) for task in TASKS}, {WRITTEN: number})
+    lonely = StateVersion(job._checkpoint(TASKS[0], 7, 70), 5)
+    cut = ConsistentCut(None, 7, {task: RoundId(1, None, number) for task in TASKS}, {WRITTEN: number})
     job.store.write_metadata(job.epoch, STATE_VERSIONS, to_store([lonely]))
     job.store.write_metadata(job.epoch, STATE_CUTS, {cut.key: encode_cut(cut)})
     versions = job.plan(interval_s=60)

@@ -6,7 +6,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.rounds.positions import CLAIMS_MAX, Standing
+from headrace.driver.rounds.positions import CLAIMS_MAX, TaskPositions
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
@@ -28,12 +28,12 @@ class Written:
         return {0: self.end}
 
 
-def standing(written: Any, position: int = 0) -> Standing:
+def standing(written: Any, position: int = 0) -> TaskPositions:
     app = hr.App("app")
     app.stream("in").group_by(lambda record: record.key, hr.Repartitioned.as_("by"), key=hr.Bytes()).count()
     sub = next(sub for sub in sub_topologies_of(app.topology()) if sub.name == "by")
     model = SubTopologyModel("by", (ContainerModel(0, (TaskModel(TASK, (PLACE,)),)),))
-    return Standing(sub, model, {TASK: at(position)}, written)
+    return TaskPositions(sub, model, {TASK: at(position)}, written)
 
 
 def at(position: int) -> Checkpoint:

@@ -27,14 +27,14 @@ from headrace.testing import Driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 ITEM = "id int, s string"
-Place = tuple[int, int]
+WorkerPaths = tuple[int, int]
 
 
 class Given:
     """What functions were given: (id, rows by partition and offset) of each call, in order."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[int, dict[Place, Any]]] = []
+        self.calls: list[tuple[int, dict[WorkerPaths, Any]]] = []
         self.columns: list[tuple[str, str]] = []
 
     def __call__(self, df: Any, round_id: int) -> None:
@@ -53,7 +53,7 @@ class Given:
         return sorted(row.value.id for rows in by_id.values() for row in rows.values())
 
     def assert_same_rows_under_an_id(self) -> None:
-        seen: dict[int, dict[Place, Any]] = {}
+        seen: dict[int, dict[WorkerPaths, Any]] = {}
         for number, rows in self.calls:
             assert seen.setdefault(number, rows) == rows, f"id {number} came with other records"
 
@@ -393,14 +393,14 @@ def test_a_round_that_is_cut_short_is_ended_without_the_function(
 ) -> None:
     """The time limit is the containers' own: what is handed over is always the whole round."""
     given, rounds = Given(), []
-    common = round_plans.RoundPlans._common
+    common = round_plans.RoundPlanner._common
 
     def hurried(self: Any, *arguments: Any) -> Any:
         plan = common(self, *arguments)
         rounds.append(plan.round_id)
         return plan if len(rounds) > 1 else msgspec.structs.replace(plan, deadline_s=0.0)
 
-    monkeypatch.setattr(round_plans.RoundPlans, "_common", hurried)
+    monkeypatch.setattr(round_plans.RoundPlanner, "_common", hurried)
     for _ in range(2):  # two pieces: a round takes one at least
         log_world.produce(5)
     app = log_world.app()

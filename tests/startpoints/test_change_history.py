@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
 from headrace.codec.history import history_of
 from headrace.model.change import Change, ChangeKind, Outcome
-from headrace.model.startpoint import Became, PositionType
+from headrace.model.startpoint import PositionType, StartpointStatus
 from startpoints.world import World, waited
 
 HOUR_S = 3600.0
@@ -25,7 +25,7 @@ def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps
         bad, good = world.ask(
             world.entry(PositionType.SPECIFIC_OFFSET, 0, 1_000_000), world.entry(PositionType.EARLIEST, 1)
         )
-        waited(lambda: world.became(bad) is Became.REFUSED and world.became(good) is not None, job)
+        waited(lambda: world.became(bad) is StartpointStatus.REFUSED and world.became(good) is not None, job)
         waited(lambda: len(world.processed_by_place()[world.input, 1]) == 20, job)
         world.send(5)
         waited(lambda: world.is_at_its_end() and world.requests() == 0, job)

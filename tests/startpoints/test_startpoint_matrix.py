@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.startpoint import Became, PositionType
+from headrace.model.startpoint import PositionType, StartpointStatus
 from startpoints.checker import Pass, first_at, offsets_of, passed_from, passed_within, passes_made
 from startpoints.world import PassingWorld
 from support.world import waited
@@ -75,7 +75,7 @@ def test_of_a_job_that_is_stopped(world: PassingWorld, grows: bool) -> None:
                 passes |= {partition: [passed_from(0)] for partition in (2, 3)}
             world.run(world.passing())
             late = position_type is PositionType.LATEST
-            expected = Became.PENDING if late else Became.APPLIED
+            expected = StartpointStatus.PENDING if late else StartpointStatus.APPLIED
             assert {world.became(entry.id) for entry in asked} == {expected}, position_type
     assert_passes(world, passes)
 
@@ -104,7 +104,7 @@ def test_of_a_job_that_runs(world: PassingWorld, grows: bool) -> None:
         waited(world.is_at_its_end, job)
     assert_passes(world, passes)
     assert world.requests() == 0
-    assert all(one.became is not Became.PENDING for one in world.records().values() if one.entry.id not in asked)
+    assert all(one.became is not StartpointStatus.PENDING for one in world.records().values() if one.entry.id not in asked)
     times = [one.taken_up_at_us for one in sorted(world.records().values(), key=lambda one: one.entry.written_at_us)]
     assert all(before <= after for before, after in pairwise(times))
 

@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.model.startpoint import Became, PositionType
+from headrace.model.startpoint import PositionType, StartpointStatus
 from startpoints.checker import alone, offsets_of, passed_from, passes_made
 from startpoints.world import LOG_START_US, PassingWorld, to_the_only_one
 from support.world import started, waited
@@ -29,14 +29,14 @@ def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: 
             waited(lambda: len(world.processed()) > 30, job)
             with world.sending(), world.sending(other):
                 ids = world.ask(*(world.entry(BOOTSTRAP, partition) for partition in range(2)))
-                waited(lambda: all(world.became(id_) is Became.APPLIED for id_ in ids), job)
+                waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids), job)
             waited(lambda: world.is_at_its_end(world.input, other), job)
     else:
         world.run(app)
         world.send(3, stream=other)
         ids = world.ask(*(world.entry(BOOTSTRAP, partition) for partition in range(2)))
         job = started(app)  # a restart on the way changes nothing
-        waited(lambda: all(world.became(id_) is Became.APPLIED for id_ in ids), job)
+        waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids), job)
         job.stop()
         job.wait()
         world.run(app)
@@ -106,7 +106,7 @@ def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_
         once = len(world.rows_of(world.output))
         assert once == 8 * len(KEYS)
         ids = world.ask(*(world.entry(EARLIEST, partition) for partition in range(4)))
-        waited(lambda: all(world.became(id_) is Became.APPLIED for id_ in ids) and world.is_at_its_end(), job)
+        waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids) and world.is_at_its_end(), job)
     by_key: dict[bytes, list[int]] = {}
     for row in world.rows_of(world.output):
         by_key.setdefault(row["key"], []).append(int(row["value"]))

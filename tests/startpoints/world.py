@@ -15,12 +15,12 @@ from typing import Any
 import headrace as hr
 from headrace.codec.startpoint import STARTPOINTS, decode_startpoint_record, encode_startpoint_request
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SSP
@@ -153,7 +153,7 @@ class PassingWorld(World):
         found = self.system.metadata_store(self.name).all(STARTPOINTS)
         return {id_: decode_startpoint_record(data) for id_, data in found.items()}
 
-    def became(self, id_: str) -> Became | None:
+    def became(self, id_: str) -> StartpointStatus | None:
         """What became of a startpoint, None where no driver has taken it up."""
         found = self.records().get(id_)
         return None if found is None else found.became

@@ -12,7 +12,7 @@ import pytest
 from state_place import Changes, Contents, Place, after, contents_of
 
 from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening, seals
-from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
+from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
 from headrace.state.batches import batch_of
@@ -153,7 +153,7 @@ def test_a_mark_that_makes_no_sense_means_rebuild(place: Place, text: str) -> No
 
 
 def test_nothing_is_left_of_a_longer_mark(tmp_path: Path) -> None:
-    long, short = Mark("g", "boot", "run" * 200, in_use=1), Mark("g", "boot", "run")
+    long, short = StoreMark("g", "boot", "run" * 200, in_use=1), StoreMark("g", "boot", "run")
     for mark in (short, long, short):
         write_mark(tmp_path, mark)
         assert read_mark(tmp_path) == mark

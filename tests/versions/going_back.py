@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 from headrace.adapters.common import job_lease as holders
 from headrace.client.store_reader import entries_of, form_of
-from headrace.core.rewind.state_history import KeptVersion, before_rewind, left_aside, rewound
+from headrace.core.rewind.state_history import StateVersion, before_rewind, left_aside, rewound
 from headrace.driver.maintenance.state_garbage import files_of
 from headrace.driver.maintenance.state_history import STATE_VERSIONS, to_store, versions_of
 from headrace.exchange.messages import Program
@@ -19,10 +19,10 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView
 
-Choice = Callable[[Sequence[KeptVersion], Checkpoint], KeptVersion]
+Choice = Callable[[Sequence[StateVersion], Checkpoint], StateVersion]
 
 
-def recorded(system: Any, application: str) -> list[KeptVersion]:
+def recorded(system: Any, application: str) -> list[StateVersion]:
     """All versions on record, task after task, oldest first."""
     return [one for kept in versions_of(system.metadata_store(application)).values() for one in kept]
 
@@ -56,7 +56,7 @@ def go_back(url: str, application: str, choice: Choice) -> None:
             kept = versions.get(task, ())
             version = choice(kept, checkpoint)
             if version == before_rewind(kept, checkpoint):  # the way back: nothing is left
-                left.append(KeptVersion(version.checkpoint, version.kept_us))
+                left.append(StateVersion(version.checkpoint, version.kept_us))
             else:
                 left.append(left_aside(kept, checkpoint, version, now_us))
             checkpoints.append(rewound(checkpoint, version))

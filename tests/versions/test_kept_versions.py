@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace import wiring
 from headrace.adapters.log.jobs import LogJobStore
-from headrace.core.rewind.state_history import KeptVersion, before_rewind, on_the_line, usable, version_for
+from headrace.core.rewind.state_history import StateVersion, before_rewind, on_the_line, usable, version_for
 from headrace.driver import job as jobs
 from headrace.driver.maintenance.state_history import STATE_VERSIONS
 from headrace.errors import StateError, UnavailableError
@@ -62,11 +62,11 @@ def work(driver: Driver, keys: str = KEYS) -> None:
         tidy(driver)
 
 
-def on_record(driver: Driver) -> list[KeptVersion]:
+def on_record(driver: Driver) -> list[StateVersion]:
     return recorded(driver._system, "kept")
 
 
-def counts_in(driver: Driver, version: KeptVersion) -> dict[str, int]:
+def counts_in(driver: Driver, version: StateVersion) -> dict[str, int]:
     return values_of(version.checkpoint, driver._opened.rounds[0].program, "counts", state_of(driver))
 
 
@@ -89,14 +89,14 @@ def after(number: int) -> dict[str, int]:
 
 
 def oldest_but(number: int) -> Any:
-    def choice(kept: Any, checkpoint: Checkpoint) -> KeptVersion:
+    def choice(kept: Any, checkpoint: Checkpoint) -> StateVersion:
         return on_the_line(kept)[number]
 
     return choice
 
 
 def not_after(position: int) -> Any:
-    def choice(kept: Any, checkpoint: Checkpoint) -> KeptVersion:
+    def choice(kept: Any, checkpoint: Checkpoint) -> StateVersion:
         version = version_for(usable(kept, checkpoint, dict.fromkeys(checkpoint.positions, 0)), {IN: position})
         assert version is not None
         return version

@@ -10,7 +10,7 @@ from typing import Any
 
 import headrace as hr
 from headrace import wiring
-from headrace.core.rewind.state_history import KeptVersion, on_the_line, usable, version_for
+from headrace.core.rewind.state_history import StateVersion, on_the_line, usable, version_for
 from headrace.driver.maintenance.state_history import STATE_VERSIONS
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
@@ -43,7 +43,7 @@ class World:
 
     def run(self, system: Any) -> Any:
         """Until it is caught up; what the run began with is on record before it ends."""
-        begun = {KeptVersion(one, 0).key for one in system.job_store(self.name).checkpoints().values()}
+        begun = {StateVersion(one, 0).key for one in system.job_store(self.name).checkpoints().values()}
         ends = list(system.end_offsets(f"{self.name}-in").values())
         job = wiring.start(self.app, engine=InlineEngine(run_container))
         try:
@@ -75,7 +75,7 @@ def test_versions_are_kept_from_run_to_run_and_gone_back_to(kafka_server: KafkaS
             assert files_named(system, world.name) <= files_on_disk(world.state, world.name)
         target = kept[-2].checkpoint.positions[ssp]
 
-        def not_after(versions: Any, checkpoint: Checkpoint) -> KeptVersion:
+        def not_after(versions: Any, checkpoint: Checkpoint) -> StateVersion:
             found = version_for(usable(versions, checkpoint, {ssp: 0}), {ssp: target})
             assert found is not None
             return found

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.core.job_plan.unassigned_partitions import Untaken
-    from headrace.core.rewind.rewinds import Gaps
+    from headrace.core.job_plan.unassigned_partitions import UnassignedPartitions
+    from headrace.core.rewind.rewinds import SkippedRanges
     from headrace.model.checkpoint import Checkpoint
     from headrace.model.job_model import JobModel, SubTopologyModel
     from headrace.model.streams import SSP
@@ -48,7 +48,7 @@ class Ends:
         return end - position - passed_over({ssp.whole: position}, {ssp.whole: end}, self._gaps)
 
     @cached_property
-    def _gaps(self) -> Gaps:
+    def _gaps(self) -> SkippedRanges:
         from headrace.codec.rewind_records import rewinds_of
         from headrace.core.rewind.rewinds import gaps_of
 
@@ -69,7 +69,7 @@ class Newcomers:
         self._system, self._model, self._ends, self._is_running = system, model, ends, is_running
 
     @cached_property
-    def _found(self) -> tuple[Untaken, ...]:
+    def _found(self) -> tuple[UnassignedPartitions, ...]:
         from headrace.core.job_plan.unassigned_partitions import untaken_of
 
         known = self._model.partition_counts
@@ -88,7 +88,7 @@ class Newcomers:
         reads = {stream for sub in subs for stream in _reads(sub)}
         return [untaken_text(one, self._is_running) for one in self._found if one.stream in reads]
 
-    def _records_in(self, one: Untaken) -> int:
+    def _records_in(self, one: UnassignedPartitions) -> int:
         beginnings = self._system.beginning_offsets(one.stream)
         ends = self._ends.of_stream(one.stream)
         return sum(end - beginnings.get(number, 0) for number, end in ends.items() if number >= one.known)

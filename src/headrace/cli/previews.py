@@ -10,10 +10,10 @@ import typer
 from headrace.cli.output import EXIT_USAGE, fail, iso, print_json, print_table
 
 if TYPE_CHECKING:
-    from headrace.core.rewind.previews import Preview
+    from headrace.core.rewind.previews import StartpointPreview
 
 
-def print_preview(preview: Preview, title: str) -> None:
+def print_preview(preview: StartpointPreview, title: str) -> None:
     """As a table, with what is to be said about it below."""
     from headrace.core.rewind.previews import state_text
 
@@ -41,7 +41,7 @@ def print_preview(preview: Preview, title: str) -> None:
         print(f"note: {note}")
 
 
-def described(preview: Preview, ids: tuple[str, ...]) -> dict[str, Any]:
+def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any]:
     """For programs. `ids`: of the startpoints that were written; none where it was only shown."""
     from headrace.core.rewind.previews import state_text
 
@@ -99,7 +99,7 @@ def is_somebody_there() -> bool:
     return sys.stdin.isatty()
 
 
-def show_and_confirm(preview: Preview, title: str, question: str, yes: bool, json: bool) -> None:
+def show_and_confirm(preview: StartpointPreview, title: str, question: str, yes: bool, json: bool) -> None:
     """Show what would be done, as text, or as JSON where it will not be done; then `confirm`."""
     if not json:
         print_preview(preview, title)

@@ -14,13 +14,13 @@ from headrace.codec.startpoint import STARTPOINTS
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.rewind.startpoints import Place, spent_of
+from headrace.core.rewind.startpoints import TaskPartition, spent_of
 from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, sub_topologies_of
 from headrace.driver.planning.observe import observe
 from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
-from headrace.model.startpoint import Became
+from headrace.model.startpoint import StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
@@ -55,7 +55,7 @@ class StoredJob:
         return found
 
     @cached_property
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[TaskPartition, int]:
         """Where each task is in each SSP, as committed."""
         return {(one.task, ssp): position for one in self.checkpoints.values() for ssp, position in one.positions.items()}
 
@@ -78,7 +78,7 @@ class StoredJob:
     @property
     def unspent(self) -> list[KnownStartpoint]:
         """Startpoints that would count if nothing else were requested, in the driver's order: those that it applied first."""
-        left = [one for one in self.known.values() if one.became in (None, Became.PENDING) and not one.deletion_asked]
+        left = [one for one in self.known.values() if one.became in (None, StartpointStatus.PENDING) and not one.deletion_asked]
         return sorted(left, key=lambda one: one.became is None)
 
     @property
@@ -147,5 +147,5 @@ def stored_job(
 def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
     """As applied, where a commit has spent it that no driver has recorded."""
     if is_spent:
-        return replace(known, became=Became.APPLIED, deletion_asked=False)
+        return replace(known, became=StartpointStatus.APPLIED, deletion_asked=False)
     return known if is_read else replace(known, is_read=False)

@@ -20,16 +20,16 @@ from typing import Any
 from headrace.codec.checkpoint import decode_ssp_task_mapping
 from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_request
 from headrace.codec.startpoint_requests import asked_of
-from headrace.core.job_plan.startpoint_requests import Asked
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import counting_for, newest_by_key
 from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
 from headrace.errors import StartpointError
 from headrace.model.startpoint import (
-    Became,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
     state_policy_of,
 )
@@ -51,7 +51,7 @@ class KnownStartpoint:
     """
 
     entry: StartpointEntry
-    became: Became | None
+    became: StartpointStatus | None
     record: StartpointRecord | None = None
     deletion_asked: bool = False
     is_read: bool = True
@@ -178,12 +178,12 @@ class StartpointManager:
         to_delete = {id_ for request in asked.requests.values() for id_ in request.deleted}
         waiting = {entry.id: entry for request in asked.requests.values() for entry in request.entries}
         found = [
-            KnownStartpoint(entry, Became.DELETED if id_ in to_delete else None, None, id_ in to_delete)
+            KnownStartpoint(entry, StartpointStatus.DELETED if id_ in to_delete else None, None, id_ in to_delete)
             for id_, entry in waiting.items()
             if id_ not in asked.records
         ]
         found += [
-            KnownStartpoint(record.entry, record.became, record, record.became is Became.PENDING and id_ in to_delete)
+            KnownStartpoint(record.entry, record.became, record, record.became is StartpointStatus.PENDING and id_ in to_delete)
             for id_, record in asked.records.items()
         ]
         found.sort(key=_order_of)
@@ -266,11 +266,11 @@ def _order_of(known: KnownStartpoint) -> tuple[Any, ...]:
 class _Read:
     """What is stored, as it was read when the stores had these `stamps`. `unspent`: per SSP, in the driver's order."""
 
-    def __init__(self, stamps: tuple[object, object], asked: Asked, assignment: Mapping[str, bytes]) -> None:
+    def __init__(self, stamps: tuple[object, object], asked: StartpointRequests, assignment: Mapping[str, bytes]) -> None:
         self.stamps, self.asked, self._assignment = stamps, asked, assignment
         self.unspent: dict[SystemStreamPartition, list[StartpointEntry]] = {}
         deleted = {entry.id for entry in asked.deleted}
-        pending = [record.entry for record in asked.records.values() if record.became is Became.PENDING]
+        pending = [record.entry for record in asked.records.values() if record.became is StartpointStatus.PENDING]
         left = [entry for entry in pending if entry.id not in deleted]
         for entry in (*sorted(left, key=lambda entry: entry.written_at_us), *asked.entries):
             self.unspent.setdefault(entry.key.ssp, []).append(entry)
@@ -340,12 +340,12 @@ def check_deletable(ids: Collection[str], known: Mapping[str, KnownStartpoint]) 
     """`StartpointError` for an id that is not among those that are known, and for one that is done with."""
     for id_ in ids:
         if id_ not in known:
-            near = ", ".join([one for one, what in known.items() if what.became in (None, Became.PENDING)][-3:])
+            near = ", ".join([one for one, what in known.items() if what.became in (None, StartpointStatus.PENDING)][-3:])
             raise StartpointError(
                 f"there is no startpoint {id_!r}",
                 f"the last that can be deleted: {near}" if near else "none is waiting or pending",
             )
-        if known[id_].became not in (None, Became.PENDING):
+        if known[id_].became not in (None, StartpointStatus.PENDING):
             raise _done_with(known[id_])
 
 
@@ -353,11 +353,11 @@ def _done_with(known: KnownStartpoint) -> StartpointError:
     at_us = known.changed_at_us
     when = "" if at_us is None else time.strftime(" at %Y-%m-%dT%H:%M:%SZ", time.gmtime(at_us // 1_000_000))
     match known.became:
-        case Became.APPLIED:
+        case StartpointStatus.APPLIED:
             said, hint = f"was applied{when}", "to read from another place, write a new startpoint"
-        case Became.SUPERSEDED:
+        case StartpointStatus.SUPERSEDED:
             said, hint = f"was superseded{when} by a later one", "delete that one"
-        case Became.REFUSED:
+        case StartpointStatus.REFUSED:
             said, hint = f"was refused{when}", "`headrace history` shows why"
         case _:
             said, hint = f"was deleted{when}", "there is nothing left to do"

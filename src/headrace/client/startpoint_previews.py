@@ -18,7 +18,7 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.rewind.previews import (
     Move,
-    Preview,
+    StartpointPreview,
     further_back,
     minding_gaps,
     moves_between,
@@ -161,7 +161,7 @@ def _numbers(partitions: Sequence[int]) -> str:
 # --- what it would do -----------------------------------------------------------------------------------------------
 
 
-def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
+def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> StartpointPreview:
     """What `entries`, all of one state policy, would do now: the difference of two plans, one that has what waits already, and
     one that has these too. Raises what a start would be refused with."""
     state = entries[0].state if entries else StatePolicy.KEEP
@@ -188,7 +188,7 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Preview:
     )
     notes = [*(text for text in said if text is not None), *_notes(job, entries, at_end)]
     unit = "offsets" if job.url.startswith("kafka:") else "records"
-    return Preview(
+    return StartpointPreview(
         job.application, tuple(entries), moves, state, stores, tuple(notes), after.rewound, draft.flows, unit
     )
 

@@ -32,7 +32,7 @@ from headrace.client.startpoint_previews import (
     startpoint_of,
 )
 from headrace.config.loading import Config, load_config
-from headrace.core.rewind.previews import Preview
+from headrace.core.rewind.previews import StartpointPreview
 from headrace.errors import ConfigError
 from headrace.model.startpoint import state_policy_of
 from headrace.model.tasks import TaskName
@@ -95,7 +95,7 @@ class Startpoints:
         partition: int | None = None,
         task: str | TaskName | None = None,
         state: str = "keep",
-    ) -> Preview:
+    ) -> StartpointPreview:
         """What `set` would do now: per task and partition the position before and after, and what happens to state.
 
         `startpoint`: "earliest", "latest", "bootstrap", an offset, a time, a timedelta before now, or an `hr.Startpoint`.
@@ -119,7 +119,7 @@ class Startpoints:
         """Ask for a position; the ids of the startpoints, one for each partition. Arguments as for `preview`."""
         return self.write(self.preview(stream, startpoint, partition=partition, task=task, state=state))
 
-    def write(self, preview: Preview) -> tuple[str, ...]:
+    def write(self, preview: StartpointPreview) -> tuple[str, ...]:
         """Set what a preview has shown; the ids."""
         if preview.application != self.application:
             raise ConfigError(f"this is a preview of application {preview.application!r}, not of {self.application!r}")
@@ -182,7 +182,7 @@ class Startpoints:
 
     def preview_import(
         self, exported: Exported, *, state: str = "keep", force: bool = False, repartitions: bool = False
-    ) -> Preview:
+    ) -> StartpointPreview:
         """What it would do to go back to (or on to) exported positions; only what is elsewhere moves.
 
         `repartitions`: those in the application's own repartition streams too; `state="rewind"` takes these back anyway, as far

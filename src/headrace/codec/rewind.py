@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.codec.checkpoint import WIRE, decoded, malformed
-from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -42,16 +42,18 @@ class _FlowsForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flows: tuple[_FlowForm, ...]
 
 
-def encode_cut(cut: Cut) -> bytes:
+def encode_cut(cut: ConsistentCut) -> bytes:
     written = tuple((_partition(ssp), cut.written[ssp]) for ssp in sorted(cut.written))
     return msgspec.json.encode(_CutForm(WIRE, cut.sub_topology, cut.kept_us, _by_text(cut.rounds), written))
 
 
-def decode_cut(data: bytes | str, what: str = "cut") -> Cut:
+def decode_cut(data: bytes | str, what: str = "cut") -> ConsistentCut:
     """The cut that `data` stands for; `StorageError` that names it as `what` where it cannot be read."""
     form = decoded(data, _CutForm, what)
     try:
-        return Cut(form.sub_topology, form.kept_us, _by_task(form.rounds), {SSP(*place): end for place, end in form.written})
+        return ConsistentCut(
+            form.sub_topology, form.kept_us, _by_task(form.rounds), {SSP(*place): end for place, end in form.written}
+        )
     except ValueError as error:
         raise malformed(what, error) from error
 
@@ -70,15 +72,15 @@ def decode_rewind(data: bytes | str, what: str = "rewind") -> Rewind:
         raise malformed(what, error) from error
 
 
-def encode_flows(flows: Iterable[Flow]) -> bytes:
+def encode_flows(flows: Iterable[SubTopologyEdges]) -> bytes:
     forms = tuple(_FlowForm(flow.name, flow.reads, flow.writes, flow.has_state) for flow in flows)
     return msgspec.json.encode(_FlowsForm(WIRE, forms))
 
 
-def decode_flows(data: bytes | str, what: str = "flows of the job") -> tuple[Flow, ...]:
+def decode_flows(data: bytes | str, what: str = "flows of the job") -> tuple[SubTopologyEdges, ...]:
     """See `decode_cut`. They are in the order in which they were given."""
     form = decoded(data, _FlowsForm, what)
-    return tuple(Flow(one.name, one.reads, one.writes, one.has_state) for one in form.flows)
+    return tuple(SubTopologyEdges(one.name, one.reads, one.writes, one.has_state) for one in form.flows)
 
 
 def _partition(ssp: SSP) -> _Partition:

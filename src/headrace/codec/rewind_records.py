@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.codec.rewind import decode_cut, decode_flows, decode_rewind
-from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
 from headrace.ports import MetadataStore
 
 STATE_CUTS = "state-cuts"  # namespace: a cut's key to the cut; the driver's thread that keeps versions writes it
@@ -11,7 +11,7 @@ REWINDS = "rewinds"  # namespace: a rewind's key to the rewind; written with the
 FLOWS = "flows"  # namespace, and its only key: the job's flows; written with the job model
 
 
-def cuts_of(metadata: MetadataStore) -> tuple[Cut, ...]:
+def cuts_of(metadata: MetadataStore) -> tuple[ConsistentCut, ...]:
     """The cuts on record, of all sub-topologies, oldest first; also such whose versions are deleted, until the driver drops
     them."""
     cuts = (decode_cut(data, f"cut {key!r}") for key, data in metadata.all(STATE_CUTS).items())
@@ -24,7 +24,7 @@ def rewinds_of(metadata: MetadataStore) -> tuple[Rewind, ...]:
     return tuple(sorted(rewinds, key=lambda rewind: rewind.taken_up_at_us))
 
 
-def stored_flows(metadata: MetadataStore) -> tuple[Flow, ...] | None:
+def stored_flows(metadata: MetadataStore) -> tuple[SubTopologyEdges, ...] | None:
     """The flows of the job as it last ran, for callers without a topology; None where none are on record."""
     data = metadata.get(FLOWS, FLOWS)
     return None if data is None else decode_flows(data, "flows of the job")

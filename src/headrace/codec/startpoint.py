@@ -8,7 +8,6 @@ import msgspec
 
 from headrace.codec.checkpoint import WIRE, decoded, malformed
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
@@ -16,6 +15,7 @@ from headrace.model.startpoint import (
     StartpointKey,
     StartpointRecord,
     StartpointRequest,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SystemStreamPartition
@@ -49,7 +49,7 @@ class _RecordForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entry: _EntryForm
     resolutions: tuple[_ResolutionForm, ...]
     taken_up_at_us: int
-    became: Became
+    became: StartpointStatus
     changed_at_us: int
     replay: int | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.codec.checkpoint import WIRE, decode_checkpoint, decoded, encode_checkpoint
-from headrace.core.rewind.state_history import KeptVersion
+from headrace.core.rewind.state_history import StateVersion
 from headrace.model.checkpoint import RoundId
 
 
@@ -16,12 +16,12 @@ class _VersionForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: msgspec.Raw  # in its own form, with a number of its own
 
 
-def encode_version(version: KeptVersion) -> bytes:
+def encode_version(version: StateVersion) -> bytes:
     checkpoint = msgspec.Raw(encode_checkpoint(version.checkpoint))
     return msgspec.json.encode(_VersionForm(WIRE, version.kept_us, version.left_for, checkpoint))
 
 
-def decode_version(data: bytes, what: str = "version of a task's state") -> KeptVersion:
+def decode_version(data: bytes, what: str = "version of a task's state") -> StateVersion:
     """The version that `data` stands for; `StorageError` that names it as `what` where it cannot be read."""
     form = decoded(data, _VersionForm, what)
-    return KeptVersion(decode_checkpoint(bytes(form.checkpoint), what), form.kept_us, form.left_for)
+    return StateVersion(decode_checkpoint(bytes(form.checkpoint), what), form.kept_us, form.left_for)

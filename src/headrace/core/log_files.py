@@ -18,7 +18,7 @@ PRODUCER_FILE_AGE_S = 3_600
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMark:
     """One commit of a catalog: the log's id, the commit's number, its random token, and whether it is known to be committed."""
 
     log: str
@@ -30,7 +30,7 @@ class Mark:
 def mismatch(
     log: str | None,
     newest: int,
-    marks: Collection[Mark],
+    marks: Collection[CommitMark],
     token_of: Callable[[int], str | None],
     *,
     lost_marks: bool = False,
@@ -79,7 +79,7 @@ def mismatch(
     return None
 
 
-def unknown_of(marks: Collection[Mark], log: str | None, token_of: Callable[[int], str | None]) -> list[Mark]:
+def unknown_of(marks: Collection[CommitMark], log: str | None, token_of: Callable[[int], str | None]) -> list[CommitMark]:
     """The marks that are begun, and whose commits the catalog does not have. A killed process leaves them.
 
     Either the commit never was, or this catalog is a copy from just before it: what it may have named is not to be deleted.

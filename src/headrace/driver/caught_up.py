@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.errors import WaitTimeoutError
 from headrace.model.streams import SSP
 
@@ -15,23 +15,23 @@ class CaughtUp:
     """Where each sub-topology is done: the sources at the ends when the job started, any other at what its
     writers had written when they were done."""
 
-    def __init__(self, sources: Iterable[Rounds]) -> None:
+    def __init__(self, sources: Iterable[SubTopologyRunner]) -> None:
         self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.targets() for r in sources}
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
 
-    def begin_anew(self, sources: Iterable[Rounds]) -> None:
+    def begin_anew(self, sources: Iterable[SubTopologyRunner]) -> None:
         """Positions were set again: the sources end where they ended before, and what comes of it is waited for again."""
         names = {rounds.sub.name for rounds in sources}
         self._targets = {name: targets for name, targets in self._targets.items() if name in names}
         self._held_since_s.clear()
         self._open_since_s.clear()
 
-    def limit_of(self, rounds: Rounds) -> Mapping[SSP, int] | None:
+    def limit_of(self, rounds: SubTopologyRunner) -> Mapping[SSP, int] | None:
         """Where the rounds of a sub-topology end, None where that is not known yet."""
         return self._targets.get(rounds.sub.name)
 
-    def writers_done(self, rounds: Rounds, now_s: float) -> None:
+    def writers_done(self, rounds: SubTopologyRunner, now_s: float) -> None:
         """All that write what `rounds` reads are done. What they wrote last may not be readable yet, and the marker that
         ends its transaction not be there: it is waited for, so that nothing is left that would look like a lag."""
         name = rounds.sub.name
@@ -43,11 +43,11 @@ class CaughtUp:
         if all(ends.get(ssp) == target for ssp, target in targets.items()) or now_s - since_s > HELD_BACK_S:
             self._targets[name] = targets
 
-    def went_on(self, rounds: Rounds) -> None:
+    def went_on(self, rounds: SubTopologyRunner) -> None:
         """A round was planned, or could have been: nothing is held back any more."""
         self._held_since_s.pop(rounds.sub.name, None)
 
-    def reached(self, rounds: Rounds, now_s: float) -> bool:
+    def reached(self, rounds: SubTopologyRunner, now_s: float) -> bool:
         """Whether all that is to be read was read; to be asked when no round can be planned.
 
         Records that cannot be read yet (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`.

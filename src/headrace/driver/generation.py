@@ -16,8 +16,8 @@ from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
-from headrace.driver.rounds.scheduling import NextRound
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.driver.rounds.whole_rounds import WholeRounds
 from headrace.errors import (
     EndlessTimersError,
@@ -51,15 +51,15 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Planned:
+class PreparedJob:
     """A plan and its rounds. `begin` is called before every round, `collect` after every commit; `tidy` keeps versions
     of the state that are due, as `keep` does, and reclaims space.
     """
 
     plan: JobPlan
-    rounds: list[Rounds]
-    begin: Callable[[Rounds], None]
-    collect: Callable[[Rounds], None]
+    rounds: list[SubTopologyRunner]
+    begin: Callable[[SubTopologyRunner], None]
+    collect: Callable[[SubTopologyRunner], None]
     keep: Callable[[], None]
     tidy: Callable[[], None]
 
@@ -73,7 +73,7 @@ class Generation:
 
     def __init__(
         self,
-        made: Planned,
+        made: PreparedJob,
         store: JobStore,
         engine: Engine,
         pace: Pace,
@@ -87,7 +87,7 @@ class Generation:
         self._store, self._engine, self._pace, self._caught_up = store, engine, pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(made.plan.subs)
-        self._next_round = NextRound(self.rounds, self._upstream, pace.idle_timeout_s, pace.max_lag)
+        self._next_round = RoundScheduler(self.rounds, self._upstream, pace.idle_timeout_s, pace.max_lag)
         self._whole_rounds = WholeRounds(self._upstream)
         self._stopping = threading.Event()  # what runs is thrown away
         self._ending = threading.Event()  # nothing new is begun
@@ -104,12 +104,12 @@ class Generation:
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
-    def goes_on_from(self, before: Generation) -> None:
+    def inherit_from(self, before: Generation) -> None:
         """Take over what was counted and learned under another job model."""
         self._started_s = before._started_s
         for name, rounds in self.rounds.items():
             if name in before.rounds:
-                rounds.goes_on_from(before.rounds[name])
+                rounds.inherit_from(before.rounds[name])
 
     def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
         """Count on from what earlier runs have published as their status."""
@@ -168,7 +168,7 @@ class Generation:
             event.set()
 
     @property
-    def sources(self) -> Iterable[Rounds]:
+    def sources(self) -> Iterable[SubTopologyRunner]:
         """Of the sub-topologies that read nothing that the job writes."""
         return [rounds for rounds in self.rounds.values() if not self._upstream[rounds.sub.name]]
 
@@ -189,7 +189,7 @@ class Generation:
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
-    def _loop(self, rounds: Rounds) -> None:
+    def _loop(self, rounds: SubTopologyRunner) -> None:
         name = rounds.sub.name
         failures, held_back = 0, ""
         try:
@@ -228,7 +228,7 @@ class Generation:
             self._done[name].set()
             self.wake()
 
-    def _end_with(self, rounds: Rounds, error: BaseException) -> None:
+    def _end_with(self, rounds: SubTopologyRunner, error: BaseException) -> None:
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
         refused = {} if isinstance(error, FencedError) else self._watch.refused(rounds.sub.reads)
         if refused:
@@ -247,7 +247,7 @@ class Generation:
         except Exception:  # the store cannot be asked; what ended the job is what there is to say
             return error
 
-    def _planned(self, rounds: Rounds) -> PlannedRound | None:
+    def _planned(self, rounds: SubTopologyRunner) -> PlannedRound | None:
         if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
             self._caught_up.writers_done(rounds, time.monotonic())
         limit = self._caught_up.limit_of(rounds) if self._caught_up else None
@@ -259,7 +259,7 @@ class Generation:
             self._caught_up.went_on(rounds)
         return planned
 
-    def _try(self, rounds: Rounds, planned: PlannedRound, failures: int) -> bool:
+    def _try(self, rounds: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
         """Run and commit a round; False if it failed in a way that another try may fix."""
         name = rounds.sub.name
         self._current[name] = planned
@@ -281,7 +281,7 @@ class Generation:
             self._current.pop(name, None)
             self.wake()  # the readers of this output may look
 
-    def _run(self, rounds: Rounds, planned: PlannedRound) -> None:
+    def _run(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
         self._began_s[rounds.sub.name] = time.monotonic()
         self._begin(rounds)
         summaries = rounds.run(planned)
@@ -297,7 +297,7 @@ class Generation:
         except OSError as error:
             LOG.warning("could not delete unneeded files, the next start does: %s", error)
 
-    def _finds_culprits(self, rounds: Rounds, planned: PlannedRound, failure: Exception) -> bool:
+    def _finds_culprits(self, rounds: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
         """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
@@ -309,7 +309,7 @@ class Generation:
             LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
 
-    def _say_of(self, rounds: Rounds) -> Callable[[str], None]:
+    def _say_of(self, rounds: SubTopologyRunner) -> Callable[[str], None]:
         """Reports to the log and the status what a sub-topology is doing."""
 
         def say(line: str) -> None:
@@ -318,7 +318,7 @@ class Generation:
 
         return say
 
-    def _again_or_raise(self, rounds: Rounds, planned: PlannedRound, failures: int, failure: Exception) -> None:
+    def _again_or_raise(self, rounds: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
         if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
             raise engine_loss(planned.id, reason)
@@ -338,11 +338,11 @@ class Generation:
         self._ending.wait(delay_s)
         self._read_again(rounds)
 
-    def _read_again(self, rounds: Rounds) -> None:
+    def _read_again(self, rounds: SubTopologyRunner) -> None:
         """Read what is committed; a system that does not answer is waited for."""
         self._answered(rounds, "to read what is committed", rounds.read_again)
 
-    def _answered(self, rounds: Rounds, what: str, ask: Callable[[], Answer]) -> Answer | None:
+    def _answered(self, rounds: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
         began_s = time.monotonic()
         while not self._ending.is_set():
@@ -358,7 +358,7 @@ class Generation:
 
     # --- what people see --------------------------------------------------------------------------------------------
 
-    def status_of(self, rounds: Rounds) -> SubTopologyStatus:
+    def status_of(self, rounds: SubTopologyRunner) -> SubTopologyStatus:
         """The status of a sub-topology, for people."""
         progress = rounds.progress
         seconds = max(time.monotonic() - self._started_s, 1e-3)
@@ -379,7 +379,7 @@ class Generation:
             "known_failures": len(rounds.known_failures),
         }
 
-    def publish(self, rounds: Rounds, force: bool = False) -> bool:
+    def publish(self, rounds: SubTopologyRunner, force: bool = False) -> bool:
         """Publish the status, unless that was done lately; whether it was time to."""
         now_s = time.monotonic()
         if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:

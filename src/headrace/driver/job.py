@@ -12,21 +12,21 @@ from typing import Any
 from headrace.codec.history import HISTORY, encode_change
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, Planned
+from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, PreparedJob
 from headrace.driver.job_status import JobStatus
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
-from headrace.ports import Engine, Holder, JobStore, System
+from headrace.ports import DriverLease, Engine, JobStore, System
 
 LOG = logging.getLogger("headrace.job")
 HEARTBEAT_S = 2.0
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
-PlanAnew = Callable[[int, JobPlan, Sequence[ChangeRequest]], Planned]
+PlanAnew = Callable[[int, JobPlan, Sequence[ChangeRequest]], PreparedJob]
 """Makes and commits the next plan of a job that runs: under this epoch, after this plan, for these requests."""
 
 
@@ -39,7 +39,7 @@ class Job:
 
     def __init__(
         self,
-        made: Planned,
+        made: PreparedJob,
         store: JobStore,
         engine: Engine,
         system: System,
@@ -48,7 +48,7 @@ class Job:
         partition_check_s: float,
         settle_s: float,
         until: str | None,
-        holder: Callable[[], Holder],
+        holder: Callable[[], DriverLease],
         plan_anew: PlanAnew,
         close: Callable[[], None],
         elsewhere: RequestsElsewhere | None = None,
@@ -70,7 +70,7 @@ class Job:
         self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
         self._helpers: list[threading.Thread] = []
 
-    def _generation_of(self, made: Planned) -> Generation:
+    def _generation_of(self, made: PreparedJob) -> Generation:
         return Generation(made, self._store, self._engine, self._pace, self._caught_up, self._requests, self._fail)
 
     @property
@@ -113,7 +113,7 @@ class Job:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._store.hurry()
+        self._store.expedite()
         self._generation.stop()
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -200,7 +200,7 @@ class Job:
                     if self._caught_up is not None:
                         self._caught_up.begin_anew(self._generation.sources)
                     after = self._generation_of(made)
-                    after.goes_on_from(self._generation)
+                    after.inherit_from(self._generation)
                     self._generation = after
                 break
             except UnavailableError as error:

@@ -19,9 +19,9 @@ from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import written_anew
+from headrace.dsl.rekeying import with_repartition
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.stream_cursor import Flow, Side, checked_function, checked_serde
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde
 from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
 from headrace.model.names import checked_name, checked_own_name
@@ -32,7 +32,7 @@ from headrace.serdes.serdes import Bytes
 
 if TYPE_CHECKING:
     from headrace.core.topology.description_types import TopologyDescription
-    from headrace.dsl.displayable import Looks
+    from headrace.dsl.displayable import Displayable
     from headrace.dsl.preview import Preview
 
 _TIMESTAMP_KINDS = flows.JVM | {FunctionKind.RECORD}
@@ -101,10 +101,10 @@ class AppDeclaration(ABC):
             self.builder.add("table", source)
             flow = _flow(source)
             if not flow.is_by_key:
-                flow = written_anew(
+                flow = with_repartition(
                     self.builder, flow, Repartitioned(), store_name, generated=True, beside=own, of_table=True
                 )
-            return added_table(self, flow, own, store_name, Side(source.key), Side(source.value))
+            return added_table(self, flow, own, store_name, SerdeSlot(source.key), SerdeSlot(source.value))
 
     def global_table(
         self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
@@ -115,7 +115,7 @@ class AppDeclaration(ABC):
         store_name = self.builder.checked_store("global_table", stream if store is None else store)
         own = self.builder.checked("global_table", f"{stream}-table")
         self.builder.add("global_table", source)
-        table = added_table(self, _flow(source), own, store_name, Side(source.key), Side(source.value), "global")
+        table = added_table(self, _flow(source), own, store_name, SerdeSlot(source.key), SerdeSlot(source.value), "global")
         return GlobalTable(self, table.flow)
 
     def _source(
@@ -180,14 +180,14 @@ class AppDeclaration(ABC):
         return f"<App {self.name!r}>"
 
     @abstractmethod
-    def preview_of(self, part: Looks, n: int) -> Preview:
+    def preview_of(self, part: Displayable, n: int) -> Preview:
         """The first records of a stream or a table of this application, as a table."""
 
 
-def _flow(source: Source) -> Flow:
+def _flow(source: Source) -> StreamCursor:
     otherwise = operator_text(str(source.kind), source.stream) if source.partitioning is Partitioning.OTHER else None
-    return Flow(
-        node=source.name, anchor=source.name, key=Side(source.key), value=Side(source.value), otherwise_at=otherwise
+    return StreamCursor(
+        node=source.name, anchor=source.name, key=SerdeSlot(source.key), value=SerdeSlot(source.value), otherwise_at=otherwise
     )
 
 

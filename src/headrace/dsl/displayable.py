@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from headrace.core.topology.description import text_of
 from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import ancestors_of
-from headrace.dsl.stream_cursor import Side
+from headrace.dsl.stream_cursor import SerdeSlot
 from headrace.serdes.ddl import ArrayType, MapType, SparkType, StructType, parse_type, to_ddl
 
 if TYPE_CHECKING:
     from headrace.dsl.app import AppDeclaration
     from headrace.dsl.preview import Preview
-    from headrace.dsl.stream_cursor import Flow
+    from headrace.dsl.stream_cursor import StreamCursor
     from headrace.model.topology import Topology
 
-class Looks:
+class Displayable:
     """What streams and tables have in common: where they are in their application, and how that is looked at."""
 
-    def __init__(self, app: AppDeclaration, flow: Flow) -> None:
+    def __init__(self, app: AppDeclaration, flow: StreamCursor) -> None:
         self.app = app
         self.flow = flow
 
@@ -46,12 +46,12 @@ class Looks:
         return f"<{type(self).__name__} {self.flow.node!r} of {self.app.name!r}>"
 
 
-def schema_text(key: Side, value: Side) -> str:
+def schema_text(key: SerdeSlot, value: SerdeSlot) -> str:
     """`root` and one line per field, with key and value as the two fields of a record."""
     return "\n".join(["root", *_side("key", key), *_side("value", value)])
 
 
-def _side(name: str, side: Side) -> Iterator[str]:
+def _side(name: str, side: SerdeSlot) -> Iterator[str]:
     if side.open_at is not None:
         yield f" |-- {name}: not known: {side.open_at} does not say it"
     elif side.serde is None:

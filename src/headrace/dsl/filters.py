@@ -10,7 +10,7 @@ from typing import Any
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.rekeying import Grouping
-from headrace.dsl.stream_cursor import Flow, checked_function
+from headrace.dsl.stream_cursor import StreamCursor, checked_function
 from headrace.errors import ConfigError, TopologyError
 from headrace.model.durations import duration_us
 from headrace.model.topology import DropDuplicates, Filter, Function, FunctionKind, Split, SplitOutput, StoreKind, StoreSpec
@@ -18,8 +18,8 @@ from headrace.serdes.serdes import Long
 
 
 def split_by_expressions(
-    builder: Builder, flow: Flow, predicates: Sequence[Function], name: str | None
-) -> tuple[Flow, ...]:
+    builder: Builder, flow: StreamCursor, predicates: Sequence[Function], name: str | None
+) -> tuple[StreamCursor, ...]:
     """p1; not p1 and p2; …; none of them. A null predicate counts as false, so that each row is in exactly one."""
     own = builder.name_of("split", flow.node, name)
     outputs, rests = _output_names(own, name, len(predicates)), [f"{own}-not-{n}" for n in range(1, len(predicates))]
@@ -27,7 +27,7 @@ def split_by_expressions(
     for each in {*outputs, *rests}:
         builder.checked("split", each)
     builder.reserve("split", own)
-    flows: list[Flow] = []
+    flows: list[StreamCursor] = []
     rest = flow
     for predicate, holds_name, rest_name in zip(map(_null_is_false, predicates), outputs, rests, strict=False):
         parents = (rest.node,)
@@ -39,8 +39,8 @@ def split_by_expressions(
 
 
 def split_by_functions(
-    builder: Builder, flow: Flow, predicates: Sequence[Function], name: str | None
-) -> tuple[Flow, ...]:
+    builder: Builder, flow: StreamCursor, predicates: Sequence[Function], name: str | None
+) -> tuple[StreamCursor, ...]:
     """One `Split`, and an output for each predicate and one for the rest."""
     own = builder.name_of("split", flow.node, name)
     outputs = _output_names(own, name, len(predicates))
@@ -58,7 +58,7 @@ def _output_names(own: str, given: str | None, predicates: int) -> list[str]:
     return [*(f"{stem}-{number}" for number in range(1, predicates + 1)), f"{own}-rest"]
 
 
-def _behind(flow: Flow, output: str, own: str, given: str | None, *, in_jvm: bool) -> Flow:
+def _behind(flow: StreamCursor, output: str, own: str, given: str | None, *, in_jvm: bool) -> StreamCursor:
     """An output of a split that was given a name has a name of its own for what follows."""
     return flow.after(output, operator_text("split", own), given=None if given is None else output, in_jvm=in_jvm)
 
@@ -70,8 +70,8 @@ def _null_is_false(predicate: Function) -> Function:
 
 
 def without_duplicates(
-    builder: Builder, flow: Flow, by: Any, within: str | timedelta, store: str | None, name: str | None
-) -> Flow:
+    builder: Builder, flow: StreamCursor, by: Any, within: str | timedelta, store: str | None, name: str | None
+) -> StreamCursor:
     """`flow` behind a `DropDuplicates`, and behind a repartition stream where the rows are not by key."""
     try:
         within_us = duration_us(within, "within")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.dsl.stream_cursor import Flow
+from headrace.dsl.stream_cursor import StreamCursor
 
 if TYPE_CHECKING:
     from headrace.dsl.app import AppDeclaration
@@ -17,7 +17,7 @@ class GlobalTable:
     and within a round both are taken in the order of time; the table is not read ahead of the stream.
     """
 
-    def __init__(self, app: AppDeclaration, flow: Flow) -> None:
+    def __init__(self, app: AppDeclaration, flow: StreamCursor) -> None:
         self.app = app
         self.flow = flow
 

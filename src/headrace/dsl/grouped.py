@@ -13,7 +13,7 @@ from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import Grouping
 from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import Flow, Side, checked_function, checked_serde, needed, with_sides
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed, with_sides
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
@@ -58,9 +58,7 @@ class KGrouped:
         """How many records each key has, as a long."""
         return self._aggregated("count", AggregateKind.COUNT, store, name, value=Long(), what="count")
 
-    def reduce(
-        self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None
-    ) -> KTable:
+    def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
 
         Where two sessions become one, `function` is given what each of them came to, the earlier one first.
@@ -90,9 +88,7 @@ class KGrouped:
         which makes one state of those of two sessions, the earlier one first.
         """
         if named and (function is not None or merger is not None or initial is not _ABSENT):
-            raise TopologyError(
-                f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other"
-            )
+            raise TopologyError(f"aggregate: named aggregates ({', '.join(named)}) and a function", "give the one or the other")
         if named:
             return self._named(named, value, store, name)
         if function is None or initial is _ABSENT:
@@ -133,9 +129,7 @@ class KGrouped:
             )
         return None
 
-    def _named(
-        self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None
-    ) -> KTable:
+    def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
         side = self.grouping.value
         checked_fields(named, side.serde, self.grouping.known_key.serde)
         serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
@@ -186,18 +180,18 @@ class KGrouped:
             label="" if function is None else function.label,
         )
         builder.add(kind, node)
-        behind = _behind(grouped, own, text, result_key, Side(value), windowed=self.windows is not None)
+        behind = _behind(grouped, own, text, result_key, SerdeSlot(value), windowed=self.windows is not None)
         return KTable(self.app, behind, self.windows)
 
-    def _result_key(self, key: Side) -> Side:
+    def _result_key(self, key: SerdeSlot) -> SerdeSlot:
         """The grouping key's side, within `Windowed` where there are windows; by Spark's type it stays None."""
         if self.windows is None or key.serde is None:
             return key
-        return Side(Windowed(key.serde))
+        return SerdeSlot(Windowed(key.serde))
 
-    def _spec(self, name: str, what: str, key: Side, value: Serde | None) -> StoreSpec:
+    def _spec(self, name: str, what: str, key: SerdeSlot, value: Serde | None) -> StoreSpec:
         """The form names what the bytes depend on: not the grace, which only decides what is late."""
-        form = f"{what} key={key.form} value={Side(value).form}"
+        form = f"{what} key={key.form} value={SerdeSlot(value).form}"
         if self.windows is None:
             return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
         windows = self.windows
@@ -208,7 +202,7 @@ class KGrouped:
         return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
 
 
-def table_of(app: AppDeclaration, flow: Flow, store: str | None, name: str | None) -> KTable:
+def table_of(app: AppDeclaration, flow: StreamCursor, store: str | None, name: str | None) -> KTable:
     """The last value of each key of a stream, for `KStream.to_table`."""
     grouping = Grouping(app.builder, flow)
     own = app.builder.lasting_name_of("table", flow.anchor, name or store, say="store")
@@ -219,14 +213,16 @@ def table_of(app: AppDeclaration, flow: Flow, store: str | None, name: str | Non
     return added_table(app, grouped, own, store_name, key, value)
 
 
-def added_table(app: AppDeclaration, flow: Flow, own: str, store: str, key: Side, value: Side, what: str = "table") -> KTable:
+def added_table(
+    app: AppDeclaration, flow: StreamCursor, own: str, store: str, key: SerdeSlot, value: SerdeSlot, what: str = "table"
+) -> KTable:
     """Add the `Table` operator `own` behind `flow`; its names are checked by the caller. `what` begins the store's form."""
     spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
     app.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
     return KTable(app, _behind(flow, own, operator_text("table", store), key, value, windowed=False))
 
 
-def _behind(flow: Flow, own: str, text: str, key: Side, value: Side, *, windowed: bool) -> Flow:
+def _behind(flow: StreamCursor, own: str, text: str, key: SerdeSlot, value: SerdeSlot, *, windowed: bool) -> StreamCursor:
     """The flow of a table: its name is the anchor of what follows, and a windowed key is another key than before."""
     after = replace(flow, left_at=None).after(own, text, given=own)
     return with_sides(after, key, value, text if windowed else None)

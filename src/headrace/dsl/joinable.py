@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable
-    from headrace.dsl.stream_cursor import Flow
+    from headrace.dsl.stream_cursor import StreamCursor
 
 Duration = str | timedelta
 _KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JoinArguments:
     """What the user said of a join. `operator`: the method's name."""
 
     operator: str
@@ -36,7 +36,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class JoinWindow:
     """How near in time two streams' records must be, as the user said it."""
 
     within: Duration | None
@@ -48,7 +48,7 @@ class StreamJoins:
     """What a stream can be joined with: a table, a global table, another stream."""
 
     app: AppDeclaration
-    flow: Flow
+    flow: StreamCursor
 
     def join(
         self,
@@ -74,8 +74,8 @@ class StreamJoins:
         record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
         after `store`.
         """
-        asked = Asked("join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, Near(within, grace, retention), key)
+        asked = JoinArguments("join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), key)
 
     def left_join(
         self,
@@ -94,8 +94,8 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        asked = Asked("left_join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, Near(within, grace, retention), key)
+        asked = JoinArguments("left_join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), key)
 
     def outer_join(
         self,
@@ -110,15 +110,15 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        asked = Asked("outer_join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, Near(within, grace, retention), None)
+        asked = JoinArguments("outer_join", joiner, name, value, store)
+        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), None)
 
 
 class TableJoins:
     """What a table can be joined with: another table."""
 
     app: AppDeclaration
-    flow: Flow
+    flow: StreamCursor
 
     def join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
@@ -128,28 +128,28 @@ class TableJoins:
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
         With `to_stream(emit="each")`, one for each update of either side.
         """
-        return _joined_table(self, other, Asked("join", joiner, name, value, store))
+        return _joined_table(self, other, JoinArguments("join", joiner, name, value, store))
 
     def left_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
-        return _joined_table(self, other, Asked("left_join", joiner, name, value, store))
+        return _joined_table(self, other, JoinArguments("left_join", joiner, name, value, store))
 
     def outer_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
-        return _joined_table(self, other, Asked("outer_join", joiner, name, value, store))
+        return _joined_table(self, other, JoinArguments("outer_join", joiner, name, value, store))
 
 
-def _joined_stream(stream: Any, other: Any, asked: Asked, near: Near, key: Any) -> KStream:
+def _joined_stream(stream: Any, other: Any, asked: JoinArguments, near: JoinWindow, key: Any) -> KStream:
     from headrace.dsl.joins import joined_stream  # it builds streams and tables, which have these methods
 
     return joined_stream(stream, other, asked, near, key)
 
 
-def _joined_table(table: Any, other: Any, asked: Asked) -> KTable:
+def _joined_table(table: Any, other: Any, asked: JoinArguments) -> KTable:
     from headrace.dsl.joins import joined_table
 
     return joined_table(table, other, asked)

@@ -22,13 +22,13 @@ from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import is_batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
-from headrace.dsl.joinable import Asked, Near
+from headrace.dsl.joinable import JoinArguments, JoinWindow
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import written_anew
+from headrace.dsl.rekeying import with_repartition
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import Flow, Side, checked_function, needed, result_side, with_sides
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
 from headrace.dsl.windows import LENGTH_MAX_US
 from headrace.errors import ConfigError, TopologyError
 from headrace.model.durations import duration_us
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT = 0, 1
 
 
-def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any) -> KStream:
+def joined_stream(left: KStream, other: Any, asked: JoinArguments, near: JoinWindow, key: Any) -> KStream:
     """A stream joined with a table, a global table, or another stream."""
     _check_other(left.app, other, asked, KStream, KTable, GlobalTable)
     is_stream = isinstance(other, KStream)
@@ -73,14 +73,14 @@ def joined_stream(left: KStream, other: Any, asked: Asked, near: Near, key: Any)
     return KStream(left.app, build.with_global(left, other, key))
 
 
-def joined_table(left: KTable, other: Any, asked: Asked) -> KTable:
+def joined_table(left: KTable, other: Any, asked: JoinArguments) -> KTable:
     """A table joined with another."""
     _check_other(left.app, other, asked, KTable)
-    build = _Build(left.app.builder, asked, Near(None, None, None))
+    build = _Build(left.app.builder, asked, JoinWindow(None, None, None))
     return KTable(left.app, build.of_tables(left, other))
 
 
-def _check_other(app: AppDeclaration, other: Any, asked: Asked, *kinds: type) -> None:
+def _check_other(app: AppDeclaration, other: Any, asked: JoinArguments, *kinds: type) -> None:
     if not isinstance(other, kinds) or not isinstance(other, KStream | KTable | GlobalTable):
         hint = "a stream can be joined with a table: stream.join(table, ...)"
         if not isinstance(other, KStream | GlobalTable):
@@ -97,21 +97,21 @@ def _check_other(app: AppDeclaration, other: Any, asked: Asked, *kinds: type) ->
 class _Build:
     """One join while it is added to a topology."""
 
-    def __init__(self, builder: Builder, asked: Asked, near: Near) -> None:
+    def __init__(self, builder: Builder, asked: JoinArguments, near: JoinWindow) -> None:
         self.builder, self.asked = builder, asked
         self.joiner, self.with_key = _joiner_of(asked)
         self.within_us, self.kept_us = _lengths(asked, near)
 
-    def with_table(self, left: KStream, right: KTable) -> Flow:
-        def build(anew: frozenset[int]) -> Flow:
+    def with_table(self, left: KStream, right: KTable) -> StreamCursor:
+        def build(anew: frozenset[int]) -> StreamCursor:
             own, prefix, text = self._names(left.flow, bool(anew) or not self._is_kept(right.flow))
             sides = self._stream(left.flow, prefix, anew), self._table(right, _RIGHT, prefix, anew)
             return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
 
         return self._placed(build, left.flow, right.flow)
 
-    def of_tables(self, left: KTable, right: KTable) -> Flow:
-        def build(anew: frozenset[int]) -> Flow:
+    def of_tables(self, left: KTable, right: KTable) -> StreamCursor:
+        def build(anew: frozenset[int]) -> StreamCursor:
             is_kept = self._is_kept(left.flow) and self._is_kept(right.flow)
             own, prefix, text = self._names(left.flow, bool(anew) or not is_kept)
             first = self._table(left, _LEFT, prefix, anew)
@@ -121,7 +121,7 @@ class _Build:
 
         return self._placed(build, left.flow, right.flow)
 
-    def with_global(self, left: KStream, table: GlobalTable, key: Any) -> Flow:
+    def with_global(self, left: KStream, table: GlobalTable, key: Any) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
         with self.builder.all_or_nothing():
             is_read_there = reads_inputs(self.builder.topology(), left.flow.node)
@@ -133,7 +133,7 @@ class _Build:
             more = {"key_of": key_of, "table_key": right.key.serde}
             return self._added(own, text, JoinSides.STREAM_GLOBAL, left.flow, right, **more)
 
-    def _read_again(self, left: KStream, table: GlobalTable, name: str) -> Flow:
+    def _read_again(self, left: KStream, table: GlobalTable, name: str) -> StreamCursor:
         topology = self.builder.topology()
         source = topology.node(topology.node(table.flow.node).parents[0])
         again = replace(source, name=self.builder.checked("global_table", f"{name}-{source.name}"))
@@ -142,8 +142,8 @@ class _Build:
         flow = replace(table.flow, node=again.name)
         return added_table(left.app, flow, own, store, flow.key, flow.value, "global").flow
 
-    def near(self, left: Flow, right: Flow) -> Flow:
-        def build(anew: frozenset[int]) -> Flow:
+    def near(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
+        def build(anew: frozenset[int]) -> StreamCursor:
             own, prefix, text = self._names(left, True)
             first = self._stream(left, prefix, anew)
             same = left.node == right.node
@@ -157,7 +157,7 @@ class _Build:
 
     # --- where the sides come from -----------------------------------------------------------------------------------
 
-    def _placed(self, build: Callable[[frozenset[int]], Flow], left: Flow, right: Flow) -> Flow:
+    def _placed(self, build: Callable[[frozenset[int]], StreamCursor], left: StreamCursor, right: StreamCursor) -> StreamCursor:
         """What `build` gives when as few sides as possible are repartitioned (0: left, 1: right), so that both meet."""
         needed_anew = frozenset(number for number, flow in enumerate((left, right)) if not flow.is_by_key)
         if not _goes_round(self.builder):  # what goes round already is an error of its own, and said later
@@ -173,18 +173,18 @@ class _Build:
         with self.builder.all_or_nothing():
             return build(needed_anew)
 
-    def _stream(self, flow: Flow, prefix: str, anew: frozenset[int], side: int = _LEFT) -> Flow:
+    def _stream(self, flow: StreamCursor, prefix: str, anew: frozenset[int], side: int = _LEFT) -> StreamCursor:
         if side not in anew:
             return flow
-        return written_anew(self.builder, flow, Repartitioned(), f"{prefix}-{_name(side)}", generated=True)
+        return with_repartition(self.builder, flow, Repartitioned(), f"{prefix}-{_name(side)}", generated=True)
 
-    def _table(self, table: KTable, side: int, prefix: str, anew: frozenset[int]) -> Flow:
+    def _table(self, table: KTable, side: int, prefix: str, anew: frozenset[int]) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
         flow, name = table.flow, f"{prefix}-{_name(side)}"
         if side in anew:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
-            flow = written_anew(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
+            flow = with_repartition(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
         elif self._is_kept(flow):
             return flow
         text = operator_text(self.asked.operator, name)
@@ -192,11 +192,11 @@ class _Build:
         key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
         return added_table(table.app, flow, own, store, key, value).flow
 
-    def _is_kept(self, flow: Flow) -> bool:
+    def _is_kept(self, flow: StreamCursor) -> bool:
         """Whether the operator of a table keeps all of it, as given."""
         return isinstance(self.builder.topology().node(flow.node), Table)
 
-    def _window_store(self, name: str, text: str, flow: Flow) -> StoreSpec:
+    def _window_store(self, name: str, text: str, flow: StreamCursor) -> StoreSpec:
         key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
         store = self.builder.checked_store(text, name)
         form = f"joined key={key.form} value={value.form}"
@@ -204,7 +204,7 @@ class _Build:
 
     # --- the join itself ---------------------------------------------------------------------------------------------
 
-    def _names(self, left: Flow, keeps: bool) -> tuple[str, str, str]:
+    def _names(self, left: StreamCursor, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
 
         Its name lasts where something is kept under it.
@@ -216,12 +216,16 @@ class _Build:
             own = self.builder.name_of(asked.operator, left.node, asked.name)
         return own, asked.store or own, operator_text(asked.operator, own)
 
-    def _joined(self, own: str, text: str, sides: JoinSides, left: Flow, right: Flow, **more: Any) -> Flow:
+    def _joined(
+        self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
+    ) -> StreamCursor:
         check_keys(text, left.key, right.key)
         check_partitioners(self.builder, text, left, right)
         return self._added(own, text, sides, left, right, **more)
 
-    def _added(self, own: str, text: str, sides: JoinSides, left: Flow, right: Flow, **more: Any) -> Flow:
+    def _added(
+        self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
+    ) -> StreamCursor:
         asked = self.asked
         side = result_side(self.joiner, asked.value, returned(self.joiner), text, left)
         node = Join(
@@ -264,7 +268,7 @@ def _name(side: int) -> str:
     return ("left", "right")[side]
 
 
-def _joiner_of(asked: Asked) -> tuple[Function, bool]:
+def _joiner_of(asked: JoinArguments) -> tuple[Function, bool]:
     """The joiner, and whether it is given the key."""
     with_key = _takes(asked.joiner, 3) and not _takes(asked.joiner, 2)
     arguments: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
@@ -283,7 +287,7 @@ def _takes(given: Any, count: int) -> bool:
     return True
 
 
-def _lengths(asked: Asked, near: Near) -> tuple[int, int]:
+def _lengths(asked: JoinArguments, near: JoinWindow) -> tuple[int, int]:
     """How far apart two streams' records may be, and how long they are kept beyond that."""
     if near.within is None:
         return 0, 0
@@ -298,7 +302,7 @@ def _lengths(asked: Asked, near: Near) -> tuple[int, int]:
     return within_us, RETENTION_DEFAULT_US if near.retention is None else _length(asked, "retention", near.retention)
 
 
-def _length(asked: Asked, name: str, given: Any) -> int:
+def _length(asked: JoinArguments, name: str, given: Any) -> int:
     try:
         length_us = duration_us(given, name)
     except ConfigError as error:
@@ -308,7 +312,7 @@ def _length(asked: Asked, name: str, given: Any) -> int:
     return length_us
 
 
-def check_keys(text: str, left: Side, right: Side) -> None:
+def check_keys(text: str, left: SerdeSlot, right: SerdeSlot) -> None:
     """Two serdes make other bytes of one key. What follows from Spark's types is checked when they are known."""
     for side in (left, right):
         needed(side, "key", text, None)
@@ -316,7 +320,7 @@ def check_keys(text: str, left: Side, right: Side) -> None:
         raise key_mismatch(text, left.serde, right.serde)
 
 
-def check_partitioners(builder: Builder, text: str, left: Flow, right: Flow) -> None:
+def check_partitioners(builder: Builder, text: str, left: StreamCursor, right: StreamCursor) -> None:
     found = [
         (stream, partitioner)
         for flow in (left, right)
@@ -333,7 +337,7 @@ def check_partitioners(builder: Builder, text: str, left: Flow, right: Flow) -> 
             )
 
 
-def _partitioners(builder: Builder, flow: Flow) -> dict[str, Function | None]:
+def _partitioners(builder: Builder, flow: StreamCursor) -> dict[str, Function | None]:
     """The streams that a flow comes from within its sub-topology, and by what their partitions were chosen."""
     by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
     return {stream: by_stream.get(stream) for stream in builder.sources_of(flow.node)}

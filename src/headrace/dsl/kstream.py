@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
-from headrace.dsl.displayable import Looks
+from headrace.dsl.displayable import Displayable
 from headrace.dsl.filters import split_by_expressions, split_by_functions, without_duplicates
 from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
-from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, written_anew
+from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, with_repartition
 from headrace.dsl.repartitioned import Repartitioned, checked_options
 from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
 from headrace.dsl.sinks import handed_to, written_to
-from headrace.dsl.stream_cursor import Side, checked_function, checked_serde, merged, result_side
+from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, result_side
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
 
 
-class KStream(StreamJoins, Looks):
+class KStream(StreamJoins, Displayable):
     """A stream of records. It is a value: a method leaves it as it is and gives a new stream."""
 
     if not TYPE_CHECKING:  # a type checker would take it to mean that any name is there
@@ -138,8 +138,8 @@ class KStream(StreamJoins, Looks):
                 "use a function, @hr.batch, or .repartition() before it"
             )
         own = self._name("transform", name)
-        keys = Side(None if key is None else checked_serde("transform", key))
-        values = Side(None if value is None else checked_serde("transform", value))
+        keys = SerdeSlot(None if key is None else checked_serde("transform", key))
+        values = SerdeSlot(None if value is None else checked_serde("transform", value))
         node = Transform(
             name=own,
             parents=(self.flow.node,),
@@ -172,8 +172,8 @@ class KStream(StreamJoins, Looks):
             builder.checked_store(text, spec.name)
         given = checked_serde(text, value) if value is not None else None
         annotated = None if declared.value_annotation is None else serde_of_annotation(declared.value_annotation)
-        values = Side(given or annotated, None if given or annotated else f"{text} ({processor.__qualname__})")
-        keys = self.flow.key if key is None else Side(checked_serde(text, key))
+        values = SerdeSlot(given or annotated, None if given or annotated else f"{text} ({processor.__qualname__})")
+        keys = self.flow.key if key is None else SerdeSlot(checked_serde(text, key))
         node = Process(
             name=own,
             parents=(self.flow.node,),
@@ -257,7 +257,7 @@ class KStream(StreamJoins, Looks):
                 raise TopologyError(
                     "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the one it has"
                 )
-            return KStream(self.app, written_anew(builder, rekeyed.flow, options, options.name))
+            return KStream(self.app, with_repartition(builder, rekeyed.flow, options, options.name))
 
     def group_by_key(self, repartitioned: Repartitioned | None = None) -> KGrouped:
         """Group by the current key; a repartition stream is put in where the key was changed, and only there.
@@ -317,7 +317,7 @@ class KStream(StreamJoins, Looks):
         value: Serde | None,
         annotated: tuple[Serde | None, Serde | None],
         text: str,
-    ) -> tuple[Side, Side]:
+    ) -> tuple[SerdeSlot, SerdeSlot]:
         keys = result_side(function, key, annotated[0], text, self.flow)
         return keys, result_side(function, value, annotated[1], text, self.flow)
 
@@ -328,8 +328,8 @@ class KStream(StreamJoins, Looks):
         given: str | None,
         function: Function,
         *,
-        key: Side | None = None,
-        value: Side | None = None,
+        key: SerdeSlot | None = None,
+        value: SerdeSlot | None = None,
     ) -> KStream:
         return self._put(kind, node, given, in_jvm=function.in_jvm, key=key, value=value)
 
@@ -340,8 +340,8 @@ class KStream(StreamJoins, Looks):
         given: str | None,
         *,
         in_jvm: bool = False,
-        key: Side | None = None,
-        value: Side | None = None,
+        key: SerdeSlot | None = None,
+        value: SerdeSlot | None = None,
         rekeyed: bool | None = None,
     ) -> KStream:
         """The stream behind `node`; a new `key` marks it as rekeyed unless `rekeyed` says otherwise."""

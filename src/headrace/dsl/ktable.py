@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
-from headrace.dsl.displayable import Looks
+from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import TableJoins
 from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import Flow, Side, checked_function, needed, result_side, with_sides
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from headrace.dsl.kstream import KStream
 
 
-class KTable(TableJoins, Looks):
+class KTable(TableJoins, Displayable):
     """A table of keys and values, kept in a store. It is a value: a method leaves it as it is and gives a new one."""
 
-    def __init__(self, app: AppDeclaration, flow: Flow, windows: AnyWindows | None = None) -> None:
+    def __init__(self, app: AppDeclaration, flow: StreamCursor, windows: AnyWindows | None = None) -> None:
         super().__init__(app, flow)
         self.windows = windows  # that its keys belong to, where the results of these may change
 
@@ -125,7 +125,7 @@ class KTable(TableJoins, Looks):
         with self.app.builder.all_or_nothing():
             self.to_stream().to(name, key=key, value=value, partitioner=partitioner, headers=headers)
 
-    def _added(self, kind: str, node: Node, given: str | None, value: Side | None) -> KTable:
+    def _added(self, kind: str, node: Node, given: str | None, value: SerdeSlot | None) -> KTable:
         self.app.builder.add(kind, node)
         after = self.flow.after(node.name, operator_text(kind, node.name), given=given)
         return KTable(self.app, with_sides(after, None, value, None), self.windows)

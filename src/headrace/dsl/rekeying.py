@@ -7,7 +7,7 @@ from typing import Any
 from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
-from headrace.dsl.stream_cursor import Flow, Side, needed
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, needed
 from headrace.errors import TopologyError
 from headrace.model.topology import Group, Repartition, Source, SourceKind
 
@@ -35,7 +35,7 @@ def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> t
     return mapper, options.with_name(name)
 
 
-def check_by_key(text: str, flow: Flow) -> None:
+def check_by_key(text: str, flow: StreamCursor) -> None:
     """`TopologyError` where the rows of a key are in several partitions, and `text` keeps state under it."""
     if flow.is_by_key:
         return
@@ -48,16 +48,16 @@ def check_by_key(text: str, flow: Flow) -> None:
     )
 
 
-def written_anew(
+def with_repartition(
     builder: Builder,
-    flow: Flow,
+    flow: StreamCursor,
     options: Repartitioned,
     name: str | None,
     *,
     generated: bool = False,
     beside: str | None = None,
     of_table: bool = False,
-) -> Flow:
+) -> StreamCursor:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
@@ -97,7 +97,7 @@ def written_anew(
     )
     builder.add("repartition", writes)
     builder.add("repartition", reads)
-    return Flow(node=reader, anchor=reader, key=key, value=value)
+    return StreamCursor(node=reader, anchor=reader, key=key, value=value)
 
 
 class Grouping:
@@ -106,19 +106,19 @@ class Grouping:
     `options` say how that stream is written; where the rows are by key already there is none, and nothing of them is used.
     """
 
-    def __init__(self, builder: Builder, flow: Flow, options: Repartitioned | None = None) -> None:
+    def __init__(self, builder: Builder, flow: StreamCursor, options: Repartitioned | None = None) -> None:
         self.builder = builder
         self.flow = flow
         self._options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
-        self._grouped: Flow | None = None
+        self._grouped: StreamCursor | None = None
 
-    def grouped(self, name: str, operator: str | None = None) -> Flow:
+    def grouped(self, name: str, operator: str | None = None) -> StreamCursor:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
             flow, options = self.flow, self._options
             if not flow.is_by_key:
                 stream = options.name or name
-                flow = written_anew(self.builder, flow, options, stream, generated=True, beside=operator)
+                flow = with_repartition(self.builder, flow, options, stream, generated=True, beside=operator)
             own = self.builder.name_of("group", flow.node, None)
             self.builder.add("group", Group(name=own, parents=(flow.node,)))
             self._grouped = flow.after(own, operator_text("group", own), given=None)
@@ -130,16 +130,16 @@ class Grouping:
         name = self._options.name
         return self.flow.anchor if name is None else name.removesuffix(REPARTITION_SUFFIX)
 
-    def key(self, operator: str) -> Side:
+    def key(self, operator: str) -> SerdeSlot:
         """What is known of the key, which `operator` keeps state under."""
         return needed(self.known_key, "key", operator, None)
 
     @property
-    def known_key(self) -> Side:
+    def known_key(self) -> SerdeSlot:
         """The same, which may be nothing."""
-        return self.flow.key if self._options.key_serde is None else Side(self._options.key_serde)
+        return self.flow.key if self._options.key_serde is None else SerdeSlot(self._options.key_serde)
 
     @property
-    def value(self) -> Side:
+    def value(self) -> SerdeSlot:
         """What is known of the values that are grouped."""
-        return self.flow.value if self._options.value_serde is None else Side(self._options.value_serde)
+        return self.flow.value if self._options.value_serde is None else SerdeSlot(self._options.value_serde)

@@ -6,16 +6,16 @@ from typing import Any
 
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.rekeying import written_anew
+from headrace.dsl.rekeying import with_repartition
 from headrace.dsl.repartitioned import Repartitioned, checked_partitioner
-from headrace.dsl.stream_cursor import Flow, checked_function, needed
+from headrace.dsl.stream_cursor import StreamCursor, checked_function, needed
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.topology import ForEachRound, Function, Sink
 
 
 def written_to(
-    builder: Builder, flow: Flow, name: Any, key: Serde | None, value: Serde | None, partitioner: Any, headers: Any
+    builder: Builder, flow: StreamCursor, name: Any, key: Serde | None, value: Serde | None, partitioner: Any, headers: Any
 ) -> None:
     """Write `flow` to the output `name`, a text or a function of the record; `KStream.to` says what the others are."""
     stream: str | Function
@@ -38,7 +38,7 @@ def written_to(
     builder.add("to", sink)
 
 
-def handed_to(builder: Builder, flow: Flow, function: Any, name: str | None) -> None:
+def handed_to(builder: Builder, flow: StreamCursor, function: Any, name: str | None) -> None:
     """End `flow` in a `ForEachRound`; where its rows have left Spark's engine, a repartition stream brings them back."""
     given = checked_function("for_each_round", function, flows.RECORD_ONLY, None, ("df", "round_id"))
     with builder.all_or_nothing():
@@ -46,7 +46,7 @@ def handed_to(builder: Builder, flow: Flow, function: Any, name: str | None) -> 
             own = builder.name_of("for_each_round", flow.node, name)
         else:
             own = builder.lasting_name_of("for_each_round", flow.anchor, name)
-            flow = written_anew(builder, flow, Repartitioned(), own, generated=True, beside=own)
+            flow = with_repartition(builder, flow, Repartitioned(), own, generated=True, beside=own)
         node = ForEachRound(
             name=own, parents=(flow.node,), function=function, label=given.label, given_at=given.given_at
         )

@@ -1,4 +1,4 @@
-"""`Flow`: the place of a stream in the topology while it is being written, and what is known there.
+"""`StreamCursor`: the place of a stream in the topology while it is being written, and what is known there.
 
 Known are the serdes, or which operator left them open; whether the rows are still in Spark's engine, or which operator
 took them out; whether a key's rows are in one partition, or what set them apart: a changed key, or the stream's producer.
@@ -27,7 +27,7 @@ _OF_PYTHON = {str: "hr.String()", int: "hr.Long()", float: "hr.Double()", bytes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class SerdeSlot:
     """The serde of a key or of a value. None with `open_at` None: by the Spark type, known when the job starts.
 
     `open_at` names the operator that made the values without saying their serde: fine until bytes are needed.
@@ -43,7 +43,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flow:
+class StreamCursor:
     """`node`: the operator whose output this is; `anchor`: the nearest name on the path that the user gave.
 
     `left_at` and `rekeyed_at` are None, or name the operator at which the rows left Spark's engine and the one that
@@ -53,8 +53,8 @@ class Flow:
 
     node: str
     anchor: str
-    key: Side
-    value: Side
+    key: SerdeSlot
+    value: SerdeSlot
     left_at: str | None = None
     rekeyed_at: str | None = None
     otherwise_at: str | None = None
@@ -64,7 +64,7 @@ class Flow:
         """Whether all rows of a key are in one partition, so that an operator may meet them there."""
         return self.rekeyed_at is None and self.otherwise_at is None
 
-    def after(self, node: str, operator: str, *, given: str | None, in_jvm: bool = False) -> Flow:
+    def after(self, node: str, operator: str, *, given: str | None, in_jvm: bool = False) -> StreamCursor:
         """The same rows behind one more operator; a name that was given becomes the anchor."""
         return replace(
             self,
@@ -74,7 +74,7 @@ class Flow:
         )
 
 
-def with_sides(flow: Flow, key: Side | None, value: Side | None, rekeyed_at: str | None) -> Flow:
+def with_sides(flow: StreamCursor, key: SerdeSlot | None, value: SerdeSlot | None, rekeyed_at: str | None) -> StreamCursor:
     """`flow` with the serdes that an operator gave it, and the mark of that operator if it changed the key."""
     return replace(flow, key=key or flow.key, value=value or flow.value, rekeyed_at=flow.rekeyed_at or rekeyed_at)
 
@@ -83,7 +83,7 @@ def checked_function(
     operator: str,
     given: Any,
     kinds: frozenset[FunctionKind],
-    flow: Flow | None,
+    flow: StreamCursor | None,
     arguments: Sequence[str] = ("record",),
 ) -> Function:
     """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works.
@@ -115,16 +115,18 @@ def _elsewhere(operator: str) -> str:
     return "expressions work in filter, map_values, select_key and split"
 
 
-def result_side(function: Function, given: Serde | None, annotated: Serde | None, operator: str, flow: Flow) -> Side:
+def result_side(
+    function: Function, given: Serde | None, annotated: Serde | None, operator: str, flow: StreamCursor
+) -> SerdeSlot:
     """The serde of what `function` gives: said, else by Spark's type, else by the annotation, else open."""
     if given is not None:
-        return Side(checked_serde(operator, given))
+        return SerdeSlot(checked_serde(operator, given))
     if function.in_jvm:
-        return Side(_serde_of_path(function, flow))
-    return Side(annotated) if annotated is not None else Side(None, f"{operator} ({function.label})")
+        return SerdeSlot(_serde_of_path(function, flow))
+    return SerdeSlot(annotated) if annotated is not None else SerdeSlot(None, f"{operator} ({function.label})")
 
 
-def _serde_of_path(function: Function, flow: Flow) -> Serde | None:
+def _serde_of_path(function: Function, flow: StreamCursor) -> Serde | None:
     """The serde of an expression that only names a field of a known type; None leaves it to Spark.
 
     It is what Spark's type would say, known without starting Spark: `value.carrier` of `carrier string` is String.
@@ -147,9 +149,7 @@ def checked_serde(operator: str, given: Any) -> Serde:
         )
         raise TopologyError(f"{operator}: {given.__name__} is a class where a serde is expected", f"write {named}")
     if not isinstance(given, Serde):
-        raise TopologyError(
-            f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()"
-        )
+        raise TopologyError(f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()")
     return given
 
 
@@ -162,13 +162,13 @@ def field_type(spark_type: SparkType, path: Sequence[str]) -> SparkType | None:
     return here
 
 
-def needed(side: Side, part: str, operator: str, given: Any, argument: str | None = None) -> Side:
+def needed(side: SerdeSlot, part: str, operator: str, given: Any, argument: str | None = None) -> SerdeSlot:
     """The serde for bytes that `operator` writes: `given`, else that of the stream, else an error that says where.
 
     `part` is 'key' or 'value'; `argument` is how it is said at `operator`, None if it cannot be said there.
     """
     if given is not None:
-        return Side(checked_serde(operator, given))
+        return SerdeSlot(checked_serde(operator, given))
     if side.open_at is None:
         return side
     here = f", or to {operator} ({argument})" if argument else ""
@@ -178,10 +178,10 @@ def needed(side: Side, part: str, operator: str, given: Any, argument: str | Non
     )
 
 
-def merged(flows: Sequence[Flow], node: str, operator: str, given: str | None) -> Flow:
+def merged(flows: Sequence[StreamCursor], node: str, operator: str, given: str | None) -> StreamCursor:
     """Several streams as one. Where their serdes differ it is open which one the result has."""
     first = flows[0]
-    return Flow(
+    return StreamCursor(
         node=node,
         anchor=first.anchor if given is None else given,
         key=_common([flow.key for flow in flows], operator),
@@ -192,10 +192,10 @@ def merged(flows: Sequence[Flow], node: str, operator: str, given: str | None) -
     )
 
 
-def _common(sides: Sequence[Side], operator: str) -> Side:
+def _common(sides: Sequence[SerdeSlot], operator: str) -> SerdeSlot:
     if any(side.open_at for side in sides):
         return next(side for side in sides if side.open_at)
     forms = {side.serde.form for side in sides if side.serde is not None}
     if len(forms) == 1 and all(side.serde is not None for side in sides):
         return sides[0]
-    return Side(None, f"{operator} (its streams have different serdes)")
+    return SerdeSlot(None, f"{operator} (its streams have different serdes)")

@@ -139,7 +139,7 @@ class StartpointRequest:
     deleted: tuple[str, ...] = ()
 
 
-class Became(StrEnum):
+class StartpointStatus(StrEnum):
     """The status of a startpoint that a driver has applied."""
 
     PENDING = "pending"  # no commit has moved the position yet
@@ -175,7 +175,7 @@ class StartpointRecord:
     entry: StartpointEntry
     resolutions: tuple[Resolution, ...]
     taken_up_at_us: int
-    became: Became
+    became: StartpointStatus
     changed_at_us: int
     replay: int | None = None
 

@@ -24,11 +24,11 @@ from headrace.core.rewind.startpoints import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import Planned
+from headrace.driver.generation import PreparedJob
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
-from headrace.driver.rounds.scheduling import NextRound
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
@@ -42,7 +42,7 @@ from headrace.state.files import StateFiles
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
-from headrace.wiring.launch import Launched, launched
+from headrace.wiring.launch import LaunchedJob, launched
 from headrace.wiring.spark_sessions import shared_spark
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
@@ -83,7 +83,7 @@ class Driver:
         self._kept = None if directory is None else Path(directory).absolute()
         self._overrides = list(overrides)
         self._root: Path | None = None
-        self._job: Launched | None = None
+        self._job: LaunchedJob | None = None
         self._system: Any = None
         self._sources: Sequence[Source] = ()
         self._pending: dict[str, list[Record]] = {}
@@ -285,7 +285,7 @@ class Driver:
             raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")
 
     @property
-    def _held(self) -> Launched:
+    def _held(self) -> LaunchedJob:
         self._check_open()
         if self._job is None:
             self._launch()
@@ -293,7 +293,7 @@ class Driver:
         return self._job
 
     @property
-    def _opened(self) -> Planned:
+    def _opened(self) -> PreparedJob:
         assert self._held
         return self._made
 
@@ -303,14 +303,14 @@ class Driver:
         epoch = job.store.acquire(job.holder(), self.now_us)
         self._go_by(job.plan_anew(epoch, self._made.plan, requests))
         for rounds in self._made.rounds:
-            rounds.goes_on_from(before[rounds.sub.name])
+            rounds.inherit_from(before[rounds.sub.name])
 
-    def _go_by(self, made: Planned) -> None:
+    def _go_by(self, made: PreparedJob) -> None:
         self._made = made
         self._requests = ChangeRequests(self._system, self._held.store, 0.0, 0.0, self._held.elsewhere)
         self._requests.begin(made.plan, 0.0)
         by_name = {rounds.sub.name: rounds for rounds in made.rounds}
-        self._next = NextRound(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
+        self._next = RoundScheduler(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
 
     def _config(self) -> Config:
         assert self._root is not None
@@ -343,7 +343,7 @@ class Driver:
     def _ends_of(self, stream: str) -> int:
         return sum(self._system.end_offsets(stream).values())
 
-    def _work_off(self, rounds: Rounds, planned: PlannedRound) -> None:
+    def _work_off(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
         self._opened.begin(rounds)
         try:
             summaries = rounds.run(planned)
@@ -369,7 +369,7 @@ class Driver:
         return (choosing[0].key, choosing[0].value) if choosing else (None, None)
 
 
-def _not_caught_up(rounds: Rounds) -> RoundFailedError:
+def _not_caught_up(rounds: SubTopologyRunner) -> RoundFailedError:
     timing = [node.name for node in rounds.program.nodes if isinstance(node, Process) and node.timers]
     return RoundFailedError(
         f"run: not caught up after {ROUNDS_MAX:,} rounds without a record, the last one of sub-topology {rounds.sub.title!r}",
@@ -377,7 +377,7 @@ def _not_caught_up(rounds: Rounds) -> RoundFailedError:
     )
 
 
-def _entries(rounds: Rounds, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
+def _entries(rounds: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
     return entries_of([checkpoint.head for checkpoint in rounds.checkpoints.values()], files, store)
 
 

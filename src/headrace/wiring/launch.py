@@ -17,20 +17,20 @@ from headrace.config.reserved import refuse_reserved
 from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
-from headrace.driver.generation import Pace, Planned
+from headrace.driver.generation import Pace, PreparedJob
 from headrace.driver.job import Job, PlanAnew
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.request_copies import RequestsElsewhere
-from headrace.driver.rounds.round_planner import Place, RoundTerms
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.round_planner import RoundTerms, WorkerPaths
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import Engine, Holder, JobStore, System
+from headrace.ports import DriverLease, Engine, JobStore, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
@@ -45,19 +45,19 @@ LOG = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launched:
+class LaunchedJob:
     """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
 
     `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened;
     giving the application back (`store.release`) comes before it.
     """
 
-    made: Planned
+    made: PreparedJob
     store: JobStore
     engine: Engine
     system: System
     files: StateFiles
-    holder: Callable[[], Holder]
+    holder: Callable[[], DriverLease]
     plan_anew: PlanAnew
     close: Callable[[], None]
     elsewhere: RequestsElsewhere | None
@@ -90,7 +90,7 @@ def launched(
     engine: Engine | None,
     say: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
-) -> Launched:
+) -> LaunchedJob:
     """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
 
     `clock_us` times plans and versions of the state, by default the machine's clock; who holds the job goes by that always.
@@ -99,7 +99,7 @@ def launched(
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
     system = open_configured(config)
-    left: list[tuple[Place, JobPlan]] = []  # of the run, once there is one
+    left: list[tuple[WorkerPaths, JobPlan]] = []  # of the run, once there is one
     closers: list[Callable[[], None]] = [system.close, lambda: seal_stores(*left[0]) if left else None]
     try:
         root = work_folder(config)
@@ -116,14 +116,14 @@ def launched(
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        def holder() -> Holder:
+        def holder() -> DriverLease:
             return holders.this_process(run_id, _now_us())
 
         epoch = store.acquire(holder(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
         staging = root / "staging" / app.name
-        place = Place(
+        place = WorkerPaths(
             run_id,
             holders.boot_id(),
             str(Path(config.local_store_dir).absolute()),
@@ -133,11 +133,11 @@ def launched(
         )
         clock_us = _now_us if clock_us is None else clock_us
         planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
-        making = _Making(planner, engine, files, place, clock_us)
+        making = JobPreparer(planner, engine, files, place, clock_us)
         made = making.made(epoch)
         left.append((place, made.plan))
         closers.pop()  # from here on the runner of the rounds gives the application back
-        return Launched(
+        return LaunchedJob(
             made,
             store,
             engine,
@@ -154,16 +154,16 @@ def launched(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Making:
+class JobPreparer:
     """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
 
     planner: JobPlanner
     engine: Engine
     files: StateFiles
-    place: Place
+    place: WorkerPaths
     clock_us: Callable[[], int]
 
-    def made(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> Planned:
+    def made(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> PreparedJob:
         planner = self.planner
         plan = planner.plan(epoch, self.engine.slots, self.clock_us(), before, requests)
         upkeep = Upkeep(plan, planner.system, planner.store, self.files, planner.config, self.clock_us)
@@ -174,9 +174,9 @@ class _Making:
         _remove_staged_before(self.place.staging, epoch)
         reached("start", 12)
         rounds = [self._rounds_of(sub, plan) for sub in plan.subs]
-        return Planned(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
+        return PreparedJob(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
 
-    def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> Rounds:
+    def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
         config = self.planner.config
         terms = RoundTerms(
             plan.epoch,
@@ -188,7 +188,7 @@ class _Making:
             config.max_bytes_per_round_of(sub.name),
             gaps_of(plan.rewinds),
         )
-        return Rounds(
+        return SubTopologyRunner(
             sub,
             plan.model.sub_topology(sub.name),
             plan.programs[sub.name],
@@ -215,7 +215,7 @@ def _check_before_spark(
     topology: Topology, store: JobStore, system: System, config: Config, run_id: str, say: Callable[[str], None]
 ) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
-    store.check_free(holders.this_process(run_id, _now_us()), _now_us())
+    store.check_not_leased(holders.this_process(run_id, _now_us()), _now_us())
     known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
     check_before_engine(known, config, system, store, say)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from headrace.adapters.lmdb import seal
 from headrace.core.topology.sub_topologies import has_state
 from headrace.driver.planning.job_plan import JobPlan
-from headrace.driver.rounds.round_planner import Place
+from headrace.driver.rounds.round_planner import WorkerPaths
 from headrace.state.files import task_folder_of
 
 LOG = logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0
 
 
-def seal_stores(place: Place, plan: JobPlan) -> None:
+def seal_stores(place: WorkerPaths, plan: JobPlan) -> None:
     """At the end of a run: seal the stores of all tasks that this machine has, as far as `SEAL_S_MAX` goes."""
     started = time.monotonic()
     stateful = [sub for sub in plan.subs if has_state(sub)]

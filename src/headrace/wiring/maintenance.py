@@ -8,13 +8,13 @@ from functools import partial
 from headrace.codec.rewind_records import cuts_of
 from headrace.config.loading import Config
 from headrace.core.rewind.rewinds import flows_of, going_by_cuts
-from headrace.core.rewind.state_history import Keeping
+from headrace.core.rewind.state_history import RetentionPolicy
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.maintenance import Tidying
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
 from headrace.driver.maintenance.state_history import KeptTasks, StateVersions, versions_of
 from headrace.driver.planning.job_plan import JobPlan
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.model.streams import SSP
 from headrace.model.topology import Repartition
 from headrace.ports import JobStore, System
@@ -71,11 +71,11 @@ class Upkeep:
         self._garbage.collect_orphans(lambda: self._store.check_epoch(self._plan.epoch))
         self._tidying.tidy()
 
-    def began(self, rounds: Rounds) -> None:
+    def began(self, rounds: SubTopologyRunner) -> None:
         """A round of these is about to run."""
         self._versions.began(rounds.sub.name)
 
-    def committed(self, rounds: Rounds) -> None:
+    def committed(self, rounds: SubTopologyRunner) -> None:
         """A round of these was committed, and the next has not begun."""
         self._tidying.committed(rounds.sub.name, rounds.checkpoints.values())
         self._garbage.committed(rounds.sub.name, rounds.checkpoints.values())
@@ -91,9 +91,9 @@ class Upkeep:
         self._tidying.tidy()
 
 
-def _keeping(config: Config) -> Keeping:
+def _keeping(config: Config) -> RetentionPolicy:
     span_us = int(config.keep_state_versions_s * 1e6) or None
-    return Keeping(config.keep_state_versions - 1, span_us, int(config.state_version_interval_s * 1e6))
+    return RetentionPolicy(config.keep_state_versions - 1, span_us, int(config.state_version_interval_s * 1e6))
 
 
 def _ends(system: System, sub: SubTopology) -> dict[SSP, int]:

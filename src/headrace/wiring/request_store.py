@@ -86,5 +86,5 @@ def requests_elsewhere(
     requests.requests()
     closers.append(requests.close)
     if opened.system is not None:
-        closers.append(opened.system.job_store(application).hurry)  # a thread that waits for it now need not wait long
+        closers.append(opened.system.job_store(application).expedite)  # a thread that waits for it now need not wait long
     return requests

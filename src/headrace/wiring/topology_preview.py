@@ -18,7 +18,7 @@ from headrace import wiring
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import ancestors_of
 from headrace.dsl.builder import Builder
-from headrace.dsl.displayable import Looks
+from headrace.dsl.displayable import Displayable
 from headrace.dsl.ktable import KTable
 from headrace.dsl.preview import SESSION, WINDOW, Preview
 from headrace.errors import ConfigError
@@ -57,7 +57,7 @@ class DeclaredApplication(wiring.Application, Protocol):
     def builder(self) -> Builder: ...
 
 
-def preview(app: DeclaredApplication, part: Looks | None, n: int = 20) -> Preview:
+def preview(app: DeclaredApplication, part: Displayable | None, n: int = 20) -> Preview:
     """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application.
 
     An input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given.

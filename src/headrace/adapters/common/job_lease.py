@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.errors import JobHeldError
-from headrace.ports import Holder
+from headrace.ports import DriverLease
 
 HEARTBEAT_STALE_US = 10_000_000  # a holder that was silent for longer may be taken over; it beats every 2 s
 
 
-def this_process(run_id: str, now_us: int) -> Holder:
+def this_process(run_id: str, now_us: int) -> DriverLease:
     """This process as the holder of an application, from `now_us` (µs since the epoch)."""
     pid = os.getpid()
-    return Holder(run_id, socket.gethostname(), pid, started_text(pid) or "", boot_id(), now_us)
+    return DriverLease(run_id, socket.gethostname(), pid, started_text(pid) or "", boot_id(), now_us)
 
 
 def boot_id() -> str:
@@ -40,7 +40,7 @@ def started_text(pid: int) -> str | None:
     return None if fields is None or fields[0] in ("Z", "X") else f"{fields[19]}@{_pid_namespace()}"
 
 
-def is_known_dead(holder: Holder) -> bool:
+def is_known_dead(holder: DriverLease) -> bool:
     """Whether `holder` ran on this host, in this boot and pid namespace, and has ended. False where that is unknown."""
     if holder.host != socket.gethostname() or not holder.boot_id or holder.boot_id != boot_id():
         return False
@@ -50,12 +50,12 @@ def is_known_dead(holder: Holder) -> bool:
     return started_text(holder.pid) != holder.process_started
 
 
-def is_alive(holder: Holder | None, now_us: int) -> bool:
+def is_alive(holder: DriverLease | None, now_us: int) -> bool:
     """Whether a process holds it that is not known to have ended, with a heartbeat within the takeover limit."""
     return holder is not None and not is_known_dead(holder) and now_us - holder.heartbeat_us <= HEARTBEAT_STALE_US
 
 
-def held_error(application: str, holder: Holder, since_us: int, now_us: int) -> JobHeldError:
+def lease_error(application: str, holder: DriverLease, since_us: int, now_us: int) -> JobHeldError:
     """The error of a second driver: who holds `application`, and since when."""
     silent_s = max(0, now_us - holder.heartbeat_us) / 1_000_000
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_us)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
 from headrace.adapters.kafka.connection import Connection
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.errors import ConfigError, OffsetOutOfRangeError, StorageError, StreamExistsError, UnavailableError
 
@@ -48,15 +48,15 @@ class Topic:
 class Admin:
     """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
 
-    def __init__(self, connection: Connection, patience: Patience | None = None) -> None:
+    def __init__(self, connection: Connection, patience: Deadline | None = None) -> None:
         self.connection = connection
-        self._patience = patience or Patience()
+        self._patience = patience or Deadline()
         self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
         self._client = self._connected()
 
     @property
     def _request_s(self) -> float:
-        return 1.0 if self._patience.is_hurried else min(REQUEST_S, max(1.0, self.connection.wait_s))
+        return 1.0 if self._patience.is_expedited else min(REQUEST_S, max(1.0, self.connection.wait_s))
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.admin import Topic
 from headrace.adapters.kafka.client_log import CLIENT_LOG
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import UnavailableError
 
 _LOOKED_AT = 100  # records without our mark, and a topic is somebody else's
@@ -26,33 +26,33 @@ _REQUESTS = b"%2Frequests/"
 _SMALL = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1, "queued.max.messages.kbytes": 64}
 
 
-class Whose(Enum):
+class TopicOwner(Enum):
     OURS = "an application's"
     OTHERS = "another application's"
     EMPTY = "without an owner"
 
 
-class Books:
+class ApplicationTopics:
     """Whose topics are that have the name of an application's metadata. Threads may share it.
 
     What was seen once of a topic (by its id) is not looked at again, unless there was nothing in it.
     """
 
-    def __init__(self, client: Mapping[str, Any], patience: Patience, wait_s: float) -> None:
+    def __init__(self, client: Mapping[str, Any], patience: Deadline, wait_s: float) -> None:
         self._client, self._patience, self._wait_s = dict(client), patience, wait_s
-        self._seen: dict[str, Whose] = {}
+        self._seen: dict[str, TopicOwner] = {}
 
-    def whose(self, topics: Collection[Topic]) -> dict[str, Whose]:
+    def whose(self, topics: Collection[Topic]) -> dict[str, TopicOwner]:
         """By name. A topic that this user may not read is somebody else's."""
         new = [topic for topic in topics if topic.id not in self._seen]
-        found = {topic.name: Whose.OTHERS for topic in new if topic.partitions != 1}
+        found = {topic.name: TopicOwner.OTHERS for topic in new if topic.partitions != 1}
         found |= self._looked_at([topic.name for topic in new if topic.partitions == 1])
-        self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] is not Whose.EMPTY}
-        return {topic.name: self._seen.get(topic.id, Whose.EMPTY) for topic in topics}
+        self._seen |= {topic.id: found[topic.name] for topic in new if found[topic.name] is not TopicOwner.EMPTY}
+        return {topic.name: self._seen.get(topic.id, TopicOwner.EMPTY) for topic in topics}
 
-    def _looked_at(self, names: Sequence[str]) -> dict[str, Whose]:
+    def _looked_at(self, names: Sequence[str]) -> dict[str, TopicOwner]:
         """Of all of them at once: a cluster may have hundreds, and one look takes as long as many."""
-        found: dict[str, Whose] = {}
+        found: dict[str, TopicOwner] = {}
         if not names:
             return found
         consumer = Consumer(
@@ -94,18 +94,18 @@ class Books:
         return found
 
 
-def _told(message: Any, strange: dict[str, int]) -> Whose | None:
+def _told(message: Any, strange: dict[str, int]) -> TopicOwner | None:
     """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
     error, name = message.error(), message.topic()
     if error is None:
         if is_mark(message.key()):
-            return Whose.OURS
+            return TopicOwner.OURS
         strange[name] += 1
-        return Whose.OTHERS if strange[name] >= _LOOKED_AT else None
+        return TopicOwner.OTHERS if strange[name] >= _LOOKED_AT else None
     if error.code() == KafkaError._PARTITION_EOF:
-        return Whose.OTHERS if strange[name] else Whose.EMPTY
+        return TopicOwner.OTHERS if strange[name] else TopicOwner.EMPTY
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return Whose.OTHERS
+        return TopicOwner.OTHERS
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import StorageError, UnavailableError
 
 _BATCH = 1000
@@ -27,9 +27,9 @@ class CompactedTopic:
     waits shorter.
     """
 
-    def __init__(self, client: Mapping[str, Any], topic: str, patience: Patience | None = None) -> None:
+    def __init__(self, client: Mapping[str, Any], topic: str, patience: Deadline | None = None) -> None:
         self.topic = topic
-        self._patience = patience or Patience()
+        self._patience = patience or Deadline()
         self._client = dict(client)
         self._lock = threading.Lock()
         self._values: dict[bytes, bytes] = {}
@@ -146,7 +146,7 @@ class CompactedTopic:
                 else:
                     raise KafkaException(error)
             if self._patience.left_s(began_s, READ_S) <= 0:
-                if self._patience.is_hurried:
+                if self._patience.is_expedited:
                     raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
                 raise StorageError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "

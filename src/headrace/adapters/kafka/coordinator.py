@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.lanes import new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.names import coordinator_id
 from headrace.errors import FencedError, UnavailableError
@@ -31,10 +31,10 @@ class Coordinator:
     """
 
     def __init__(
-        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None], patience: Patience | None = None
+        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None], patience: Deadline | None = None
     ) -> None:
         self._client, self._application, self._still_ours = client, application, still_ours
-        self._patience = patience or Patience()
+        self._patience = patience or Deadline()
         self._lock = threading.RLock()
         self._producer: Producer | None = None
         self._fenced = False

@@ -10,22 +10,22 @@ GAVE_UP_S = 0.5  # once one wait ended without an answer, the others need not fi
 SLICE_S = 3.0  # a call into librdkafka cannot be broken off: it is made in pieces of this length
 
 
-class Patience:
-    """What all waits of one system look at. Threads share it. Each wait has a bound of its own; `hurry` makes it shorter."""
+class Deadline:
+    """What all waits of one system look at. Threads share it. Each wait has a bound of its own; `expedite` makes it shorter."""
 
     def __init__(self) -> None:
         self._hurried_s: float | None = None
         self._gave_up = False
         self._changed = threading.Event()
 
-    def hurry(self) -> None:
+    def expedite(self) -> None:
         """From now on wait `HURRIED_S` at most, those who wait already too: what is waited for hardly matters any more."""
         if self._hurried_s is None:
             self._hurried_s = time.monotonic()
             self._changed.set()
 
     @property
-    def is_hurried(self) -> bool:
+    def is_expedited(self) -> bool:
         return self._hurried_s is not None
 
     def left_s(self, began_s: float, bound_s: float) -> float:
@@ -45,7 +45,7 @@ class Patience:
 
     def pause(self, seconds: float) -> None:
         """Sleep, but not through the moment at which haste begins."""
-        if self.is_hurried:
+        if self.is_expedited:
             time.sleep(min(seconds, 0.1))
         else:
             self._changed.wait(seconds)

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, held_error, is_known_dead
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead, lease_error
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.lanes import (
     Position,
@@ -42,7 +42,7 @@ from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import Holder, Metadata, RoundCommit, Terms
+from headrace.ports import DriverLease, Metadata, RoundCommit, SystemPayload
 
 LOG = logging.getLogger("headrace.kafka")
 Reached = Callable[[str, int], None]
@@ -54,7 +54,7 @@ JOB, MODELS, LANES, STATUS = "job", "job-models", "lanes", "status"
 
 
 class _Held(msgspec.Struct, frozen=True):
-    holder: Holder
+    holder: DriverLease
     since_us: int
 
 
@@ -80,7 +80,7 @@ class KafkaJobStore:
         self._system, self._client = system, system.client
         self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
         self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
-        self._patience: Patience = system.patience
+        self._patience: Deadline = system.patience
         self._metadata = CompactedTopic(self._client, metadata_topic(application), self._patience)
         self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._patience)
         self._coordinator = Coordinator(self._client, application, self._still_ours, self._patience)
@@ -96,12 +96,12 @@ class KafkaJobStore:
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
-    def check_free(self, holder: Holder, now_us: int) -> None:
+    def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         """`JobHeldError` while another run holds the application."""
-        if self._system.has_books(self.application):
+        if self._system.is_initialized(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
-    def acquire(self, holder: Holder, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int) -> int:
         self._reached("start", 1)
         self._check_settings()
         self._system.check_transaction_timeout(self._timeout_ms)
@@ -122,7 +122,7 @@ class KafkaJobStore:
         """`ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker."""
         new_producer(self._client, transactional_id(self.application, "source", 0), self._timeout_ms)
 
-    def _taken(self, holder: Holder, since_us: int, now_us: int) -> int:
+    def _taken(self, holder: DriverLease, since_us: int, now_us: int) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
         stands = entries_of(self._metadata.refresh(), JOB)
         found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
@@ -148,7 +148,7 @@ class KafkaJobStore:
     def _epoch_place(self) -> tuple[str, int]:
         return (metadata_topic(self.application), 0)
 
-    def _checked_free(self, stands: Mapping[str, bytes], holder: Holder, now_us: int) -> int:
+    def _checked_free(self, stands: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
         if not stands.get("holder"):
             return now_us
@@ -156,7 +156,7 @@ class KafkaJobStore:
         if held.holder.run_id == holder.run_id:
             return held.since_us
         if now_us - held.holder.heartbeat_us <= HEARTBEAT_STALE_US and not is_known_dead(held.holder):
-            raise held_error(self.application, held.holder, held.since_us, now_us)
+            raise lease_error(self.application, held.holder, held.since_us, now_us)
         return now_us
 
     def _read_back_epoch(self) -> None:
@@ -202,8 +202,8 @@ class KafkaJobStore:
         assert self._held is not None
         self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
 
-    def hurry(self) -> None:
-        self._patience.hurry()
+    def expedite(self) -> None:
+        self._patience.expedite()
 
     def repairs(self) -> Collection[str]:
         """None: what is stored has one place, and no copy of it is put back."""
@@ -230,7 +230,7 @@ class KafkaJobStore:
             self._held = None
             self._coordinator.close()
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> DriverLease | None:
         found = self._read(JOB).get("holder")
         return msgspec.json.decode(found, type=_Held).holder if found else None
 
@@ -354,7 +354,7 @@ class KafkaJobStore:
             lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us
         ]
 
-    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+    def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         title = round_id.sub_topology or "source"
         assert self._model is not None
         return {
@@ -440,7 +440,7 @@ class KafkaJobStore:
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran."""
-        if not self._system.has_books(self.application):
+        if not self._system.is_initialized(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
@@ -449,8 +449,8 @@ class KafkaJobStore:
             topic.close()
 
 
-def _beaten(holder: Holder, now_us: int) -> Holder:
-    return Holder(holder.run_id, holder.host, holder.pid, holder.process_started, holder.boot_id, now_us)
+def _beaten(holder: DriverLease, now_us: int) -> DriverLease:
+    return DriverLease(holder.run_id, holder.host, holder.pid, holder.process_started, holder.boot_id, now_us)
 
 
 def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:

@@ -21,7 +21,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
 from headrace.adapters.kafka.refusals import undelivered
@@ -374,7 +374,7 @@ def send_offsets(
     group: str,
     offsets: Sequence[TopicPartition],
     bound_s: float = OFFSETS_S,
-    patience: Patience | None = None,
+    patience: Deadline | None = None,
 ) -> None:
     """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
 
@@ -392,7 +392,7 @@ def send_offsets(
             answer.append(error)
 
     thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
-    began_s, patience = time.monotonic(), patience or Patience()
+    began_s, patience = time.monotonic(), patience or Deadline()
     thread.start()
     while thread.is_alive() and (left_s := patience.left_s(began_s, bound_s)) > 0:
         thread.join(min(left_s, _LOOK_S))
@@ -419,10 +419,10 @@ def retried(
     *arguments: Any,
     bound_s: float = 60.0,
     more: Collection[int] = frozenset(),
-    patience: Patience | None = None,
+    patience: Deadline | None = None,
 ) -> Any:
     """Call a transactional function, again where librdkafka says that this may help, or for the codes `more`."""
-    began_s, patience = time.monotonic(), patience or Patience()
+    began_s, patience = time.monotonic(), patience or Deadline()
     while True:
         try:
             return function(*arguments)
@@ -434,7 +434,7 @@ def retried(
 
 
 def retried_in_pieces(
-    function: Callable[[float], Any], bound_s: float, patience: Patience, more: Collection[int] = frozenset()
+    function: Callable[[float], Any], bound_s: float, patience: Deadline, more: Collection[int] = frozenset()
 ) -> Any:
     """`retried`, of a function that is given how long it may take: a part of `bound_s`, so that `patience` is heard."""
     began_s = time.monotonic()
@@ -460,14 +460,14 @@ def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
 
 
 def _committed(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Patience | None = None
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Deadline | None = None
 ) -> list[TopicPartition]:
     """The committed positions of a group, in the order of the request; waits while a transaction holds them back."""
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
         found = retried_in_pieces(
-            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, patience or Patience(), _MOVING
+            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, patience or Deadline(), _MOVING
         )
     except KafkaException as error:
         raise RoundFailedError(
@@ -479,7 +479,7 @@ def _committed(
 
 
 def committed_positions(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Patience | None = None
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Deadline | None = None
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
     """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
     return {

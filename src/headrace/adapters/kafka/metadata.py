@@ -27,13 +27,13 @@ class KafkaMetadataStore:
 
     def all(self, namespace: str) -> dict[str, bytes]:
         """Every value of the namespace, by key; empty where the application never ran."""
-        if not self._system.has_books(self._application):
+        if not self._system.is_initialized(self._application):
             return {}
         return entries_of(self._system.metadata_of(self._application).refresh(), namespace)
 
     def stamp(self) -> object:
         """How far the topic was read, None where there is none."""
-        if not self._system.has_books(self._application):
+        if not self._system.is_initialized(self._application):
             return None
         return self._system.metadata_of(self._application).refreshed_to()
 
@@ -54,5 +54,5 @@ class KafkaMetadataStore:
         return self.all(namespace + REQUESTS)
 
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
-        if ids and self._system.has_books(self._application):
+        if ids and self._system.is_initialized(self._application):
             self._system.write_entries(self._application, namespace + REQUESTS, dict.fromkeys(ids))

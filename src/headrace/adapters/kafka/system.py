@@ -14,10 +14,10 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
-from headrace.adapters.kafka.application_topics import Books, Whose
+from headrace.adapters.kafka.application_topics import ApplicationTopics, TopicOwner
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
-from headrace.adapters.kafka.deadline import Patience
+from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
@@ -40,7 +40,7 @@ from headrace.errors import (
 from headrace.model.names import checked_name, checked_to_look_up
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP, StreamDescription
-from headrace.ports import Terms
+from headrace.ports import SystemPayload
 from headrace.record import Record
 
 INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
@@ -76,9 +76,9 @@ class KafkaSystem:
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
         self.connection = connection_of(url, settings)
         self.client: dict[str, Any] = quiet(self.connection.client)
-        self.patience = Patience()
+        self.patience = Deadline()
         self._admin = Admin(self.connection, self.patience)
-        self._books = Books(self.client, self.patience, self.connection.wait_s)
+        self._books = ApplicationTopics(self.client, self.patience, self.connection.wait_s)
         self._known: dict[str, Topic] = {}
         self._metadata: dict[str, CompactedTopic] = {}
         self._single = SingleRecords(self.client, self.connection.wait_s)
@@ -127,8 +127,8 @@ class KafkaSystem:
         return self.applications_in(self._admin.names())
 
     def ensure_job_topics(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `has_books`."""
-        self.has_books(application)
+        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
+        self.is_initialized(application)
         for name in (metadata_topic(application), checkpoint_topic(application)):
             if not self.has_topic(name):
                 try:
@@ -136,13 +136,13 @@ class KafkaSystem:
                 except StreamExistsError:
                     continue  # another driver was quicker
 
-    def has_books(self, application: str) -> bool:
+    def is_initialized(self, application: str) -> bool:
         """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
         name = metadata_topic(application)
         topic = self._known.get(name) or self._topic(name)
         if topic is None:
             return False
-        if self._books.whose([topic])[name] is Whose.OTHERS:
+        if self._books.whose([topic])[name] is TopicOwner.OTHERS:
             raise IncompatibleChangeError(
                 f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
                 "give the application another name, or that topic",
@@ -236,7 +236,7 @@ class KafkaSystem:
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
         names = self._admin.names()
-        applications = self.applications_in(names) if of is None else [of] if self.has_books(of) else []
+        applications = self.applications_in(names) if of is None else [of] if self.is_initialized(of) else []
         owners = self._owners(applications)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
         self._known = {name: self._as_pinned(topic) for name, topic in self._admin.topics(names - hidden).items()}
@@ -251,7 +251,7 @@ class KafkaSystem:
         owners = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix}
         pairs = [name for name, owner in owners.items() if checkpoint_topic(owner) in names]
         whose = self._books.whose(self._admin.topics(pairs).values())
-        return sorted(owners[name] for name, found in whose.items() if found is Whose.OURS)
+        return sorted(owners[name] for name, found in whose.items() if found is TopicOwner.OURS)
 
     def _owners(self, applications: Iterable[str]) -> dict[str, str]:
         """Repartition topics to the application that has them on its record."""
@@ -450,7 +450,7 @@ class KafkaSystem:
         told = self._admin.topic_settings(streams)
         return {stream: limits_of(told.get(stream, {}), self.connection.client) for stream in sorted(streams)}
 
-    def range_terms(self, piece: OffsetRange) -> Terms:
+    def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """A worker needs to know nothing more: it fetches the offsets."""
         return True
 

@@ -20,7 +20,7 @@ FILE_NAME = "mark.json"
 _BYTES = 512  # marks are filled up with spaces to a multiple of this, less than a page: none leaves the end of a longer one
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoreMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a store was left. `in_use` and `verifying` are process ids; `bytes` and `txnid` are as of a clean close.
 
     `content`: the hash of LMDB's file if the run that closed it ended in order and sealed it (`seals`), else empty.
@@ -38,10 +38,10 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Mark)
+_DECODER = msgspec.json.Decoder(StoreMark)
 
 
-def read_mark(folder: Path) -> Mark | None:
+def read_mark(folder: Path) -> StoreMark | None:
     """The mark in `folder`; None if there is none or it makes no sense."""
     try:
         with open(f"{folder}/{FILE_NAME}", "rb", buffering=0) as file:
@@ -51,7 +51,7 @@ def read_mark(folder: Path) -> Mark | None:
     return mark if "/" not in mark.generation and mark.generation not in ("", ".", "..") else None
 
 
-def write_mark(folder: Path, mark: Mark) -> None:
+def write_mark(folder: Path, mark: StoreMark) -> None:
     """Write the mark over the one that is there. Not synced: after a power cut the boot id tells."""
     data = _ENCODER.encode(mark)
     data += b" " * (-len(data) % _BYTES)

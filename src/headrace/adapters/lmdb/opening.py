@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment
-from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
+from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
 from headrace.adapters.lmdb.ownership import owned
 from headrace.adapters.lmdb.seals import check_seal
 from headrace.adapters.lmdb.store import TaskStore
@@ -151,7 +151,7 @@ class _Opening:
             raise StoreDamagedError(f"expected transaction {mark.txnid}, found {environment.txnid}")
         return environment
 
-    def _verified(self, mark: Mark, folder: Path) -> Mark:
+    def _verified(self, mark: StoreMark, folder: Path) -> StoreMark:
         """The mark of a store that another process left, after all of it was looked at: by its seal, or by a scan."""
         started = time.monotonic()
         if mark.in_use is None and (folder / DATA_FILE).stat().st_size < mark.bytes:
@@ -172,7 +172,7 @@ class _Opening:
         _log.debug("verified local store %s in %.2f s", folder, time.monotonic() - started)
         return replace(mark, run_id=self._run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
 
-    def _take(self, folder: Path, mark: Mark) -> Environment:
+    def _take(self, folder: Path, mark: StoreMark) -> Environment:
         self._mark = replace(mark, run_id=self._run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
         write_mark(self._place, self._mark)
         self._environment = environments.take(folder)
@@ -232,7 +232,7 @@ class _Opening:
             self._notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
             self._is_restored = True
         environments.give_back(environment)
-        return self._take(folder, Mark(generation, self._boot_id, self._run_id))
+        return self._take(folder, StoreMark(generation, self._boot_id, self._run_id))
 
     def _remove_generations(self, kept: Path | None) -> None:
         for folder in self._place.iterdir():

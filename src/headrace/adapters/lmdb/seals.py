@@ -15,7 +15,7 @@ import xxhash
 from msgspec.structs import replace
 
 from headrace.adapters.lmdb.environments import DATA_FILE
-from headrace.adapters.lmdb.mark import Mark, read_mark, write_mark
+from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
 from headrace.adapters.lmdb.ownership import owned_now
 from headrace.errors import StoreDamagedError
 
@@ -44,14 +44,14 @@ def seal(folder: Path, run_id: str, boot_id: str, deadline_s: float) -> bool:
     return False
 
 
-def check_seal(mark: Mark, folder: Path) -> None:
+def check_seal(mark: StoreMark, folder: Path) -> None:
     """`StoreDamagedError` unless LMDB's file in `folder` is bit for bit what was sealed."""
     found = _content(folder / DATA_FILE, None)
     if found != mark.content:
         raise StoreDamagedError(f"expected content {mark.content}, found {found}: it changed after it was closed")
 
 
-def _is_in_order(mark: Mark, run_id: str, boot_id: str) -> bool:
+def _is_in_order(mark: StoreMark, run_id: str, boot_id: str) -> bool:
     clean = mark.in_use is None and mark.verifying is None and not mark.damaged
     return clean and mark.run_id == run_id and mark.boot_id == boot_id and not mark.content
 

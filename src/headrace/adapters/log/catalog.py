@@ -27,7 +27,7 @@ from headrace.adapters.log.catalog_files import (
     refuse_orphans,
 )
 from headrace.adapters.log.commit_marks import begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
-from headrace.core.log_files import Mark
+from headrace.core.log_files import CommitMark
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck
@@ -80,7 +80,7 @@ class Catalog:
             self._check_in_place()
             self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             marks = marks_of(self.root)  # before the transaction: it sees every commit that is marked by now
-            mark: Mark | None = None
+            mark: CommitMark | None = None
             try:
                 with _transaction(self._writer, "BEGIN IMMEDIATE"):
                     commits.check_newest(self._writer, self.root, self.path, marks)
@@ -187,7 +187,7 @@ def connect_to_look(path: Path) -> sqlite3.Connection:
     return connect(path, mode="ro" if ended_unclean(path) else "rw")
 
 
-def check_catalog(path: Path) -> Mark | None:
+def check_catalog(path: Path) -> CommitMark | None:
     """`StorageError` unless the file is a catalog, whole, and the newest one of its folder; its newest commit's mark.
 
     After an unclean end, which leaves a -wal file, it is read whole: the file may be of another state than the catalog.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import DATA_FOLDER
-from headrace.core.log_files import Mark
+from headrace.core.log_files import CommitMark
 from headrace.errors import StorageError
 
 MARKS_FOLDER = f"{DATA_FOLDER}/commits"
@@ -23,7 +23,7 @@ _NAME = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{16})(-begun)?")
 _LOOKS = 5  # a name that is just being renamed may escape a look
 
 
-def marks_of(root: Path) -> list[Mark]:
+def marks_of(root: Path) -> list[CommitMark]:
     """All marks in the log's folder; usually one."""
     for _ in range(_LOOKS):
         try:
@@ -32,11 +32,11 @@ def marks_of(root: Path) -> list[Mark]:
             return []
         found = [match for name in names if (match := _NAME.fullmatch(name))]
         if found:
-            return [Mark(match[1], int(match[2]), match[3], is_done=match[4] is None) for match in found]
+            return [CommitMark(match[1], int(match[2]), match[3], is_done=match[4] is None) for match in found]
     return []
 
 
-def begin_mark(root: Path, mark: Mark, *, is_first: bool) -> None:
+def begin_mark(root: Path, mark: CommitMark, *, is_first: bool) -> None:
     """Put the mark of a commit that is about to be; `StorageError` if that fails: then the commit must not be."""
     folder = root / MARKS_FOLDER
     try:
@@ -52,7 +52,7 @@ def begin_mark(root: Path, mark: Mark, *, is_first: bool) -> None:
         ) from error
 
 
-def finish_mark(root: Path, mark: Mark) -> None:
+def finish_mark(root: Path, mark: CommitMark) -> None:
     """The commit of a mark that was begun is on disk: it is done, in place of those before it.
 
     Raises nothing: the commit counts already. Where this fails, the mark that is begun stays, and is done when the catalog is
@@ -64,13 +64,13 @@ def finish_mark(root: Path, mark: Mark) -> None:
     _remove(root, lambda other: other.log == mark.log and other.number <= mark.number and other.token != mark.token)
 
 
-def finish_if_begun(root: Path, mark: Mark) -> None:
+def finish_if_begun(root: Path, mark: CommitMark) -> None:
     """`mark` is the newest commit of the catalog: if who committed it was killed before its mark was done, finish that."""
     if replace(mark, is_done=False) in marks_of(root):
         finish_mark(root, mark)
 
 
-def withdraw_mark(root: Path, mark: Mark) -> None:
+def withdraw_mark(root: Path, mark: CommitMark) -> None:
     """The commit failed."""
     with suppress(OSError):
         (root / MARKS_FOLDER / _name(replace(mark, is_done=False))).unlink()
@@ -80,7 +80,7 @@ def make_marks_folder(root: Path) -> None:
     make_durable_folder(root, root / MARKS_FOLDER)
 
 
-def replace_marks(root: Path, mark: Mark) -> None:
+def replace_marks(root: Path, mark: CommitMark) -> None:
     """Make `mark` the only one."""
     make_marks_folder(root)
     (root / MARKS_FOLDER / _name(mark)).touch()
@@ -88,12 +88,12 @@ def replace_marks(root: Path, mark: Mark) -> None:
     _remove(root, lambda other: other != mark)
 
 
-def _remove(root: Path, chosen: Callable[[Mark], bool]) -> None:
+def _remove(root: Path, chosen: Callable[[CommitMark], bool]) -> None:
     for other in marks_of(root):
         if chosen(other):
             with suppress(OSError):
                 (root / MARKS_FOLDER / _name(other)).unlink()
 
 
-def _name(mark: Mark) -> str:
+def _name(mark: CommitMark) -> str:
     return f"{mark.log}-{mark.number:012d}-{mark.token}{'' if mark.is_done else '-begun'}"

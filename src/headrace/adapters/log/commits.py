@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headrace.adapters.log.commit_marks import marks_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
-from headrace.core.log_files import Fate, Mark, fate_of, mismatch, unknown_of
+from headrace.core.log_files import CommitMark, Fate, fate_of, mismatch, unknown_of
 from headrace.errors import StorageError
 
 _TABLE = """
@@ -68,16 +68,16 @@ def newest_of(db: sqlite3.Connection) -> int:
     return 0 if newest is None else int(newest)
 
 
-def newest_mark(db: sqlite3.Connection) -> Mark | None:
+def newest_mark(db: sqlite3.Connection) -> CommitMark | None:
     """The mark that the newest commit has, or should have."""
     if not _has_table(db) or not is_marked(db):
         return None
     log, number = log_id(db), newest_of(db)
     token = _token_of(db, number)
-    return None if log is None or token is None else Mark(log, number, token)
+    return None if log is None or token is None else CommitMark(log, number, token)
 
 
-def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[Mark]) -> str | None:
+def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[CommitMark]) -> str | None:
     """Why this catalog is not the newest one of its folder; None if it is. `marks` were looked up before the transaction."""
     if not _has_table(db):
         return mismatch(None, 0, marks, partial(_token_of, db))
@@ -85,7 +85,7 @@ def mismatch_of(db: sqlite3.Connection, root: Path, marks: Collection[Mark]) -> 
     return mismatch(log_id(db), newest_of(db), marks, partial(_token_of, db), lost_marks=lost)
 
 
-def has_unknown(db: sqlite3.Connection, marks: Collection[Mark]) -> bool:
+def has_unknown(db: sqlite3.Connection, marks: Collection[CommitMark]) -> bool:
     """Whether a commit was begun that this catalog does not have."""
     return _has_table(db) and bool(unknown_of(marks, log_id(db), partial(_token_of, db)))
 
@@ -99,7 +99,7 @@ def _has_table(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'log'").fetchone() is not None
 
 
-def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> None:
+def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[CommitMark]) -> None:
     """`StorageError` unless this catalog is the newest one of its folder. `marks` were looked up before the transaction."""
     found = mismatch_of(db, root, marks)
     if found is not None:
@@ -110,7 +110,7 @@ def check_newest(db: sqlite3.Connection, root: Path, path: Path, marks: Collecti
         )
 
 
-def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[Mark]) -> bool:
+def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks: Collection[CommitMark]) -> bool:
     """Before a durable transaction: write down the files that this catalog does not name and cannot judge; they stay.
 
     Whether there may be such files.
@@ -125,7 +125,7 @@ def keep_what_is_uncertain(db: sqlite3.Connection, root: Path, path: Path, marks
     return True
 
 
-def add_commit(db: sqlite3.Connection, root: Path) -> Mark | None:
+def add_commit(db: sqlite3.Connection, root: Path) -> CommitMark | None:
     """Number the transaction that is about to be committed; its mark, None where there are no data files to guard yet."""
     number, token = newest_of(db) + 1, secrets.token_hex(8)
     db.execute(_PUT, (_COMMITS, _key(number), token))
@@ -136,7 +136,7 @@ def add_commit(db: sqlite3.Connection, root: Path) -> Mark | None:
         db.execute(_PUT, (_LOG, "marked", "yes"))
     log = log_id(db)
     assert log is not None
-    return Mark(log, number, token)
+    return CommitMark(log, number, token)
 
 
 def _adopt(db: sqlite3.Connection, root: Path, path: Path) -> None:

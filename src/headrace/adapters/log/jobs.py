@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, held_error, is_known_dead
+from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead, lease_error
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
@@ -25,7 +25,7 @@ from headrace.errors import FencedError, StorageError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerCommit, Holder, Metadata, RoundCommit, Terms
+from headrace.ports import ContainerCommit, DriverLease, Metadata, RoundCommit, SystemPayload
 
 Reached = Callable[[str, int], None]
 _PUT_CHECKPOINT = """
@@ -51,12 +51,12 @@ class LogJobStore:
 
     # --- who drives -------------------------------------------------------------------------------------------------
 
-    def check_free(self, holder: Holder, now_us: int) -> None:
+    def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
         """`JobHeldError` while another run holds the application."""
         with self._catalog.read() as db:
             self._checked_free(db, holder, now_us)
 
-    def _checked_free(self, db: Any, holder: Holder, now_us: int) -> tuple[int, int]:
+    def _checked_free(self, db: Any, holder: DriverLease, now_us: int) -> tuple[int, int]:
         """The epoch that comes next, and since when this run has held the application (now, if it did not).
 
         `FencedError` if this store had the application, and another driver has come since: it does not come back.
@@ -72,10 +72,10 @@ class LogJobStore:
         if current is not None and current.run_id == holder.run_id:
             return row[0] + 1, row[2]
         if current is not None and now_us - row[3] <= HEARTBEAT_STALE_US and not is_known_dead(current):
-            raise held_error(self.application, current, row[2], now_us)
+            raise lease_error(self.application, current, row[2], now_us)
         return row[0] + 1, now_us
 
-    def acquire(self, holder: Holder, now_us: int) -> int:
+    def acquire(self, holder: DriverLease, now_us: int) -> int:
         """Take the application and give the new epoch. The same run may take it again: that is how it recovers.
 
         `JobHeldError` while another run holds it: its process is not known to have ended, and it was heard of lately.
@@ -108,7 +108,7 @@ class LogJobStore:
         with self._catalog.read() as db:
             self._check_epoch(db, epoch)
 
-    def hurry(self) -> None:
+    def expedite(self) -> None:
         """Nothing is waited for here but a lock, and that not long."""
 
     def repairs(self) -> Collection[str]:
@@ -121,7 +121,7 @@ class LogJobStore:
         with self._catalog.write() as db:
             db.execute("UPDATE jobs SET holder = NULL WHERE application = ? AND epoch = ?", (self.application, epoch))
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> DriverLease | None:
         """Who holds the application; None if no driver ever did, or the last one ended cleanly."""
         row = self._one("SELECT holder, heartbeat_us FROM jobs WHERE application = ?")
         return None if row is None else _holder(*row)
@@ -178,7 +178,7 @@ class LogJobStore:
         """None: what is committed here stays."""
         return ()
 
-    def container_terms(self, round_id: RoundId, lane: int) -> Terms:
+    def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
         """Where the data files are: a container writes one more, and its receipt is the chunks in it."""
         return str(self._catalog.root)
 
@@ -309,11 +309,11 @@ def _check_state_files(containers: Iterable[ContainerCommit]) -> None:
             ) from error
 
 
-def _holder(text: str | None, heartbeat_us: int) -> Holder | None:
+def _holder(text: str | None, heartbeat_us: int) -> DriverLease | None:
     if text is None:
         return None
     try:
-        holder = msgspec.json.decode(text, type=Holder)
+        holder = msgspec.json.decode(text, type=DriverLease)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StorageError(f"the stored holder of a job cannot be read: {error}") from error
     return replace(holder, heartbeat_us=heartbeat_us)

@@ -24,7 +24,7 @@ from headrace.adapters.log.commit_marks import make_marks_folder, replace_marks
 from headrace.adapters.log.durable import make_durable_folder, sync_folder
 from headrace.adapters.log.file_names import QUARANTINE, data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
-from headrace.core.log_files import Mark
+from headrace.core.log_files import CommitMark
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 
@@ -100,7 +100,7 @@ def rebuild(found: Verified, now: datetime) -> Repaired:
     return done
 
 
-def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[Mark, list[str]]:
+def _fill(root: Path, db: sqlite3.Connection, done: Repaired) -> tuple[CommitMark, list[str]]:
     """Write all that the data files hold into a new catalog; its mark, and the files that it does not name."""
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")
@@ -199,7 +199,7 @@ def _end_history(root: Path, db: sqlite3.Connection, done: Repaired) -> None:
     replace_marks(root, mark)
 
 
-def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> Mark:
+def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> CommitMark:
     """The last commit before the caller's COMMIT: under a new id, and with the repair written down."""
     commits.begin(db)
     commits.add_repair(db, done.quarantine)

@@ -20,7 +20,7 @@ from headrace.errors import ConfigError
 from headrace.model.names import checked_name
 from headrace.model.serde import of_stream
 from headrace.model.streams import SSP, StreamDescription
-from headrace.ports import Terms
+from headrace.ports import SystemPayload
 from headrace.record import Record
 
 _URL_SHOWN_MAX = 100
@@ -199,7 +199,7 @@ class LogSystem:
         """None: every stream takes what a record can be."""
         return {}
 
-    def range_terms(self, piece: OffsetRange) -> Terms:
+    def range_terms(self, piece: OffsetRange) -> SystemPayload:
         """The chunks that hold the range; errors as for `chunks`."""
         return terms_of(self.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end))
 

@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.rewind.rewinds import (
-    Cut,
-    Flow,
-    Past,
+    ConsistentCut,
     Rewind,
+    RewindTarget,
+    SubTopologyEdges,
     going_by_cuts,
     needed_rewinds,
-    past_of,
     rewind_of,
+    rewind_target_of,
     undone_with,
 )
-from headrace.core.rewind.state_history import KeptVersion, before_rewind, brought_back, left_aside, rewound
+from headrace.core.rewind.state_history import StateVersion, before_rewind, brought_back, left_aside, rewound
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
-Versions = Mapping[TaskName, tuple[KeptVersion, ...]]
+Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 
 class Registers(Protocol):
@@ -39,37 +39,37 @@ class Registers(Protocol):
 class RewindChanges:
     """What is to be stored with a plan, by key: kept versions and rewinds; None for one that is deleted."""
 
-    versions: Mapping[str, KeptVersion | None] = field(default_factory=dict)
+    versions: Mapping[str, StateVersion | None] = field(default_factory=dict)
     rewinds: Mapping[str, Rewind | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StateHistory:
     """What is on record that tasks could go back to, and the rewinds that were applied before."""
 
     versions: Versions = field(default_factory=dict)
-    cuts: Sequence[Cut] = ()
+    cuts: Sequence[ConsistentCut] = ()
     rewinds: Sequence[Rewind] = ()
 
-    def without(self, streams: Collection[str]) -> Kept:
+    def without(self, streams: Collection[str]) -> StateHistory:
         """Without what is of these streams, which were recreated: offsets of one are none of the other."""
         versions = {
             task: tuple(one for one in kept if not any(ssp.stream in streams for ssp in one.checkpoint.positions))
             for task, kept in self.versions.items()
         }
         cuts = tuple(cut for cut in self.cuts if not any(ssp.stream in streams for ssp in cut.written))
-        return Kept(versions, cuts, self.rewinds)
+        return StateHistory(versions, cuts, self.rewinds)
 
 
 class StateRewinds:
     """`flows`: the job's sub-topologies. `born`: partitions that came by an expansion. `high_watermarks`: of a stream, by
-    partition, when no task writes to it. `begun_otherwise`: see `past_of`. `made_anew`: streams that are others now, under the
-    same names: what is kept of them is of no use."""
+    partition, when no task writes to it. `begun_otherwise`: see `rewind_target_of`. `made_anew`: streams that are others now,
+    under the same names: what is kept of them is of no use."""
 
     def __init__(
         self,
-        kept: Kept,
-        flows: Sequence[Flow],
+        kept: StateHistory,
+        flows: Sequence[SubTopologyEdges],
         born: Collection[SSP],
         consumer: Registers,
         high_watermarks: Callable[[str], Mapping[int, int]],
@@ -88,8 +88,8 @@ class StateRewinds:
         self._flows, self._born = flows, born
         self._consumer, self._high_watermarks, self._now_us = consumer, high_watermarks, now_us
         self._ends: dict[str, Mapping[int, int]] = {}
-        self._left: list[KeptVersion] = []
-        self.past = Past()  # what goes back, and to what
+        self._left: list[StateVersion] = []
+        self.past = RewindTarget()  # what goes back, and to what
 
     def taken_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]
@@ -97,7 +97,7 @@ class StateRewinds:
         """The tasks that go back where `targets` are requested, with the newest kept states that suit, and where those were;
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
         none or is not after the requested offsets. `StateError` where no version is old enough."""
-        past = self.past = past_of(
+        past = self.past = rewind_target_of(
             self._flows,
             checkpoints,
             targets,

@@ -10,21 +10,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.core.job_plan.apply_rewinds import Kept, Registers, StateRewinds
-from headrace.core.job_plan.startpoint_requests import SOURCE_START, Asked, applied_by
+from headrace.core.job_plan.apply_rewinds import Registers, StateHistory, StateRewinds
+from headrace.core.job_plan.startpoint_requests import SOURCE_START, StartpointRequests, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
-from headrace.core.rewind.rewinds import Flow
-from headrace.core.rewind.startpoints import Place, in_force, in_order, streams_below, winners
+from headrace.core.rewind.rewinds import SubTopologyEdges
+from headrace.core.rewind.startpoints import TaskPartition, in_force, in_order, streams_below, winners
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointRecord,
+    StartpointStatus,
     StatePolicy,
 )
 from headrace.model.streams import SSP
@@ -35,7 +35,7 @@ NOTES_MAX = 20  # lines of the log for what is applied at once
 
 
 @dataclass(frozen=True, slots=True)
-class TakenUp:
+class AppliedStartpoints:
     """What comes of it: the tasks' checkpoints, all records, what of them is to be written, and the requests that are done.
 
     `waiting`: requests for what the job does not read, which stay.
@@ -49,17 +49,17 @@ class TakenUp:
     notes: tuple[str, ...]
 
 
-def taken_up(
-    asked: Asked,
+def apply_startpoints(
+    asked: StartpointRequests,
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
     consumer: Registers,
     read_anew: Collection[str],
     now_us: int,
-    subs: Sequence[SubTopology | Flow] = (),
+    subs: Sequence[SubTopology | SubTopologyEdges] = (),
     rewinds: StateRewinds | None = None,
     named: str = "",
-) -> TakenUp:
+) -> AppliedStartpoints:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
     `subs`: all of the job: replayed records must not be late further down either.
@@ -67,22 +67,22 @@ def taken_up(
     the consumer are raised `about` the startpoint, with its name; nothing has changed then. `named`: the options with which a
     command names the application, for hints.
     """
-    taking = _Taking(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
+    taking = _StartpointResolver(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
     taking.take_back()
     taking.take_up(frozenset(read_anew))
     return taking.result(subs)
 
 
 def _no_rewinds(consumer: Registers, now_us: int) -> StateRewinds:
-    return StateRewinds(Kept(), (), (), consumer, lambda stream: {}, now_us)
+    return StateRewinds(StateHistory(), (), (), consumer, lambda stream: {}, now_us)
 
 
-class _Taking:
-    """The steps of `taken_up`, on what they change: `checkpoints` and `records`."""
+class _StartpointResolver:
+    """The steps of `apply_startpoints`, on what they change: `checkpoints` and `records`."""
 
     def __init__(
         self,
-        asked: Asked,
+        asked: StartpointRequests,
         stored: Mapping[TaskName, Checkpoint],
         checkpoints: Mapping[TaskName, Checkpoint],
         consumer: Registers,
@@ -99,7 +99,8 @@ class _Taking:
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
         self.records |= {
-            entry.id: StartpointRecord(entry, (), self.now_us, Became.REFUSED, self.now_us) for entry in asked.refused_entries
+            entry.id: StartpointRecord(entry, (), self.now_us, StartpointStatus.REFUSED, self.now_us)
+            for entry in asked.refused_entries
         }
         self.going_back = going_back(self.records.values(), self.checkpoints)
         self.notes = [
@@ -111,21 +112,21 @@ class _Taking:
 
     def take_back(self) -> None:
         """What is deleted and has moved nothing yet was never there."""
-        layers: dict[Place, list[tuple[StartpointRecord, Resolution]]] = {}
+        layers: dict[TaskPartition, list[tuple[StartpointRecord, Resolution]]] = {}
         for layer in in_order(self.records.values()) if self.asked.deleted else ():
             layers.setdefault((layer[1].task, layer[1].ssp), []).append(layer)
         too_late = self.rewinds.too_late(self.checkpoints) if self.asked.deleted else frozenset()
         for entry in self.asked.deleted:
             record = self.records.get(entry.id)
             if record is None:
-                self.records[entry.id] = StartpointRecord(entry, (), self.now_us, Became.DELETED, self.now_us)
-            elif record.became is Became.PENDING and not _needs_any(record, too_late):
+                self.records[entry.id] = StartpointRecord(entry, (), self.now_us, StartpointStatus.DELETED, self.now_us)
+            elif record.became is StartpointStatus.PENDING and not _needs_any(record, too_late):
                 for one in record.resolutions:
                     of_place = layers[one.task, one.ssp]
                     if of_place[-1][1] is one:  # else a later one has set the position
                         self._take_back(record, one, of_place[:-1])
                     of_place.remove((record, one))
-                self.records[entry.id] = replace(record, became=Became.DELETED, changed_at_us=self.now_us)
+                self.records[entry.id] = replace(record, became=StartpointStatus.DELETED, changed_at_us=self.now_us)
 
     def _take_back(
         self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
@@ -139,14 +140,14 @@ class _Taking:
             return
         marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {one.ssp: one.watermark_us})
         as_before = replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.before}, watermarks=marks)
-        is_unspent = bool(below) and below[-1][0].became is Became.PENDING
+        is_unspent = bool(below) and below[-1][0].became is StartpointStatus.PENDING
         self.checkpoints[one.task] = _moved(as_before, [below[-1][1]]) if is_unspent else as_before
 
     def take_up(self, read_anew: Collection[str]) -> None:
         """Resolve what counts of the new entries, and move the positions."""
-        pending = [record.entry for record in self.records.values() if record.became is Became.PENDING]
+        pending = [record.entry for record in self.records.values() if record.became is StartpointStatus.PENDING]
         counting = winners([*sorted(pending, key=lambda entry: entry.written_at_us), *self.entries], self.owners)
-        fresh: dict[str, list[Place]] = {}
+        fresh: dict[str, list[TaskPartition]] = {}
         for place, entry in sorted(counting.items()):
             if entry.id not in self.records:
                 fresh.setdefault(entry.id, []).append(place)
@@ -154,7 +155,7 @@ class _Taking:
         unspent = {
             place: one
             for place, (record, one) in in_force(self.records.values()).items()
-            if record.became is Became.PENDING
+            if record.became is StartpointStatus.PENDING
         }
         taken = [entry for entry in self.entries if entry.key.ssp in self.owners]
         resolved = {
@@ -172,7 +173,13 @@ class _Taking:
         for entry in taken:
             resolutions = tuple(resolved[entry.id])
             at_once = entry.key.ssp.stream in read_anew
-            became = Became.SUPERSEDED if not resolutions else Became.APPLIED if at_once else Became.PENDING
+            became = (
+                StartpointStatus.SUPERSEDED
+                if not resolutions
+                else StartpointStatus.APPLIED
+                if at_once
+                else StartpointStatus.PENDING
+            )
             number = replay if any(one.offset < one.before for one in resolutions) else None
             self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, became, self.now_us, number)
             for one in resolutions:
@@ -182,10 +189,10 @@ class _Taking:
         for task, ones in moves.items():
             self.checkpoints[task] = _moved(self.checkpoints[task], ones)
 
-    def _undo_rewinds(self, counting: Mapping[Place, StartpointEntry]) -> dict[str, list[Resolution]]:
+    def _undo_rewinds(self, counting: Mapping[TaskPartition, StartpointEntry]) -> dict[str, list[Resolution]]:
         """Put tasks whose states went back, for a startpoint that counts no more, where they were before: they have committed
         nothing since. What else they went back for has to be done again: its resolutions, by id."""
-        pending = {id_: record for id_, record in self.records.items() if record.became is Became.PENDING}
+        pending = {id_: record for id_, record in self.records.items() if record.became is StartpointStatus.PENDING}
         rewinds = {id_: record for id_, record in pending.items() if record.entry.state is StatePolicy.REWIND}
         for record in rewinds.values():
             ssp = record.entry.key.ssp
@@ -207,7 +214,7 @@ class _Taking:
                     again.setdefault(id_, []).append(replace(own[0], before=before, watermark_us=mark))
         return again
 
-    def _resolved(self, entry: StartpointEntry, place: Place, unspent: Resolution | None) -> Resolution:
+    def _resolved(self, entry: StartpointEntry, place: TaskPartition, unspent: Resolution | None) -> Resolution:
         """What an entry comes to for one task. `unspent`: what another came to there that has moved nothing yet."""
         (task, ssp), register = place, self.consumer.register
         with _named(entry, self.named):
@@ -268,7 +275,7 @@ class _Taking:
             )
         return gone_back
 
-    def result(self, subs: Sequence[SubTopology | Flow]) -> TakenUp:
+    def result(self, subs: Sequence[SubTopology | SubTopologyEdges]) -> AppliedStartpoints:
         asked, records, rest = self.asked, self.records, len(self.notes) - NOTES_MAX
         new = [record for id_, record in records.items() if id_ not in asked.records]
         back = {
@@ -286,7 +293,7 @@ class _Taking:
         forgotten = _to_forget(records, needed)
         kept = {id_: record for id_, record in records.items() if id_ not in forgotten}
         changed = {id_: record for id_, record in kept.items() if asked.records.get(id_) != record}
-        return TakenUp(
+        return AppliedStartpoints(
             _without_watermarks(self.checkpoints, streams_below(subs, back)),
             kept,
             {**changed, **dict.fromkeys(forgotten & asked.records.keys())},
@@ -317,7 +324,7 @@ def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName
     """The record with the tasks that read its SSPs now in the place of those that were removed."""
     if all(one.task in owners.get(one.ssp, (one.task,)) for one in record.resolutions):
         return record
-    found: dict[Place, Resolution] = {}
+    found: dict[TaskPartition, Resolution] = {}
     for one in sorted(record.resolutions, key=lambda one: one.task not in owners.get(one.ssp, ())):
         reading = owners.get(one.ssp, (one.task,))
         for task in [one.task] if one.task in reading else sorted(reading):
@@ -332,7 +339,9 @@ def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str])
     """
     needed = {*needed, *(record.entry.id for record, _ in in_force(records.values()).values())}
     needed |= {max(records, key=lambda id_: records[id_].replay or 0)} if records else set()
-    finished = [record for id_, record in records.items() if record.became is not Became.PENDING and id_ not in needed]
+    finished = [
+        record for id_, record in records.items() if record.became is not StartpointStatus.PENDING and id_ not in needed
+    ]
     newest = sorted(finished, key=lambda record: (-record.changed_at_us, record.entry.id))
     return frozenset(record.entry.id for record in newest[FINISHED_MAX:])
 
@@ -386,7 +395,7 @@ def _superseded(records: Mapping[str, StartpointRecord], now_us: int) -> dict[st
     """Of the pending records those that count nowhere any more."""
     counting = {record.entry.id for record, _ in in_force(records.values()).values()}
     return {
-        id_: replace(record, became=Became.SUPERSEDED, changed_at_us=now_us)
+        id_: replace(record, became=StartpointStatus.SUPERSEDED, changed_at_us=now_us)
         for id_, record in records.items()
-        if record.became is Became.PENDING and id_ not in counting
+        if record.became is StartpointStatus.PENDING and id_ not in counting
     }

@@ -22,7 +22,7 @@ from headrace.model.topology import Process
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class InheritedPositions:
     """Inherited positions, and watermarks with them. `by_task`: as each task has them, `lowest`: over all tasks."""
 
     by_task: Mapping[tuple[TaskName, SystemStreamPartition], int]
@@ -48,9 +48,9 @@ class Carried:
         return sorted((ssp.whole, position) for (_, ssp), position in self.by_task.items())
 
 
-def carried_of(
+def inherited_positions_of(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
-) -> Carried:
+) -> InheritedPositions:
     """What continues. `ids`: the streams that the job reads now to their ids, None for one that does not exist."""
     left = () if previous is None else previous.left
     by_task = {(one.task, one.ssp): one.position for one in left if ids.get(one.ssp.stream) == one.stream_id}
@@ -59,7 +59,7 @@ def carried_of(
         lowest[ssp.whole] = min(position, lowest.get(ssp.whole, position))
     for checkpoint in stored.values():
         by_task |= {(checkpoint.task, ssp): position for ssp, position in checkpoint.positions.items()}
-    return Carried(by_task, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))
+    return InheritedPositions(by_task, lowest | lowest_positions(stored.values()), joined_reports(stored.values()))
 
 
 def left_of(
@@ -77,7 +77,7 @@ def left_of(
     return tuple(found[key] for key in sorted(found))
 
 
-def begun_otherwise(model: JobModel) -> frozenset[str | None]:
+def formerly_other_inputs(model: JobModel) -> frozenset[str | None]:
     """The sub-topologies that have read streams which they do not read now."""
     return frozenset(one.task.sub_topology for one in model.left if one.position)
 
@@ -85,7 +85,7 @@ def begun_otherwise(model: JobModel) -> frozenset[str | None]:
 def carrying_notes(
     previous: JobModel | None, stored: Mapping[TaskName, Checkpoint], ids: Mapping[str, str | None]
 ) -> list[str]:
-    """What continues, but should be said of inputs that went or came back. `ids` as for `carried_of`."""
+    """What continues, but should be said of inputs that went or came back. `ids` as for `inherited_positions_of`."""
     if previous is None:
         return []
     gone = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.job_plan.apply_rewinds import RewindChanges
 from headrace.core.job_plan.assignment import Assignment
-from headrace.core.job_plan.checkpoint_inheritance import Carried
+from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.job_plan.partition_growth import Growth
 from headrace.core.job_plan.snapshot import Offsets
-from headrace.core.rewind.rewinds import Flow, Past, Rewind, flows_of
+from headrace.core.rewind.rewinds import Rewind, RewindTarget, SubTopologyEdges, flows_of
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.topology.compatibility import check_compatible, notes
@@ -68,7 +68,7 @@ class PlanTerms:
         return tuple(node for node in self.topology.nodes if isinstance(node, Repartition))
 
     @property
-    def flows(self) -> tuple[Flow, ...]:
+    def flows(self) -> tuple[SubTopologyEdges, ...]:
         return flows_of(self.subs)
 
     def draft(self, offsets: Offsets) -> Draft:
@@ -141,11 +141,11 @@ class Draft:
 
     terms: PlanTerms
     offsets: Offsets
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[SubTopologyEdges, ...] = ()
     read_from_start: frozenset[str] = frozenset()
     edit: Edit = field(default_factory=Edit)
     streams: SeenStreams = field(default_factory=SeenStreams)
-    inherited: Carried = field(default_factory=lambda: Carried({}, {}, {}))
+    inherited: InheritedPositions = field(default_factory=lambda: InheritedPositions({}, {}, {}))
     tasks: tuple[SubTopologyModel, ...] = ()
     creates: Mapping[str, int] = field(default_factory=dict)
     model: JobModel | None = None
@@ -157,7 +157,7 @@ class Draft:
     done: tuple[str, ...] = ()
     waiting: frozenset[str] = frozenset()
     rewinds: tuple[Rewind, ...] = ()
-    rewound: Past = field(default_factory=Past)
+    rewound: RewindTarget = field(default_factory=RewindTarget)
     rewind_changes: RewindChanges = field(default_factory=RewindChanges)
     handovers: Mapping[str, Handover] = field(default_factory=dict)
     refused_startpoints: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import SOURCE_START
 from headrace.model.change import Change, ChangeKind, Outcome
-from headrace.model.startpoint import Became, Resolution, StartpointRecord
+from headrace.model.startpoint import Resolution, StartpointRecord, StartpointStatus
 
 ENTRIES_MAX = 1_000
 PLACES_MAX = 8  # that one entry names
@@ -83,19 +83,19 @@ def _startpoints(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
         if record is None or record.entry.written_by == SOURCE_START:
             continue
         is_new = id_ not in known
-        if is_new or record.became is Became.DELETED:
+        if is_new or record.became is StartpointStatus.DELETED:
             yield _startpoint(record, draft.job_model.version, snapshot.now_us, refused, is_new)
 
 
 def _startpoint(record: StartpointRecord, version: int, now_us: int, refused: Mapping[str, str], is_new: bool) -> Change:
     entry = record.entry
-    is_refused = record.became is Became.REFUSED
+    is_refused = record.became is StartpointStatus.REFUSED
     what = f"startpoint {entry.id} of {entry.key.ssp}{'' if entry.key.task is None else f', task {entry.key.task}'}"
     ones = record.resolutions if is_new else ()
     return Change(
         now_us,
         ChangeKind.STARTPOINT,
-        what if record.became is not Became.DELETED else f"{what} is deleted",
+        what if record.became is not StartpointStatus.DELETED else f"{what} is deleted",
         Outcome.REFUSED if is_refused else Outcome.APPLIED,
         version,
         entry.written_by,

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.core.job_plan.checkpoint_inheritance import Carried, carried_of, carrying_notes
+from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions, carrying_notes, inherited_positions_of
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Offsets, Snapshot
-from headrace.core.rewind.rewinds import Gaps, beyond_gaps, gaps_of
+from headrace.core.rewind.rewinds import SkippedRanges, beyond_gaps, gaps_of
 from headrace.core.rewind.startpoints import start_of, start_offset_of
 from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
 from headrace.core.rounds.offset_ranges import check_positions
@@ -52,7 +52,7 @@ def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
     """Find the positions that the job continues from; `OffsetOutOfRangeError` for one that its stream does not hold."""
     terms, seen, stored = draft.terms, draft.streams, snapshot.checkpoints
     known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
-    carried = carried_of(snapshot.model, stored, known)
+    carried = inherited_positions_of(snapshot.model, stored, known)
     as_planned = {name: n for name, n in seen.counts.items() if name in seen.existing and name not in seen.refused}
     gaps, to_set = gaps_of(snapshot.rewinds), snapshot.startpoints.ssps
     check_stored(terms.subs, carried, as_planned, terms.system, draft.offsets, terms.on_lost_offsets, to_set, gaps)
@@ -79,7 +79,7 @@ def resolved_starts(
     subs: tuple[SubTopology, ...],
     model: JobModel,
     stored: Mapping[TaskName, Checkpoint],
-    carried: Carried,
+    carried: InheritedPositions,
     offsets: Offsets,
     epoch: int,
     before: Mapping[str, int],
@@ -118,13 +118,13 @@ def resolved_starts(
 
 def check_stored(
     subs: tuple[SubTopology, ...],
-    carried: Carried,
+    carried: InheritedPositions,
     counts: Mapping[str, int],
     system: str,
     offsets: Offsets,
     on_lost: OnLostOffsets,
     to_set: Collection[SSP] = (),
-    gaps: Gaps | None = None,
+    gaps: SkippedRanges | None = None,
 ) -> None:
     """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
 

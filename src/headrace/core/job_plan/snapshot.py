@@ -12,8 +12,8 @@ from typing import Protocol
 
 from headrace.core.job_plan.apply_rewinds import Versions
 from headrace.core.job_plan.assignment import Assignment
-from headrace.core.job_plan.startpoint_requests import Asked
-from headrace.core.rewind.rewinds import Cut, Flow, Rewind
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
 from headrace.core.rewind.startpoints import offset_of
 from headrace.core.rounds.handover import Handover
 from headrace.core.topology.operator_changes import RunOperator
@@ -96,11 +96,11 @@ class Snapshot:
     operators: tuple[RunOperator, ...] | None = None
     assignment: Assignment = field(default_factory=dict)
     partition_records: Mapping[str, PartitionRecord] = field(default_factory=dict)
-    startpoints: Asked = field(default_factory=Asked)
+    startpoints: StartpointRequests = field(default_factory=StartpointRequests)
     versions: Versions = field(default_factory=dict)
-    cuts: Sequence[Cut] = ()
+    cuts: Sequence[ConsistentCut] = ()
     rewinds: Sequence[Rewind] = ()
-    flows: tuple[Flow, ...] | None = None
+    flows: tuple[SubTopologyEdges, ...] | None = None
     handovers: Mapping[str, Handover] = field(default_factory=dict)
     history: frozenset[str] = frozenset()
     requests: tuple[ChangeRequest, ...] = ()

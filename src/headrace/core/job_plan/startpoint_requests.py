@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from headrace.core.rewind.startpoints import spent_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
     StartpointRequest,
+    StartpointStatus,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -24,7 +24,7 @@ SOURCE_START = "the stream's start"  # who has written a startpoint that no pers
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StartpointRequests:
     """What is requested, and what is on record. `requests` by their ids, oldest first. `unreadable`: requests that are none of
     this version's, by id, and what is wrong with them. `defaults`: what sources begin with that are read for the first time:
     any request that there is counts before these. `refused`: startpoints that cannot be resolved, by id, and why."""
@@ -63,7 +63,7 @@ class Asked:
         return frozenset(entry.key.ssp for entry in self.entries if entry.key.task is None)
 
 
-def with_bootstraps(asked: Asked, ssps: Collection[SSP], now_us: int, seed: str = "") -> Asked:
+def with_bootstraps(asked: StartpointRequests, ssps: Collection[SSP], now_us: int, seed: str = "") -> StartpointRequests:
     """`asked`, and for each of these SSPs, which are read for the first time, the BOOTSTRAP that its source begins with.
 
     `seed`: unlike that of any other plan; the startpoints' ids follow from it.
@@ -90,6 +90,6 @@ def applied_by(
 ) -> dict[str, StartpointRecord]:
     """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
     return {
-        id_: replace(records[id_], became=Became.APPLIED, changed_at_us=now_us)
+        id_: replace(records[id_], became=StartpointStatus.APPLIED, changed_at_us=now_us)
         for id_ in sorted(spent_of(records.values(), checkpoints))
     }

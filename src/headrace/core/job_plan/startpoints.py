@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.core.job_plan.apply_rewinds import Kept, StateRewinds
-from headrace.core.job_plan.apply_startpoints import taken_up
+from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
+from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.assignment import assignment_of
-from headrace.core.job_plan.checkpoint_inheritance import begun_otherwise
+from headrace.core.job_plan.checkpoint_inheritance import formerly_other_inputs
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.job_plan.startpoint_requests import Asked, with_bootstraps
-from headrace.core.rewind.rewinds import Gaps, gaps_of
+from headrace.core.job_plan.startpoint_requests import StartpointRequests, with_bootstraps
+from headrace.core.rewind.rewinds import SkippedRanges, gaps_of
 from headrace.core.rounds.handover import Handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.partition_barrier import born_in
@@ -37,7 +37,7 @@ def startpoints(draft: Draft, snapshot: Snapshot) -> Draft:
             asked = replace(asked, refused={**asked.refused, **_guilty(draft, snapshot, asked, error)})
 
 
-def _guilty(draft: Draft, snapshot: Snapshot, asked: Asked, error: HeadraceError) -> dict[str, str]:
+def _guilty(draft: Draft, snapshot: Snapshot, asked: StartpointRequests, error: HeadraceError) -> dict[str, str]:
     """The startpoints that are to be refused for an error, and why: of several that it is about those that cannot be applied
     alone, all where each of them could."""
     reasons = dict.fromkeys(error.about, error.message)
@@ -52,19 +52,19 @@ def _guilty(draft: Draft, snapshot: Snapshot, asked: Asked, error: HeadraceError
     return reasons or dict.fromkeys(error.about, error.message)
 
 
-def _applied(draft: Draft, snapshot: Snapshot, asked: Asked) -> Draft:
+def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Draft:
     terms = draft.terms
     rewinds = StateRewinds(
-        Kept(snapshot.versions, snapshot.cuts, snapshot.rewinds),
+        StateHistory(snapshot.versions, snapshot.cuts, snapshot.rewinds),
         draft.flows,
         born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
         draft.offsets,
         draft.offsets.high_watermarks,
         snapshot.now_us,
-        begun_otherwise(draft.job_model),
+        formerly_other_inputs(draft.job_model),
         draft.streams.recreated,
     )
-    taken = taken_up(
+    taken = apply_startpoints(
         asked,
         snapshot.checkpoints,
         draft.checkpoints,
@@ -92,7 +92,7 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: Asked) -> Draft:
     )
 
 
-def _refusals(asked: Asked) -> list[str]:
+def _refusals(asked: StartpointRequests) -> list[str]:
     return [f"startpoint {id_} is refused: {why}" for id_, why in sorted(asked.refused.items())]
 
 
@@ -100,7 +100,7 @@ def handovers_set_elsewhere(
     handovers: Mapping[str, Handover],
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
-    gaps: Gaps,
+    gaps: SkippedRanges,
 ) -> dict[str, Handover]:
     """What a new plan changes of the stored handovers, by the titles of sub-topologies: it begins with `checkpoints`, and
     `stored` are those that were committed last. `gaps` are skipped: what was handed out of them is written again. See
@@ -116,5 +116,5 @@ def handovers_set_elsewhere(
     return changed
 
 
-def _meets_gap(piece: OffsetRange, gaps: Gaps) -> bool:
+def _meets_gap(piece: OffsetRange, gaps: SkippedRanges) -> bool:
     return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))

@@ -11,7 +11,7 @@ from headrace.model.job_model import JobModel
 
 
 @dataclass(frozen=True, slots=True)
-class Untaken:
+class UnassignedPartitions:
     """The partitions of `stream` from `known` on, of `present`, which no task reads; `refusal` is why none will."""
 
     stream: str
@@ -20,20 +20,20 @@ class Untaken:
     refusal: IncompatibleChangeError | None = None
 
 
-def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]) -> tuple[Untaken, ...]:
+def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]) -> tuple[UnassignedPartitions, ...]:
     """What the job of `model` does not read yet, of streams that have `present` partitions and these ids now, by stream.
 
     Not of a stream that was recreated: it is another one, whatever its number.
     """
     return tuple(
-        Untaken(stream, reader.before, count, reader.refusal)
+        UnassignedPartitions(stream, reader.before, count, reader.refusal)
         for stream, count in sorted(present.items())
         if stream in stream_ids and count > model.partition_counts.get(stream, count)
         for reader in readers_of(stream, stream_ids[stream], count, count, [model])
     )
 
 
-def untaken_text(untaken: Untaken, is_running: bool) -> str:
+def untaken_text(untaken: UnassignedPartitions, is_running: bool) -> str:
     """What is to be said of it.
 
     >>> untaken_text(Untaken("flights", 4, 8), is_running=False)

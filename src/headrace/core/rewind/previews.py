@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.core.rewind.rewinds import Flow, Gaps, Past, Span, going_by_cuts
+from headrace.core.rewind.rewinds import RewindTarget, SkippedRanges, Span, SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.startpoints import places_of
-from headrace.core.rewind.state_history import KeptVersion, described
+from headrace.core.rewind.state_history import StateVersion, described
 from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.sub_topologies import stores_of, sub_topologies_of
 from headrace.model.checkpoint import Checkpoint
@@ -69,7 +69,7 @@ class StoresBehind:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class StartpointPreview:
     """What `entries` would do if they were written now.
 
     `past`: where they take state back, what goes back, and what is skipped; `flows` are the job's sub-topologies then.
@@ -81,12 +81,12 @@ class Preview:
     state: StatePolicy
     stores: StoresBehind
     notes: tuple[str, ...] = ()
-    past: Past = field(default_factory=Past)
-    flows: tuple[Flow, ...] = ()
+    past: RewindTarget = field(default_factory=RewindTarget)
+    flows: tuple[SubTopologyEdges, ...] = ()
     unit: str = "records"
 
     @property
-    def rewinds(self) -> Mapping[TaskName, KeptVersion]:
+    def rewinds(self) -> Mapping[TaskName, StateVersion]:
         """Per task that goes back the version that it goes back to."""
         return self.past.versions
 
@@ -139,7 +139,7 @@ def moves_between(
     return tuple(sorted([*moves, *(move for move in given if move.task is None)], key=_order))
 
 
-def minding_gaps(moves: Iterable[Move], gaps: Gaps) -> tuple[Move, ...]:
+def minding_gaps(moves: Iterable[Move], gaps: SkippedRanges) -> tuple[Move, ...]:
     """The same moves with what they skip.
 
     >>> from headrace.model.tasks import PartitionGroup
@@ -162,7 +162,7 @@ def _shared(move: Move, span: Span) -> int:
     return max(0, min(max(before, move.after), span[1]) - max(min(before, move.after), span[0]))
 
 
-def older_gaps(moves: Iterable[Move], older: Gaps, past: Past) -> str | None:
+def older_gaps(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
     """What is to be said where moves come across gaps of earlier rewinds that are not within those of this one; None: none
     does."""
     found = {
@@ -265,7 +265,7 @@ def _reached(topology: Topology, streams: Collection[str]) -> list[Node]:
 _NO_STORE = "no store is behind it: no state is touched"
 
 
-def state_text(preview: Preview) -> str:
+def state_text(preview: StartpointPreview) -> str:
     """What happens to state, in a sentence or two."""
     if preview.state is StatePolicy.REWIND:
         return _rewind_text(preview)
@@ -284,7 +284,7 @@ def state_text(preview: Preview) -> str:
     return f"state is kept: {', and '.join(effects)}; {named}"
 
 
-def _rewind_text(preview: Preview) -> str:
+def _rewind_text(preview: StartpointPreview) -> str:
     rewinds = preview.rewinds
     if not rewinds:
         if not preview.stores.own and not preview.stores.later:
@@ -325,7 +325,7 @@ def _spans_text(spans: Iterable[tuple[SSP, Span]]) -> str:
     return ", ".join(named[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _version_text(version: KeptVersion) -> str:
+def _version_text(version: StateVersion) -> str:
     text = described(version)
     return f"the version {text}" if text.startswith("of ") else text  # the empty state is no version that was kept
 

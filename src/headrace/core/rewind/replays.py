@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.rewind.startpoints import Place, in_order
+from headrace.core.rewind.startpoints import TaskPartition, in_order
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.startpoint import Became, StartpointRecord, StatePolicy
+from headrace.model.startpoint import StartpointRecord, StartpointStatus, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -28,15 +28,15 @@ class Replay:
     until: int
 
 
-def replays_of(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
+def replays_of(records: Iterable[StartpointRecord]) -> dict[TaskPartition, Replay]:
     """Of each task and SSP whose position went back, the replay that it is in, or was in last.
 
     One that begins within another takes its place, and covers all that was read before: at offset 100 back to 0, then
     at 50 back to 20, is replay 1 from 0 to 50, and replay 2 from 20 to 100.
     """
-    found: dict[Place, Replay] = {}
+    found: dict[TaskPartition, Replay] = {}
     for record in records:
-        if record.replay is None or record.became not in (Became.PENDING, Became.APPLIED):
+        if record.replay is None or record.became not in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
             continue
         for one in record.resolutions:
             if one.offset < one.before:
@@ -46,7 +46,9 @@ def replays_of(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
     return found
 
 
-def unfinished(replays: Mapping[Place, Replay], checkpoints: Mapping[TaskName, Checkpoint]) -> dict[Place, Replay]:
+def unfinished(
+    replays: Mapping[TaskPartition, Replay], checkpoints: Mapping[TaskName, Checkpoint]
+) -> dict[TaskPartition, Replay]:
     """Of these those that tasks at `checkpoints` are in; a task that is not among them is in none."""
     return {
         (task, ssp): replay
@@ -55,9 +57,7 @@ def unfinished(replays: Mapping[Place, Replay], checkpoints: Mapping[TaskName, C
     }
 
 
-def going_back(
-    records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]
-) -> dict[Place, Replay]:
+def going_back(records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName, Checkpoint]) -> dict[TaskPartition, Replay]:
     """Of tasks that went back with their states the replays that they are in: all that lies before the end of one is yet to
     come to their states, so that no task has to go back to it, or may go forward to it."""
     return unfinished(replays_of(one for one in records if one.entry.state is StatePolicy.REWIND), checkpoints)
@@ -72,10 +72,10 @@ def not_forward_within(replay: Replay | None, position: int, asked: int) -> int:
     return position if replay is not None and position < asked < replay.until else asked
 
 
-def counting_again(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
+def counting_again(records: Iterable[StartpointRecord]) -> dict[TaskPartition, Replay]:
     """Where tasks read again what their states hold already: until the end of one of these replays a task's state is not that
     of its position, and nothing that anybody could go back to. One that goes back with its state leaves that behind."""
-    found: dict[Place, Replay] = {}
+    found: dict[TaskPartition, Replay] = {}
     for record, one in in_order(records):
         place = one.task, one.ssp
         if one.offset >= one.before:
@@ -88,7 +88,7 @@ def counting_again(records: Iterable[StartpointRecord]) -> dict[Place, Replay]:
     return found
 
 
-def within_replays(ends: Mapping[SSP, int], replays: Mapping[Place, Replay]) -> dict[SSP, int]:
+def within_replays(ends: Mapping[SSP, int], replays: Mapping[TaskPartition, Replay]) -> dict[SSP, int]:
     """Up to where each partition may be read, where these replays are unfinished: no round reads beyond the end of one, so
     that all which a task reads of an SSP in a round is either read again or new."""
     allowed = dict(ends)
@@ -98,7 +98,7 @@ def within_replays(ends: Mapping[SSP, int], replays: Mapping[Place, Replay]) -> 
     return allowed
 
 
-def numbers_of(replays: Mapping[Place, Replay]) -> dict[TaskName, int]:
+def numbers_of(replays: Mapping[TaskPartition, Replay]) -> dict[TaskName, int]:
     """Per task in any of these unfinished replays its number, of several the highest."""
     numbers: dict[TaskName, int] = {}
     for (task, _), replay in replays.items():

@@ -9,7 +9,7 @@ before the new writes, and the first writes since then are skipped (a gap):
     the request is 55 of the source: it goes back to 40. Behind it 80 is the newest version that is not after 100. It reads on
     from 80 to 100, skips 100 to 230, and continues with what the source writes again, from 230 on.
 
-That holds only if 100 separates the earlier writes from the later ones, for all tasks that write: a `Cut` is taken
+That holds only if 100 separates the earlier writes from the later ones, for all tasks that write: a `ConsistentCut` is taken
 between two rounds of a sub-topology, and all its tasks go back to the same one.
 """
 
@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from headrace.core.rewind.state_history import (
-    Keeping,
-    KeptVersion,
+    RetentionPolicy,
+    StateVersion,
     empty_order,
     least_missed,
     no_common_version,
@@ -37,13 +37,13 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
-Versions = Mapping[TaskName, Sequence[KeptVersion]]
+Versions = Mapping[TaskName, Sequence[StateVersion]]
 Span = tuple[int, int]  # offsets start <= o < end
-Gaps = Mapping[SSP, tuple[Span, ...]]  # of each partition in order, apart from each other
+SkippedRanges = Mapping[SSP, tuple[Span, ...]]  # of each partition in order, apart from each other
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ConsistentCut:
     """The state of a sub-topology between two of its rounds, at `kept_us` (µs since the epoch).
 
     `rounds`: per task the round of its version. `written`: per partition of the repartition streams that it writes the
@@ -62,7 +62,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class SubTopologyEdges:
     """A sub-topology, as far as going back goes: the streams that it reads, the repartition streams that it writes, and
     whether it has state."""
 
@@ -73,10 +73,10 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class RewindTarget:
     """What a rewind comes to: per task that goes back the version, and the skipped ranges behind it."""
 
-    versions: Mapping[TaskName, KeptVersion] = field(default_factory=dict)
+    versions: Mapping[TaskName, StateVersion] = field(default_factory=dict)
     gaps: Mapping[SSP, Span] = field(default_factory=dict)
 
 
@@ -97,12 +97,12 @@ class Rewind:
         return f"{self.taken_up_at_us:020d}"
 
 
-def flows_of(subs: Iterable[SubTopology]) -> tuple[Flow, ...]:
+def flows_of(subs: Iterable[SubTopology]) -> tuple[SubTopologyEdges, ...]:
     """In the order of `sub_topologies_of`: each comes after all that write what it reads."""
-    return tuple(Flow(sub.name, sub.reads, sub.writes, has_state(sub)) for sub in subs)
+    return tuple(SubTopologyEdges(sub.name, sub.reads, sub.writes, has_state(sub)) for sub in subs)
 
 
-def going_by_cuts(flows: Sequence[Flow]) -> frozenset[str | None]:
+def going_by_cuts(flows: Sequence[SubTopologyEdges]) -> frozenset[str | None]:
     """The sub-topologies with state behind them, across repartition streams: those whose tasks go back together."""
     found: set[str | None] = set()
     reads: set[str] = set()  # of what has state, or leads to it
@@ -117,8 +117,9 @@ def going_by_cuts(flows: Sequence[Flow]) -> frozenset[str | None]:
 # --- going back -----------------------------------------------------------------------------------------------------
 
 
-class _Going:
-    """The steps of `past_of`, from the sources down. `limits`: per partition up to where its readers' states may have come.
+class _RewindPlanner:
+    """The steps of `rewind_target_of`, from the sources down. `limits`: per partition up to where its readers' states may have
+    come.
 
     `given_up`: keys of cuts for which something behind them has no version that is old enough.
     """
@@ -136,9 +137,9 @@ class _Going:
         self.checkpoints, self.targets, self.versions = checkpoints, targets, versions
         self.beginning, self.born, self.given_up = beginning, born, given_up
         self.begun_otherwise = begun_otherwise
-        self.used: dict[str | None, Cut] = {}  # by sub-topology
+        self.used: dict[str | None, ConsistentCut] = {}  # by sub-topology
         self.limits: dict[SSP, int] = {}
-        self.found: dict[TaskName, KeptVersion] = {}
+        self.found: dict[TaskName, StateVersion] = {}
 
     def asked_of(self, task: TaskName) -> dict[SSP, int]:
         asked = dict(self.targets.get(task, {}))
@@ -151,7 +152,7 @@ class _Going:
         positions = self.checkpoints[task].positions
         return any(positions[ssp] > offset for ssp, offset in self.asked_of(task).items())
 
-    def usable(self, task: TaskName) -> tuple[KeptVersion, ...]:
+    def usable(self, task: TaskName) -> tuple[StateVersion, ...]:
         checkpoint = self.checkpoints[task]
         beginnings = {}
         for ssp in checkpoint.positions:  # what lies behind a limit is skipped: it may be deleted
@@ -168,12 +169,12 @@ class _Going:
             raise no_version(task, found, self.asked_of(task))
         self.found[task] = version
 
-    def together(self, tasks: Sequence[TaskName], cuts: Sequence[Cut], written: Collection[SSP]) -> dict[SSP, int]:
+    def together(self, tasks: Sequence[TaskName], cuts: Sequence[ConsistentCut], written: Collection[SSP]) -> dict[SSP, int]:
         """All tasks of a sub-topology go back to its newest cut that suits; where what it writes (`written`) was then."""
         usable = {task: self.usable(task) for task in tasks}
         by_round = {task: {order_of(one.checkpoint.round_id): one for one in found} for task, found in usable.items()}
         sub = self.checkpoints[tasks[0]].task.sub_topology
-        nothing = Cut(sub, 0, {}, dict.fromkeys(written, 0))
+        nothing = ConsistentCut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
             if cut.key in self.given_up or not cut.rounds.keys() <= usable.keys():  # a removed task has written, too
                 continue
@@ -194,31 +195,31 @@ class _Going:
         raise no_common_version(sub, asked.values())
 
     def _in_cut(
-        self, task: TaskName, cut: Cut, by_round: Mapping[tuple[int, int], KeptVersion]
-    ) -> KeptVersion | None:
+        self, task: TaskName, cut: ConsistentCut, by_round: Mapping[tuple[int, int], StateVersion]
+    ) -> StateVersion | None:
         if task in cut.rounds:
             return by_round.get(order_of(cut.rounds[task]))
         is_born = set(self.checkpoints[task].positions) <= set(self.born)  # it was not there yet
         return by_round.get(empty_order()) if is_born or not cut.rounds else None
 
-    def _suits(self, task: TaskName, version: KeptVersion | None) -> bool:
+    def _suits(self, task: TaskName, version: StateVersion | None) -> bool:
         if version is None:
             return False
         positions = version.checkpoint.positions
         return all(positions[ssp] <= offset for ssp, offset in self.asked_of(task).items())
 
 
-def past_of(
-    flows: Sequence[Flow],
+def rewind_target_of(
+    flows: Sequence[SubTopologyEdges],
     checkpoints: Mapping[TaskName, Checkpoint],
     targets: Mapping[TaskName, Mapping[SSP, int]],
     versions: Versions,
-    cuts: Iterable[Cut],
+    cuts: Iterable[ConsistentCut],
     beginning: Callable[[SSP], int],
     end: Callable[[SSP], int],
     born: Collection[SSP] = (),
     begun_otherwise: Collection[str | None] = (),
-) -> Past:
+) -> RewindTarget:
     """What goes back where `targets` are requested, per task and SSP; a task that is not after them stays.
 
     `checkpoints`: where all tasks are. `beginning` and `end` are called for the partitions that matter: the first offset that
@@ -232,8 +233,8 @@ def past_of(
     given_up: set[str] = set()
     first: StateError | None = None
     while True:
-        going = _Going(checkpoints, targets, versions, beginning, born, begun_otherwise, given_up)
-        here: list[Flow] = []  # up to the one that could not go back
+        going = _RewindPlanner(checkpoints, targets, versions, beginning, born, begun_otherwise, given_up)
+        here: list[SubTopologyEdges] = []  # up to the one that could not go back
         try:
             return _past(going, flows, list(cuts), end, here)
         except StateError as error:
@@ -245,8 +246,12 @@ def past_of(
 
 
 def _past(
-    going: _Going, flows: Sequence[Flow], cuts: Sequence[Cut], end: Callable[[SSP], int], here: list[Flow]
-) -> Past:
+    going: _RewindPlanner,
+    flows: Sequence[SubTopologyEdges],
+    cuts: Sequence[ConsistentCut],
+    end: Callable[[SSP], int],
+    here: list[SubTopologyEdges],
+) -> RewindTarget:
     by_sub: dict[str | None, list[TaskName]] = {}
     read: dict[str, set[SSP]] = {}
     for task in sorted(going.checkpoints):
@@ -268,10 +273,10 @@ def _past(
         elif flow.has_state:
             for task in ahead:
                 going.alone(task)
-    return Past(going.found, {ssp: span for ssp, span in sorted(gaps.items()) if span[0] < span[1]})
+    return RewindTarget(going.found, {ssp: span for ssp, span in sorted(gaps.items()) if span[0] < span[1]})
 
 
-def rewind_of(past: Past, checkpoints: Mapping[TaskName, Checkpoint], now_us: int) -> Rewind:
+def rewind_of(past: RewindTarget, checkpoints: Mapping[TaskName, Checkpoint], now_us: int) -> Rewind:
     """What is to be stored of it. `checkpoints`: where all tasks were before."""
     reading = {task for task, one in checkpoints.items() if any(ssp.whole in past.gaps for ssp in one.positions)}
     rounds = {task: checkpoints[task].round_id for task in sorted(reading | past.versions.keys())}
@@ -308,9 +313,7 @@ def undone_with(
     return frozenset(found), tuple(undone)
 
 
-def may_be_undone(
-    tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint]
-) -> bool:
+def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
     """Whether something that these tasks went back for may still be undone: no cut can be taken of them until then, it would
     go by gaps that were never there."""
     return any(
@@ -326,15 +329,15 @@ def cut_of(
     versions: Versions,
     written: Mapping[SSP, int],
     now_us: int,
-) -> Cut | None:
+) -> ConsistentCut | None:
     """The cut of a sub-topology whose tasks are at `checkpoints`, of which versions are kept; None where one has none, and
     only what it left aside."""
     rounds = {one.task: _round_of_state(one, on_the_line(versions.get(one.task, ()))) for one in checkpoints}
     known = {task: round_id for task, round_id in rounds.items() if round_id is not None}
-    return Cut(sub_topology, now_us, known, written) if len(known) == len(rounds) else None
+    return ConsistentCut(sub_topology, now_us, known, written) if len(known) == len(rounds) else None
 
 
-def _round_of_state(checkpoint: Checkpoint, line: Sequence[KeptVersion]) -> RoundId | None:
+def _round_of_state(checkpoint: Checkpoint, line: Sequence[StateVersion]) -> RoundId | None:
     """Of the versions on a task's line the one that has its present state: it may have been rewound to it."""
     if line and rewound(checkpoint, line[-1]) == checkpoint:
         return line[-1].checkpoint.round_id
@@ -365,17 +368,14 @@ def gaps_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
     return {ssp: tuple(spans) for ssp, spans in found.items()}
 
 
-def beyond_gaps(positions: Mapping[SSP, int], gaps: Gaps) -> dict[SSP, int]:
+def beyond_gaps(positions: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
     """Of these positions those that lie in a gap, each where that ends."""
     return {
-        ssp: end
-        for ssp, spans in gaps.items()
-        for start, end in spans
-        if ssp in positions and start <= positions[ssp] < end
+        ssp: end for ssp, spans in gaps.items() for start, end in spans if ssp in positions and start <= positions[ssp] < end
     }
 
 
-def before_gaps(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: Gaps) -> dict[SSP, int]:
+def before_gaps(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
     """Up to where each partition may be read from these positions: nothing of a gap."""
     allowed = dict(ends)
     for ssp, spans in gaps.items():
@@ -385,7 +385,7 @@ def before_gaps(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: Gap
     return allowed
 
 
-def passed_over(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: Gaps) -> int:
+def passed_over(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: SkippedRanges) -> int:
     """How many offsets between these positions are in gaps, over all partitions.
 
     >>> a = SSP("log", "s", 0)
@@ -414,8 +414,8 @@ def needed_rewinds(
 
 
 def thinned_cuts(
-    versions: Versions, cuts: Sequence[Cut], now_us: int, keeping: Keeping
-) -> tuple[dict[TaskName, tuple[KeptVersion, ...]], tuple[Cut, ...]]:
+    versions: Versions, cuts: Sequence[ConsistentCut], now_us: int, keeping: RetentionPolicy
+) -> tuple[dict[TaskName, tuple[StateVersion, ...]], tuple[ConsistentCut, ...]]:
     """Of a sub-topology's cuts those that stay, and the versions that they are of. As `thinned` does for one task.
 
     What is off the line stays until something newer is on it: so long going back may be taken back.
@@ -424,7 +424,7 @@ def thinned_cuts(
     on_line = {task: {order_of(one.checkpoint.round_id) for one in line} for task, line in lines.items()}
     all_known = {task: {one.order for one in kept} for task, kept in versions.items()}
 
-    def is_of(cut: Cut, known: Mapping[TaskName, set[tuple[int, int]]]) -> bool:
+    def is_of(cut: ConsistentCut, known: Mapping[TaskName, set[tuple[int, int]]]) -> bool:
         return all(order_of(round_id) in known.get(task, ()) for task, round_id in cut.rounds.items())
 
     ordered = sorted(cuts, key=lambda cut: cut.kept_us)
@@ -445,7 +445,7 @@ def thinned_cuts(
     return kept_versions, tuple(sorted([*stay, *aside], key=lambda cut: cut.kept_us))
 
 
-def _left_open(versions: Sequence[KeptVersion], line: Sequence[KeptVersion]) -> set[tuple[int, int]]:
+def _left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> set[tuple[int, int]]:
     """Of a task's versions those that are off its line, where nothing newer is on it."""
     left = [one for one in versions if one not in line]
     return set() if left and line and line[-1].order > left[-1].order else {one.order for one in left}

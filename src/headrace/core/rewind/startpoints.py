@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from headrace.core.rewind.rewinds import Flow
+from headrace.core.rewind.rewinds import SubTopologyEdges
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
-    Became,
     PositionType,
     Resolution,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointStatus,
 )
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
-Place = tuple[TaskName, SSP]
+TaskPartition = tuple[TaskName, SSP]
 
 
-def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]) -> frozenset[Place]:
+def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]) -> frozenset[TaskPartition]:
     """Where a startpoint counts: every task that reads its SSP (`owners`), or the one that it names.
 
     A task that was removed, or no longer reads the SSP, means all that do: a startpoint is for an input, and
@@ -40,9 +40,9 @@ def places_of(entry: StartpointEntry, owners: Mapping[SSP, Collection[TaskName]]
 
 def winners(
     entries: Iterable[StartpointEntry], owners: Mapping[SSP, Collection[TaskName]]
-) -> dict[Place, StartpointEntry]:
+) -> dict[TaskPartition, StartpointEntry]:
     """Of these, in the order in which they came, the one that counts for each task and SSP."""
-    found: dict[Place, StartpointEntry] = {}
+    found: dict[TaskPartition, StartpointEntry] = {}
     for entry in entries:
         for place in places_of(entry, owners):
             before = found.get(place)
@@ -78,9 +78,7 @@ def _rank(entry: StartpointEntry) -> tuple[int, bool]:
     return entry.written_at_us, entry.key.task is not None
 
 
-def offset_of(
-    startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]
-) -> int:
+def offset_of(startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]) -> int:
     """The offset that a startpoint means in a partition that holds `beginning` <= offset < `end`.
 
     `for_time`: the first offset whose record is not older than a time in µs, the end where there is none.
@@ -143,7 +141,9 @@ def spent_of(records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName,
     return frozenset(
         record.entry.id
         for record, one in in_force(records).values()
-        if record.became is Became.PENDING and one.task in checkpoints and _has_moved(record, one, checkpoints[one.task])
+        if record.became is StartpointStatus.PENDING
+        and one.task in checkpoints
+        and _has_moved(record, one, checkpoints[one.task])
     )
 
 
@@ -152,7 +152,7 @@ def _has_moved(record: StartpointRecord, one: Resolution, checkpoint: Checkpoint
     return moved or checkpoint.spent_startpoints.get(one.ssp) == record.entry.id
 
 
-def streams_below(subs: Iterable[SubTopology | Flow], names: Collection[str | None]) -> frozenset[str]:
+def streams_below(subs: Iterable[SubTopology | SubTopologyEdges], names: Collection[str | None]) -> frozenset[str]:
     """The repartition streams that sub-topologies of these `names` write, and those that come of these, and so on."""
     found: set[str] = set()
     left = list(subs)
@@ -162,7 +162,7 @@ def streams_below(subs: Iterable[SubTopology | Flow], names: Collection[str | No
     return frozenset(found)
 
 
-def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[StartpointRecord, Resolution]]:
+def in_force(records: Iterable[StartpointRecord]) -> dict[TaskPartition, tuple[StartpointRecord, Resolution]]:
     """For each task and SSP the startpoint that its position began at last, spent or not."""
     return {(one.task, one.ssp): (record, one) for record, one in in_order(records)}
 
@@ -170,11 +170,11 @@ def in_force(records: Iterable[StartpointRecord]) -> dict[Place, tuple[Startpoin
 def in_order(records: Iterable[StartpointRecord]) -> Iterator[tuple[StartpointRecord, Resolution]]:
     """What startpoints that were neither deleted nor superseded came to, in the order in which positions were set."""
     for record in sorted(records, key=lambda record: (record.taken_up_at_us, *_rank(record.entry), record.entry.id)):
-        if record.became in (Became.PENDING, Became.APPLIED):
+        if record.became in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
             yield from ((record, one) for one in record.resolutions)
 
 
-def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[Place, int]:
+def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[TaskPartition, int]:
     """Up to where tasks read a stream before any other, of those whose position began at a BOOTSTRAP."""
     return {place: one.until for place, (_, one) in in_force(records).items() if one.until is not None}
 
@@ -182,7 +182,7 @@ def bootstraps_of(records: Iterable[StartpointRecord]) -> dict[Place, int]:
 def held_for_bootstrap(
     ends: Mapping[SSP, int],
     checkpoints: Collection[Checkpoint],
-    bootstraps: Mapping[Place, int],
+    bootstraps: Mapping[TaskPartition, int],
     limit: Mapping[SSP, int] | None = None,
 ) -> dict[SSP, int]:
     """Up to where each partition may be read: where a task still reads a stream from its beginning (`bootstraps`: up to

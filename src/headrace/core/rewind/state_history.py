@@ -27,7 +27,7 @@ _EMPTY_ORDER = 0, 0  # before that of any round
 
 
 @dataclass(frozen=True, slots=True)
-class KeptVersion:
+class StateVersion:
     """What was a task's checkpoint at `kept_us` (µs since the epoch).
 
     `left_for`: the round of the version that the task went back to from here; None of one that it did not leave so.
@@ -49,7 +49,7 @@ class KeptVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class RetentionPolicy:
     """How many versions of a task are kept beside the current state, and which.
 
     With `span_us` they are spread over that time, the older the further apart, and none is older; with None they are the
@@ -66,17 +66,17 @@ def order_of(round_id: RoundId) -> tuple[int, int]:
     return round_id.epoch, round_id.number
 
 
-def by_task(versions: Iterable[KeptVersion]) -> dict[TaskName, tuple[KeptVersion, ...]]:
+def by_task(versions: Iterable[StateVersion]) -> dict[TaskName, tuple[StateVersion, ...]]:
     """The versions of each task, oldest first."""
-    found: dict[TaskName, list[KeptVersion]] = {}
+    found: dict[TaskName, list[StateVersion]] = {}
     for version in sorted(versions, key=lambda version: version.order):
         found.setdefault(version.checkpoint.task, []).append(version)
     return {task: tuple(found[task]) for task in sorted(found)}
 
 
-def on_the_line(versions: Sequence[KeptVersion]) -> tuple[KeptVersion, ...]:
+def on_the_line(versions: Sequence[StateVersion]) -> tuple[StateVersion, ...]:
     """Of a task's versions, oldest first, those that its present state comes from: not what was left by going back."""
-    line: list[KeptVersion] = []
+    line: list[StateVersion] = []
     limit: tuple[int, int] | None = None
     for version in reversed(versions):
         if version.left_for is not None:
@@ -90,23 +90,23 @@ def on_the_line(versions: Sequence[KeptVersion]) -> tuple[KeptVersion, ...]:
 # --- what is kept ---------------------------------------------------------------------------------------------------
 
 
-def is_due(kept_us: int | None, now_us: int, keeping: Keeping) -> bool:
+def is_due(kept_us: int | None, now_us: int, keeping: RetentionPolicy) -> bool:
     """Whether another version may be kept, where the last was at `kept_us`; a clock that was set back holds nothing up."""
     return keeping.most > 0 and (kept_us is None or abs(now_us - kept_us) >= keeping.interval_us)
 
 
 def new_versions(
-    kept: Mapping[TaskName, Sequence[KeptVersion]], checkpoints: Iterable[Checkpoint], now_us: int
-) -> tuple[KeptVersion, ...]:
+    kept: Mapping[TaskName, Sequence[StateVersion]], checkpoints: Iterable[Checkpoint], now_us: int
+) -> tuple[StateVersion, ...]:
     """A version of each task that has come to something else since its last one; the others' states are kept already."""
     return tuple(
-        KeptVersion(checkpoint, now_us)
+        StateVersion(checkpoint, now_us)
         for checkpoint in checkpoints
         if not _is_kept(kept.get(checkpoint.task, ()), checkpoint)
     )
 
 
-def _is_kept(versions: Sequence[KeptVersion], checkpoint: Checkpoint) -> bool:
+def _is_kept(versions: Sequence[StateVersion], checkpoint: Checkpoint) -> bool:
     """Whether it is one of the versions, or the same as the last of them: a round of a container is one of all its tasks."""
     line = on_the_line(versions)
     if line and rewound(checkpoint, line[-1]) == checkpoint:
@@ -114,7 +114,7 @@ def _is_kept(versions: Sequence[KeptVersion], checkpoint: Checkpoint) -> bool:
     return any(version.checkpoint.round_id == checkpoint.round_id for version in versions)
 
 
-def thinned(versions: Sequence[KeptVersion], now_us: int, keeping: Keeping) -> tuple[KeptVersion, ...]:
+def thinned(versions: Sequence[StateVersion], now_us: int, keeping: RetentionPolicy) -> tuple[StateVersion, ...]:
     """Those of a task's versions, oldest first, that stay.
 
     Where there are too many, one goes that leaves the smallest gap for its age, never the oldest or the newest. Of a version
@@ -151,11 +151,11 @@ def least_missed(kept_us: Sequence[int], now_us: int, is_spread: bool) -> int:
 
 
 def usable(
-    versions: Sequence[KeptVersion],
+    versions: Sequence[StateVersion],
     checkpoint: Checkpoint,
     beginnings: Mapping[SSP, int],
     born: Collection[SSP] = (),
-) -> tuple[KeptVersion, ...]:
+) -> tuple[StateVersion, ...]:
     """The states that a task can go back to, oldest first. `checkpoint`: where it is, with every SSP that it reads now.
 
     `beginnings`: per SSP the first offset that is still there; a version that would read on before it is of no use. Nor is
@@ -166,7 +166,7 @@ def usable(
     the state holds of it could not be read again, and there is no empty state.
     """
     wanted = checkpoint.positions.keys()
-    found: list[KeptVersion] = []
+    found: list[StateVersion] = []
     if not any(beginnings[ssp] for ssp in wanted):
         found.append(_empty(checkpoint, beginnings))
     for version in on_the_line(versions):
@@ -178,10 +178,10 @@ def usable(
     return tuple(found)
 
 
-def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> KeptVersion:
+def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> StateVersion:
     positions = {ssp: beginnings[ssp] for ssp in sorted(checkpoint.positions)}
     round_id = RoundId(_EMPTY_ORDER[0], checkpoint.round_id.sub_topology, _EMPTY_ORDER[1])
-    return KeptVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
+    return StateVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
 
 
 def empty_order() -> tuple[int, int]:
@@ -189,7 +189,7 @@ def empty_order() -> tuple[int, int]:
     return _EMPTY_ORDER
 
 
-def version_for(versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> KeptVersion | None:
+def version_for(versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateVersion | None:
     """Of `usable` versions the newest that is not after any of `targets`, SSP to the requested position; None: none is."""
     for version in reversed(versions):
         positions = version.checkpoint.positions
@@ -198,7 +198,7 @@ def version_for(versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> 
     return None
 
 
-def rewound(checkpoint: Checkpoint, version: KeptVersion) -> Checkpoint:
+def rewound(checkpoint: Checkpoint, version: StateVersion) -> Checkpoint:
     """The task's checkpoint with all that the version has; it stays that of its round, and of its job model."""
     past = version.checkpoint
     return replace(
@@ -211,17 +211,17 @@ def rewound(checkpoint: Checkpoint, version: KeptVersion) -> Checkpoint:
     )
 
 
-def left_aside(versions: Sequence[KeptVersion], checkpoint: Checkpoint, version: KeptVersion, now_us: int) -> KeptVersion:
+def left_aside(versions: Sequence[StateVersion], checkpoint: Checkpoint, version: StateVersion, now_us: int) -> StateVersion:
     """What is to be stored of a task that goes back to `version`: what it comes from, so that its files stay.
 
     A task that went back before, and has committed nothing since, comes from where it was the first time.
     """
     first = before_rewind(versions, checkpoint)
-    came_from = KeptVersion(checkpoint, now_us) if first is None else first
+    came_from = StateVersion(checkpoint, now_us) if first is None else first
     return replace(came_from, left_for=version.checkpoint.round_id)
 
 
-def before_rewind(versions: Iterable[KeptVersion], checkpoint: Checkpoint) -> KeptVersion | None:
+def before_rewind(versions: Iterable[StateVersion], checkpoint: Checkpoint) -> StateVersion | None:
     """Where a task was before it went back, if it has committed nothing since; else None: it cannot be undone."""
     for version in versions:
         if version.left_for is not None and version.checkpoint.round_id == checkpoint.round_id:
@@ -230,8 +230,8 @@ def before_rewind(versions: Iterable[KeptVersion], checkpoint: Checkpoint) -> Ke
 
 
 def brought_back(
-    versions: Sequence[KeptVersion], checkpoint: Checkpoint
-) -> tuple[tuple[KeptVersion, ...], Checkpoint]:
+    versions: Sequence[StateVersion], checkpoint: Checkpoint
+) -> tuple[tuple[StateVersion, ...], Checkpoint]:
     """A task's versions and checkpoint as if it had not been rewound, where it has committed nothing since; else as they are.
 
     So what takes the place of going back begins from where the task was, and all versions up to there are on the line again.
@@ -247,7 +247,7 @@ _WAYS_OUT = "keep the state as it is (--state keep), or run the application unde
 _NAMED_MAX = 8  # positions in one sentence
 
 
-def no_version(task: TaskName, versions: Sequence[KeptVersion], targets: Mapping[SSP, int]) -> StateError:
+def no_version(task: TaskName, versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateError:
     """The error where `version_for` finds none among the `usable` versions of `task`."""
     asked = _asked_text(targets)
     if not versions:
@@ -273,11 +273,11 @@ def _asked_text(targets: Mapping[SSP, int]) -> str:
     return ", ".join(named[:_NAMED_MAX]) + (f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else "")
 
 
-def described(version: KeptVersion) -> str:
+def described(version: StateVersion) -> str:
     """A version for people.
 
     >>> made = Checkpoint(TaskName.parse("Partition_0"), RoundId(1, None, 1), 1, {SSP("log", "in", 0): 40})
-    >>> described(KeptVersion(made, 1_700_000_000_000_000))
+    >>> described(StateVersion(made, 1_700_000_000_000_000))
     'of 2023-11-14 22:13:20 UTC, at log.in.0 40'
     """
     positions = version.checkpoint.positions

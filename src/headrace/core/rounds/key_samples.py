@@ -44,7 +44,7 @@ class SeenKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SampleFinding:
     """What a look at samples gave: all that is known now, how many keys were newly found apart, and what to say of it."""
 
     known: Mapping[str, SeenKeys]
@@ -85,7 +85,7 @@ def sampled_streams(sub: SubTopology, counts: Mapping[str, int]) -> dict[str, in
     }
 
 
-def looked_at(known: Mapping[str, SeenKeys], samples: Iterable[KeySample], counts: Mapping[str, int]) -> Finding:
+def looked_at(known: Mapping[str, SeenKeys], samples: Iterable[KeySample], counts: Mapping[str, int]) -> SampleFinding:
     """Judge new samples by what is known; `counts` as `sampled_streams` gives them."""
     by_stream: dict[str, list[KeySample]] = {}
     for sample in samples:
@@ -96,7 +96,7 @@ def looked_at(known: Mapping[str, SeenKeys], samples: Iterable[KeySample], count
         after[stream], said = _judged(before, mine, counts[stream])
         found += len(after[stream].apart - before.apart)
         warnings += said
-    return Finding(after, found, tuple(warnings))
+    return SampleFinding(after, found, tuple(warnings))
 
 
 def _judged(before: SeenKeys, samples: list[KeySample], count: int) -> tuple[SeenKeys, list[str]]:

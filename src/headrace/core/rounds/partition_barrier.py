@@ -2,10 +2,10 @@
 
 When a stream grows from n partitions to m, the keys of a new partition q were in partition q mod n before: its parent. So
 that a key's records keep their order, a round reads a born partition up to an end that was taken FIRST only once its
-parents have reached the high watermarks that were taken AFTER: that pair is a `Hold`. It is right for every producer that
-writes a key's records one after the other, whether it has learned of the new partitions yet or not. Once all have
-(`settle_time_s`), the parents' ends are stored, and a born partition is read only where its parents are past those: that
-costs nothing unless somebody rewinds.
+parents have reached the high watermarks that were taken AFTER: that pair is a `ReadBarrier`. It is right for every producer
+that writes a key's records one after the other, whether it has learned of the new partitions yet or not. Once all have
+(`settle_time_s`), the parents' ends are stored, and a born partition is read only where its parents are past those: that costs
+nothing unless somebody rewinds.
 
 A stream may have grown several times between two looks: 4 to 16 may have been 4 to 8 to 16, and then the keys of 13 were in 5
 before they came there. So a parent is what any number of partitions in between makes one (`steps_of`).
@@ -24,7 +24,7 @@ Parents = tuple[tuple[Expansion, SSP], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ReadBarrier:
     """A born partition may be read up to `end` once every one of `parents` has reached its offset."""
 
     end: int
@@ -78,7 +78,7 @@ def born_in(ssps: Iterable[SSP], expansions: Mapping[str, Collection[Expansion]]
 
 
 def to_hold(
-    born: Mapping[SSP, Parents], holds: Mapping[SSP, Hold], positions: Mapping[SSP, int], ends: Mapping[SSP, int]
+    born: Mapping[SSP, Parents], holds: Mapping[SSP, ReadBarrier], positions: Mapping[SSP, int], ends: Mapping[SSP, int]
 ) -> frozenset[SSP]:
     """The born partitions that need a new hold: they have something to read, and what they were held for is read.
 
@@ -99,11 +99,11 @@ def held(
     ends: Mapping[SSP, int],
     high_watermarks: Mapping[SSP, int],
     limit: Mapping[SSP, int] | None = None,
-) -> dict[SSP, Hold]:
+) -> dict[SSP, ReadBarrier]:
     """The new holds of `wanting`: `ends` were taken first, and `high_watermarks` (of the parents) after them."""
     most = limit or {}
     return {
-        ssp: Hold(
+        ssp: ReadBarrier(
             ends[ssp],
             {
                 parent: min(high_watermarks[parent], most.get(parent, MAX_OFFSET))
@@ -117,7 +117,7 @@ def held(
 
 def allowed_ends(
     born: Mapping[SSP, Parents],
-    holds: Mapping[SSP, Hold],
+    holds: Mapping[SSP, ReadBarrier],
     positions: Mapping[SSP, int],
     ends: Mapping[SSP, int],
     limit: Mapping[SSP, int] | None = None,
@@ -153,9 +153,7 @@ def allowed_ends(
     return allowed
 
 
-def inherited_watermarks(
-    ssps: Iterable[SSP], known: Mapping[SSP, int], before: Mapping[str, int]
-) -> dict[SSP, int]:
+def inherited_watermarks(ssps: Iterable[SSP], known: Mapping[SSP, int], before: Mapping[str, int]) -> dict[SSP, int]:
     """Of those of `ssps` that are born, the watermark that they begin with: their parent's, so that none goes back.
 
     `known`: of the partitions that were there. `before`: how many those were, by stream.
@@ -198,9 +196,7 @@ def recorded(
     return dict(sorted(records.items()))
 
 
-def to_settle(
-    records: Mapping[str, PartitionRecord], streams: Collection[str], now_us: int, settle_us: int
-) -> tuple[str, ...]:
+def to_settle(records: Mapping[str, PartitionRecord], streams: Collection[str], now_us: int, settle_us: int) -> tuple[str, ...]:
     """The streams with an expansion whose producers have all learned of it by now, sorted."""
     return tuple(
         sorted(
@@ -212,9 +208,7 @@ def to_settle(
     )
 
 
-def settled(
-    record: PartitionRecord, high_watermarks: Mapping[int, int], now_us: int, settle_us: int
-) -> PartitionRecord:
+def settled(record: PartitionRecord, high_watermarks: Mapping[int, int], now_us: int, settle_us: int) -> PartitionRecord:
     """The record with the lasting barrier of what is due; `high_watermarks` (by partition) were requested after `now_us`."""
     return replace(
         record,

@@ -20,9 +20,9 @@ from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS
 from headrace.codec.state_history import decode_version, encode_version
 from headrace.core.rewind.replays import Replay, unfinished
-from headrace.core.rewind.rewinds import Cut, Rewind, cut_of, may_be_undone, thinned_cuts
-from headrace.core.rewind.startpoints import Place
-from headrace.core.rewind.state_history import Keeping, KeptVersion, by_task, is_due, new_versions, thinned
+from headrace.core.rewind.rewinds import ConsistentCut, Rewind, cut_of, may_be_undone, thinned_cuts
+from headrace.core.rewind.startpoints import TaskPartition
+from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, by_task, is_due, new_versions, thinned
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # reading what is on record needs no Arrow
 LOG = logging.getLogger("headrace.job")
 STATE_VERSIONS = "state-versions"  # namespace: a version's key to the version
 
-Versions = Mapping[TaskName, tuple[KeptVersion, ...]]
+Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 
 def versions_of(metadata: MetadataStore) -> Versions:
@@ -46,7 +46,7 @@ def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
     return sorted(metadata.all(STATE_VERSIONS).items())
 
 
-def to_store(versions: Iterable[KeptVersion]) -> dict[str, bytes]:
+def to_store(versions: Iterable[StateVersion]) -> dict[str, bytes]:
     """As values of the namespace `STATE_VERSIONS`, to be stored with something else."""
     return {version.key: encode_version(version) for version in versions}
 
@@ -78,19 +78,19 @@ class StateVersions:
         garbage: StateGarbage,
         subs: Mapping[str | None, KeptTasks],
         versions: Versions,
-        cuts: Iterable[Cut],
+        cuts: Iterable[ConsistentCut],
         rewinds: Sequence[Rewind],
-        keeping: Keeping,
+        keeping: RetentionPolicy,
         clock_us: Callable[[], int],
-        counting_again: Mapping[Place, Replay] | None = None,
+        counting_again: Mapping[TaskPartition, Replay] | None = None,
     ) -> None:
         self._garbage, self._subs, self._rewinds = garbage, subs, rewinds
         self._counting_again = counting_again or {}
         self._keeping, self._clock_us = keeping, clock_us
         all_versions = {version.key: version for kept in versions.values() for version in kept}
         all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
-        self._stored_versions = OnRecord(store, epoch, STATE_VERSIONS, encode_version, all_versions)
-        self._stored_cuts = OnRecord(store, epoch, STATE_CUTS, encode_cut, all_cuts)
+        self._stored_versions = DurableMap(store, epoch, STATE_VERSIONS, encode_version, all_versions)
+        self._stored_cuts = DurableMap(store, epoch, STATE_CUTS, encode_cut, all_cuts)
         garbage.hold(version.checkpoint for version in all_versions.values())
         self._versions = {task: versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
         self._cuts = {
@@ -100,7 +100,7 @@ class StateVersions:
         }
         self._kept_us = {name: self._last_us(name) for name in subs}
         self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
-        self._pauses = Pauses()
+        self._pauses = IdlePeriods()
         self._lock = threading.Lock()  # of what is wanted; nothing is requested or stored while it is held
 
     def _last_us(self, name: str | None) -> int | None:
@@ -153,7 +153,7 @@ class StateVersions:
         found |= {version.key: version for kept in self._versions.values() for version in kept}
         return [version.checkpoint for version in found.values()]
 
-    def _store(self, versions: Mapping[str, KeptVersion], cuts: Mapping[str, Cut]) -> None:
+    def _store(self, versions: Mapping[str, StateVersion], cuts: Mapping[str, ConsistentCut]) -> None:
         is_changed = [
             self._stored_versions.put(versions),
             self._stored_cuts.put(cuts),
@@ -234,11 +234,11 @@ class StateVersions:
         checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept} if self._rewinds else {}
         return may_be_undone(self._subs[name].tasks, self._rewinds, checkpoints)
 
-    def _is_too_old(self, cut: Cut, now_us: int) -> bool:
+    def _is_too_old(self, cut: ConsistentCut, now_us: int) -> bool:
         return self._keeping.span_us is not None and now_us - cut.kept_us > self._keeping.span_us
 
 
-def _with_new(versions: Versions, new: Iterable[KeptVersion]) -> dict[TaskName, tuple[KeptVersion, ...]]:
+def _with_new(versions: Versions, new: Iterable[StateVersion]) -> dict[TaskName, tuple[StateVersion, ...]]:
     found = dict(versions)
     for version in new:
         task = version.checkpoint.task
@@ -246,7 +246,7 @@ def _with_new(versions: Versions, new: Iterable[KeptVersion]) -> dict[TaskName, 
     return found
 
 
-class Pauses:
+class IdlePeriods:
     """Threads may share it. A round that failed counts as running until the next commit of its sub-topology: some of its
     containers may have committed, others may still."""
 
@@ -276,7 +276,7 @@ WRITTEN_AT_ONCE = 200  # values in one transaction: each version of a state hold
 T = TypeVar("T")
 
 
-class OnRecord(Generic[T]):
+class DurableMap(Generic[T]):
     """The values of a namespace, by key, that are or may be stored. Not thread-safe.
 
     What was begun to be stored counts as stored, and is written again until that is heard to be done; what was begun to be

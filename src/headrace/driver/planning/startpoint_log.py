@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_record
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
-from headrace.core.rewind.startpoints import Place, bootstraps_of, in_force
+from headrace.core.rewind.startpoints import TaskPartition, bootstraps_of, in_force
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.startpoint import Became, StartpointRecord
+from headrace.model.startpoint import StartpointRecord, StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.ports import JobStore
@@ -23,10 +23,10 @@ class StartpointRecords:
         self._records = dict(records or {})
         self._lock = threading.Lock()
         self._spent: set[str] = set()
-        self.bootstraps: Mapping[Place, int] = bootstraps_of(self._records.values())
+        self.bootstraps: Mapping[TaskPartition, int] = bootstraps_of(self._records.values())
         """Up to where tasks read a stream before any other."""
-        self.counting_again: Mapping[Place, Replay] = counting_again(self._records.values())
-        self.replays: Mapping[Place, Replay] = replays_of(self._records.values())
+        self.counting_again: Mapping[TaskPartition, Replay] = counting_again(self._records.values())
+        self.replays: Mapping[TaskPartition, Replay] = replays_of(self._records.values())
         self._pending: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         self._find_pending()
 
@@ -44,10 +44,10 @@ class StartpointRecords:
     def settle(self, store: JobStore, epoch: int, now_us: int) -> tuple[str, ...]:
         """Store that those which were spent are applied; their ids, sorted. From then on no commit names them."""
         with self._lock:
-            due = sorted(id_ for id_ in self._spent if self._records[id_].became is Became.PENDING)
+            due = sorted(id_ for id_ in self._spent if self._records[id_].became is StartpointStatus.PENDING)
         if not due:
             return ()
-        changed = {id_: replace(self._records[id_], became=Became.APPLIED, changed_at_us=now_us) for id_ in due}
+        changed = {id_: replace(self._records[id_], became=StartpointStatus.APPLIED, changed_at_us=now_us) for id_ in due}
         store.write_metadata(epoch, STARTPOINTS, {id_: encode_startpoint_record(one) for id_, one in changed.items()})
         with self._lock:
             self._records |= changed
@@ -58,6 +58,6 @@ class StartpointRecords:
     def _find_pending(self) -> None:
         found: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         for record, one in in_force(self._records.values()).values():
-            if record.became is Became.PENDING:
+            if record.became is StartpointStatus.PENDING:
                 found.setdefault(one.task, {})[one.ssp] = record.entry.id, one.offset
         self._pending = found

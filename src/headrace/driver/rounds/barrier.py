@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.rounds.partition_barrier import Hold, Parents, allowed_ends, born_in, held, steps_of, to_hold
+from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, steps_of, to_hold
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.model.expansion import Expansion
 from headrace.model.streams import SSP
@@ -16,7 +16,7 @@ class Barrier:
 
     def __init__(self, system: System, records: PartitionRecords) -> None:
         self._system, self._records = system, records
-        self._holds: dict[SSP, Hold] = {}
+        self._holds: dict[SSP, ReadBarrier] = {}
         self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
         self._born: dict[SSP, Parents] = {}
 

@@ -18,7 +18,7 @@ from headrace.codec.checkpoint import decode_handover, encode_handover
 from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
 from headrace.exchange.messages import ContainerPlan, InputRange, Program, encoded
 from headrace.exchange.texts import message_of
@@ -46,7 +46,7 @@ class Handovers:
     def next(
         self,
         round_id: RoundId,
-        standing: Standing,
+        standing: TaskPositions,
         ranges: Sequence[OffsetRange],
         passed: Mapping[SSP, int],
         ends: Mapping[SSP, int],
@@ -59,7 +59,7 @@ class Handovers:
         planned = [piece for piece in ranges if piece.records]
         return next_handover(self._stored, round_id, planned, {**standing.positions(), **passed}, ends, committed)
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """A round has failed, perhaps while it was recorded: the next plan reads what is stored."""
         self._is_read = False
 

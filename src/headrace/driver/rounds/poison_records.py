@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.core.rounds.offset_ranges import OffsetRange, first_failing
 from headrace.driver.rounds.round_planner import PlannedRound
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.errors import RoundFailedError
 from headrace.model.streams import SSP
 from headrace.ports import Engine, EngineFailure
@@ -23,7 +23,7 @@ KnownFailures = list[tuple[SSP, int, str, str]]
 
 def find_culprits(
     engine: Engine,
-    rounds: Rounds,
+    rounds: SubTopologyRunner,
     planned: PlannedRound,
     *,
     say: Callable[[str], None] = LOG.warning,
@@ -54,7 +54,7 @@ def find_culprits(
 
 
 def _failing(
-    engine: Engine, rounds: Rounds, planned: PlannedRound, piece: OffsetRange, is_stopping: Callable[[], bool]
+    engine: Engine, rounds: SubTopologyRunner, planned: PlannedRound, piece: OffsetRange, is_stopping: Callable[[], bool]
 ) -> Iterator[tuple[SSP, int, str, str]]:
     """The failing records of one range, one after the other."""
 

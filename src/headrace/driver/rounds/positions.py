@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.rewind.rewinds import Gaps, passed_over
+from headrace.core.rewind.rewinds import SkippedRanges, passed_over
 from headrace.core.rounds.offset_ranges import lags_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports, task_watermark
@@ -28,7 +28,7 @@ class _Claim:
     ends: Mapping[SSP, int]
 
 
-class Standing:
+class TaskPositions:
     """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are skipped."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Standing:
         model: SubTopologyModel,
         checkpoints: Mapping[TaskName, Checkpoint],
         system: System,
-        gaps: Gaps | None = None,
+        gaps: SkippedRanges | None = None,
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
@@ -47,7 +47,7 @@ class Standing:
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
 
-    def goes_on_from(self, before: Standing) -> None:
+    def inherit_from(self, before: TaskPositions) -> None:
         """Carry over the idle times of partitions whose position did not change."""
         now, then = self.positions(), before.positions()
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}

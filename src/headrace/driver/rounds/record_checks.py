@@ -26,7 +26,7 @@ class KeyChecks:
         self._counts = counts
         self._known: Mapping[str, SeenKeys] = {}
 
-    def goes_on_from(self, before: KeyChecks) -> None:
+    def inherit_from(self, before: KeyChecks) -> None:
         """Take over what was seen under another plan, of the streams that are still looked at."""
         self._known = {stream: seen for stream, seen in before._known.items() if stream in self._counts}
 
@@ -52,7 +52,7 @@ class EventTimeChecks:
         self._units = {node.stream: node.timestamp_unit for node in program.nodes if isinstance(node, Source)}
         self._warned: set[str] = set()
 
-    def goes_on_from(self, before: EventTimeChecks) -> None:
+    def inherit_from(self, before: EventTimeChecks) -> None:
         """Take over what was said under another plan."""
         self._warned = before._warned
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
-from headrace.core.rewind.rewinds import Gaps, before_gaps, beyond_gaps
+from headrace.core.rewind.rewinds import SkippedRanges, before_gaps, beyond_gaps
 from headrace.core.rewind.startpoints import held_for_bootstrap
 from headrace.core.rounds.handover import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
@@ -29,7 +29,7 @@ from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.driver.rounds.barrier import Barrier
 from headrace.driver.rounds.handover import Handovers, handed_works
-from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -45,7 +45,7 @@ BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' begin
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPaths:
     """Where workers find things, and how long a container may work. Folders are absolute."""
 
     run_id: str
@@ -64,10 +64,10 @@ class RoundTerms:
     model_version: int
     max_records: int
     slots: int
-    place: Place
+    place: WorkerPaths
     on_lost: OnLostOffsets = "fail"
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
-    gaps: Gaps = field(default_factory=dict)  # what readers of repartition streams skip
+    gaps: SkippedRanges = field(default_factory=dict)  # what readers of repartition streams skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class PlannedRound:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RoundInputs:
     """What is known of the world when a round is planned: up to where streams can be read, and how far event time is.
 
     `limit`: where to end, for SSPs that have one. `now_us` is what wall-clock timers go by.
@@ -104,7 +104,7 @@ class Outlook:
     limit: Mapping[SSP, int] | None = None
 
 
-class RoundPlans:
+class RoundPlanner:
     """Plans the rounds of one sub-topology, and numbers them.
 
     `engine_reads`: the engine reads the ranges for the containers. `is_plain`: no operator needs the engine; then the
@@ -115,7 +115,7 @@ class RoundPlans:
         self,
         sub: SubTopology,
         model: SubTopologyModel,
-        standing: Standing,
+        standing: TaskPositions,
         terms: RoundTerms,
         system: System,
         store: JobStore,
@@ -138,11 +138,11 @@ class RoundPlans:
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
         self._beginnings_us = None
 
-    def next(self, outlook: Outlook, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
+    def next(self, outlook: RoundInputs, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
         """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
 
         `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
@@ -157,7 +157,7 @@ class RoundPlans:
 
     def _planned(
         self,
-        outlook: Outlook,
+        outlook: RoundInputs,
         lost: tuple[OffsetRange, ...],
         known_failures: list[tuple[SSP, int, str, str]],
     ) -> PlannedRound | None:
@@ -245,7 +245,7 @@ class RoundPlans:
         if owner.lane not in planned.lanes:
             owner = self._containers[min(planned.lanes)]
         ranges = {piece.ssp: piece}
-        outlook = Outlook({}, frozenset(), 0)
+        outlook = RoundInputs({}, frozenset(), 0)
         common = self._common(planned.id, outlook, staging)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
         payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
@@ -261,13 +261,13 @@ class RoundPlans:
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
 
-    def _beyond_gaps(self, outlook: Outlook) -> dict[SSP, int]:
+    def _beyond_gaps(self, outlook: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
         beyond = beyond_gaps(self._standing.positions(), self._terms.gaps) if self._terms.gaps else {}
         return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
 
-    def _lost(self, outlook: Outlook) -> tuple[OffsetRange, ...]:
+    def _lost(self, outlook: RoundInputs) -> tuple[OffsetRange, ...]:
         """What was deleted before it was read, and is skipped; `OffsetOutOfRangeError` where that may not be."""
         positions = self._standing.positions()
         for ssp in beyond_gaps(positions, self._terms.gaps):
@@ -278,7 +278,7 @@ class RoundPlans:
         self._beginnings_us = None if lost else outlook.now_us
         return lost
 
-    def _ranges(self, outlook: Outlook, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+    def _ranges(self, outlook: RoundInputs, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
         """The input. `passed`: partitions that are read from further on than their positions, and from where."""
         positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
@@ -322,7 +322,7 @@ class RoundPlans:
 
     # --- payloads ---------------------------------------------------------------------------------------------------
 
-    def _common(self, round_id: RoundId, outlook: Outlook, staging: Path) -> ContainerPlan:
+    def _common(self, round_id: RoundId, outlook: RoundInputs, staging: Path) -> ContainerPlan:
         """What the plans of all containers of the round have in common."""
         place = self._terms.place
         return ContainerPlan(

@@ -11,17 +11,17 @@ from collections.abc import Collection, Mapping
 
 from headrace.core.rounds.back_pressure import held_back_by
 from headrace.core.rounds.watermarks import joint_watermark
-from headrace.driver.rounds.round_planner import Outlook, PlannedRound
-from headrace.driver.rounds.sub_topology_rounds import Rounds
+from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs
+from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.model.streams import SSP
 
 
-class NextRound:
+class RoundScheduler:
     """Plans the next round of any sub-topology of a job. `upstream`: sub-topology to those that write what it reads."""
 
     def __init__(
         self,
-        rounds: Mapping[str | None, Rounds],
+        rounds: Mapping[str | None, SubTopologyRunner],
         upstream: Mapping[str | None, Collection[str | None]],
         idle_timeout_s: float,
         max_lag: int | None = None,
@@ -29,7 +29,7 @@ class NextRound:
         self._rounds, self._upstream, self._idle_timeout_s = rounds, upstream, idle_timeout_s
         self._max_lag = max_lag
 
-    def held_back(self, rounds: Rounds) -> str:
+    def held_back(self, rounds: SubTopologyRunner) -> str:
         """Why `rounds` waits for a sub-topology that reads what it writes, for people; empty where it does not wait."""
         if self._max_lag is None:
             return ""
@@ -41,7 +41,7 @@ class NextRound:
         return f"{readers[stream].sub.title}, which is {unread[stream]:,} records behind (max_lag {self._max_lag:,})"
 
     def of(
-        self, rounds: Rounds, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
+        self, rounds: SubTopologyRunner, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
     ) -> PlannedRound | None:
         """The next round of `rounds`, None where there is nothing to do. `limit`: where to end, for SSPs that have one.
 
@@ -53,9 +53,9 @@ class NextRound:
         rounds.progress.lag = standing.lag(ends)
         standing.note_idle(ends, now_s)
         idle = frozenset(standing.idle(now_s, self._idle_timeout_s))
-        return rounds.plan(Outlook(ends, idle, now_us, limit))
+        return rounds.plan(RoundInputs(ends, idle, now_us, limit))
 
-    def _watermark_above(self, rounds: Rounds, now_s: float) -> int | None:
+    def _watermark_above(self, rounds: SubTopologyRunner, now_s: float) -> int | None:
         tasks: list[tuple[int | None, bool]] = []
         for writer in self._upstream[rounds.sub.name]:
             above = self._rounds[writer].standing

@@ -1,8 +1,8 @@
 """The rounds of one sub-topology: have one planned, run the containers, have it committed, and begin again.
 
 A round is the unit of retry: whatever fails, its work is thrown away, what is committed is read again, and a new round is
-planned from that (protocol.md, Words). `Rounds` decides nothing about time: the caller says when to look. How a round is
-committed is the job store's, see `ports.JobStore`.
+planned from that (protocol.md, Words). `SubTopologyRunner` decides nothing about time: the caller says when to look. How a
+round is committed is the job store's, see `ports.JobStore`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.driver.rounds.barrier import Barrier
 from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
-from headrace.driver.rounds.positions import Standing
+from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
-from headrace.driver.rounds.round_planner import CUT_FLAG, HANDED, STOP_FLAG, Outlook, PlannedRound, RoundPlans, RoundTerms
+from headrace.driver.rounds.round_planner import (
+    CUT_FLAG,
+    HANDED,
+    STOP_FLAG,
+    PlannedRound,
+    RoundInputs,
+    RoundPlanner,
+    RoundTerms,
+)
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
@@ -78,7 +86,7 @@ class Progress:
         LOG.warning("%s", note)
 
 
-class Rounds:
+class SubTopologyRunner:
     """The rounds of one sub-topology. Not thread-safe, but `checkpoints` may be read from any."""
 
     def __init__(
@@ -95,7 +103,7 @@ class Rounds:
         startpoints: StartpointRecords | None = None,
     ) -> None:
         self.sub, self.model, self.program = sub, model, program
-        self.standing = Standing(sub, model, checkpoints, system, terms.gaps)
+        self.standing = TaskPositions(sub, model, checkpoints, system, terms.gaps)
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
@@ -107,7 +115,7 @@ class Rounds:
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
-        self._plans = RoundPlans(
+        self._plans = RoundPlanner(
             sub,
             model,
             self.standing,
@@ -121,12 +129,12 @@ class Rounds:
             self._startpoints,
         )
 
-    def goes_on_from(self, before: Rounds) -> None:
+    def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.known_failures = before.progress, before.known_failures
-        self.standing.goes_on_from(before.standing)
-        self._key_checks.goes_on_from(before._key_checks)
-        self._event_time_checks.goes_on_from(before._event_time_checks)
+        self.standing.inherit_from(before.standing)
+        self._key_checks.inherit_from(before._key_checks)
+        self._event_time_checks.inherit_from(before._event_time_checks)
 
     @property
     def max_round_s(self) -> float:
@@ -141,7 +149,7 @@ class Rounds:
         """Per partition the end of all that was written so far, readable or not yet."""
         return self._barrier.targets(self.sub.reads)
 
-    def plan(self, outlook: Outlook) -> PlannedRound | None:
+    def plan(self, outlook: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
         return self._plans.next(outlook, self.known_failures)
@@ -205,9 +213,9 @@ class Rounds:
 
     def read_again(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
-        self._plans.look_again()
+        self._plans.invalidate()
         if self._handovers is not None:
-            self._handovers.look_again()
+            self._handovers.invalidate()
         recovered = tuple(self._store.recover(self._terms.epoch, self.sub.name).values())
         self._move_to(recovered)
         self._startpoints.committed(recovered)
