@@ -80,7 +80,7 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
         "resolved_starts",
         lambda function: lambda *args, **kwargs: function(*args[:6], {}, **kwargs),
     ),
-    "watermarks are not inherited": (positions, "carried_of", returning(_without_watermarks)),
+    "watermarks are not inherited": (positions, "inherited_positions_of", returning(_without_watermarks)),
     "a job that runs begins again where its sources say": (positions, "resolved_starts", ignoring("is_start")),
     "lost records are skipped without a word": (positions, "lost_offsets", lambda function: lambda *args: ()),
     "records of a removed repartition are lost": (positions, "check_nothing_stranded", lambda function: lambda *args: None),
