@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -372,6 +372,30 @@ class ContainerWork:
     inputs: tuple[InputSlice, ...] = ()
 
 
+class RoundControl(Protocol):
+    """The driver's side of two signals to the containers of a round: stop and throw the work away, or end soon and commit
+    what was reached. The worker's side is `runtime.round_signals.RoundSignals`.
+
+    A signal only saves time. A worker that gets none works on: its round is cancelled by the engine, or cut short after
+    `max_round_ms`, and what must not be committed is refused at its commit.
+    """
+
+    def begin(self, epoch: int) -> None:
+        """Drop what is left of rounds of earlier epochs."""
+
+    def terms_of(self, round_id: RoundId) -> SystemPayload:
+        """What a worker of the round needs to get its signals. No secret is in it: the engine may log it."""
+
+    def stop(self, round_id: RoundId) -> None: ...
+
+    def cut(self, round_id: RoundId) -> None: ...
+
+    def ended(self, round_id: RoundId) -> None:
+        """All containers have answered: no signal is of use any more."""
+
+    def close(self) -> None: ...
+
+
 WORKER_DIED = "PythonWorkerDied"
 ENGINE_LOST = "EngineLost"
 
@@ -389,14 +413,25 @@ class EngineFailure(Exception):
         self.error_class = error_class
 
 
+@dataclass(frozen=True, slots=True)
+class DriverAddress:
+    """Where workers on other machines reach the driver: they connect with `host`, a name or an address, and it listens
+    at its address `bind`."""
+
+    host: str
+    bind: str
+
+
 class Engine(Protocol):
     """Runs the containers of a round: on Spark, or in this process. `program` is a `exchange.messages.Program`.
 
     `reads`: it reads the ranges that are a work's `inputs`, and gives the rows to the container; else their workers do.
+    `driver_address`: where its workers reach the driver's machine; None where they run on it.
     """
 
     slots: int
     reads: bool
+    driver_address: DriverAddress | None
 
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
@@ -425,5 +460,9 @@ class Engine(Protocol):
 
     def cancel(self, round_id: str) -> None:
         """Cancel what runs for the round, and what would be started for it."""
+
+    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
+        """Run `work` on each machine that has workers; what does not end within that time is cancelled. Raises nothing:
+        it is for work that only saves time."""
 
     def close(self) -> None: ...

@@ -27,7 +27,7 @@ from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
 from headrace.serdes.typed import V
 from headrace.serdes.windowed import WindowedKey
-from headrace.wiring.folders import state_folder
+from headrace.wiring.folders import state_uri_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +209,7 @@ class StateView(Generic[V]):
             )
 
     def _state_uri(self) -> str:
-        return self._config.state_uri or str(state_folder(self._config))
+        return state_uri_of(self._config)
 
 
 def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:

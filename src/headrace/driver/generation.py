@@ -152,7 +152,7 @@ class Generation:
         self._ending.set()
         self.wake()
         for name, planned in list(self._current.items()):
-            self.rounds[name].stop_flag(planned)
+            self.rounds[name].stop_round(planned)
             self._engine.cancel(str(planned.id))
 
     def yield_soon(self) -> None:
@@ -160,7 +160,7 @@ class Generation:
         self._ending.set()
         self.wake()
         for name, planned in list(self._current.items()):
-            self.rounds[name].cut_flag(planned)
+            self.rounds[name].cut_round(planned)
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
@@ -184,7 +184,7 @@ class Generation:
             if now_s - self._began_s.get(name, now_s) > bound_s:
                 LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
-                self.rounds[name].stop_flag(planned)
+                self.rounds[name].stop_round(planned)
                 self._engine.cancel(str(planned.id))
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Generation:
         except EndlessTimersError:
             raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
-            rounds.stop_flag(planned)
+            rounds.stop_round(planned)
             if self._stopping.is_set() or self._finds_culprits(rounds, planned, failure):
                 return True
             self._again_or_raise(rounds, planned, failures, failure)

@@ -157,8 +157,9 @@ class ContainerPlan(msgspec.Struct, frozen=True):
 
     `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
     (`ports.JobStore.container_terms`). `upstream`: of repartition streams, by SSP number, an offset and the event
-    time up to which a task knows all once it is there. `stop_flag`, `cut_flag`: files that tell the container, once they are
-    there, to throw its work away, or to commit what it has reached.
+    time up to which a task knows all once it is there. `control`: how the container gets the signals of its round
+    (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a folder of the worker's machine, and `state_uri`
+    one that all machines see; `has_other_machines`: the worker may not be on the driver's.
     """
 
     round_id: str
@@ -170,14 +171,13 @@ class ContainerPlan(msgspec.Struct, frozen=True):
     now_us: int
     deadline_s: float
     run_id: str
-    boot_id: str
     local_store_dir: str
     state_uri: str
-    stop_flag: str
-    cut_flag: str
     system: str
     job_model_version: int
     terms: Any = None
+    control: Any = None
+    has_other_machines: bool = False
     known_failures: list[KnownFailure] = []
     upstream: dict[int, tuple[int, int]] = {}
 

@@ -90,11 +90,13 @@ def work_folder(config: Config) -> Path:
     return _log_folder(config) or _beside_stores(config)
 
 
-def state_folder(config: Config) -> Path:
-    """Where state is kept unless `state_uri` is set: `.headrace/state` beside the log's folder, or beside the local
-    stores."""
-    log = _log_folder(config)
-    return (_beside_stores(config) if log is None else log.parent / ".headrace") / "state"
+def state_uri_of(config: Config) -> str:
+    """Where state is kept, by a name that is the same wherever it is used: `state_uri`, by default `.headrace/state` beside
+    the log's folder, or beside the local stores."""
+    given, log = config.state_uri, _log_folder(config)
+    if not given:
+        return str((_beside_stores(config) if log is None else log.parent / ".headrace") / "state")
+    return given if ":" in given.partition("/")[0] else str(Path(given).absolute())
 
 
 def _log_folder(config: Config) -> Path | None:

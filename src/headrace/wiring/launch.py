@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.adapters.common import job_lease as holders
+from headrace.adapters.round_control.driver_socket import SocketControl
+from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config
 from headrace.config.reserved import refuse_reserved
 from headrace.core.rewind.rewinds import gaps_of
@@ -30,15 +31,16 @@ from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
-from headrace.ports import DriverLease, Engine, JobStore, System
+from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
 from headrace.serdes.windowed import Windowed
 from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
-from headrace.wiring.folders import state_folder, work_folder
-from headrace.wiring.local_stores import seal_stores
+from headrace.wiring.folders import state_uri_of, work_folder
+from headrace.wiring.local_stores import sealing
 from headrace.wiring.maintenance import Upkeep
 from headrace.wiring.request_store import requests_elsewhere
+from headrace.wiring.shared_folder import sign
 from headrace.wiring.spark_sessions import spark_engine
 
 LOG = logging.getLogger("headrace")
@@ -99,11 +101,9 @@ def launched(
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
     system = open_configured(config)
-    left: list[tuple[WorkerPaths, JobPlan]] = []  # of the run, once there is one
-    closers: list[Callable[[], None]] = [system.close, lambda: seal_stores(*left[0]) if left else None]
+    closers: list[Callable[[], None]] = [system.close]
     try:
-        root = work_folder(config)
-        state_uri = config.state_uri or str(state_folder(config))
+        state_uri = state_uri_of(config)
         if stateful:
             checked_folder(config.local_store_dir, "the local stores (local_store_dir)")
         run_id = uuid.uuid4().hex
@@ -122,21 +122,25 @@ def launched(
         epoch = store.acquire(holder(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
-        staging = root / "staging" / app.name
+        control = _round_control(engine, work_folder(config) / "staging" / app.name)
+        closers.insert(0, control.close)
         place = WorkerPaths(
             run_id,
-            holders.boot_id(),
             str(Path(config.local_store_dir).absolute()),
             state_uri,
-            staging,
+            control,
             _max_round_ms(config, store, say) / 1000,
+            engine.driver_address is not None,
         )
+        if stateful and place.has_other_machines:
+            sign(files, app.name, run_id)
         clock_us = _now_us if clock_us is None else clock_us
         planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
         making = JobPreparer(planner, engine, files, place, clock_us)
         made = making.made(epoch)
-        left.append((place, made.plan))
         closers.pop()  # from here on the runner of the rounds gives the application back
+        # Here once Spark and its workers have ended; on other machines while they are there to do it.
+        closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, place, made.plan))
         return LaunchedJob(
             made,
             store,
@@ -171,7 +175,7 @@ class JobPreparer:
             for note in plan.notes:
                 planner.log(note)
             upkeep.clear_up()
-        _remove_staged_before(self.place.staging, epoch)
+        self.place.control.begin(epoch)
         reached("start", 12)
         rounds = [self._rounds_of(sub, plan) for sub in plan.subs]
         return PreparedJob(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
@@ -220,12 +224,9 @@ def _check_before_spark(
     check_before_engine(known, config, system, store, say)
 
 
-def _remove_staged_before(staging: Path, epoch: int) -> None:
-    """Remove what rounds of drivers before us left. Of later ones nothing: we may have been stopped, and replaced."""
-    for folder in staging.glob("*-*"):
-        number = folder.name.partition("-")[0]
-        if number.isdigit() and int(number) < epoch:
-            shutil.rmtree(folder, ignore_errors=True)
+def _round_control(engine: Engine, folder: Path) -> RoundControl:
+    """Signals to workers: by files in `folder` where they run on this machine, else over TCP."""
+    return FileControl(folder) if engine.driver_address is None else SocketControl(engine.driver_address)
 
 
 def _close(closers: list[Callable[[], None]]) -> None:

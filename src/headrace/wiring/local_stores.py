@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 from headrace.adapters.lmdb import seal
 from headrace.core.topology.sub_topologies import has_state
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.round_planner import WorkerPaths
+from headrace.ports import Engine
 from headrace.state.files import task_folder_of
+from headrace.worker.host import this_host
 
 LOG = logging.getLogger("headrace.state")
 SEAL_S_MAX = 5.0
+START_S_MAX = 25.0  # until workers on other machines begin to seal
 
 
-def seal_stores(place: WorkerPaths, plan: JobPlan) -> None:
-    """At the end of a run: seal the stores of all tasks that this machine has, as far as `SEAL_S_MAX` goes."""
-    started = time.monotonic()
-    stateful = [sub for sub in plan.subs if has_state(sub)]
-    tasks = [task.name for sub in stateful for task in plan.model.sub_topology(sub.name).tasks]
-    stores = Path(place.local_store_dir)
-    folders = [stores / task_folder_of(plan.topology.application, task) for task in tasks]
-    sealed = [seal(folder, place.run_id, place.boot_id, started + SEAL_S_MAX) for folder in folders]
-    LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(tasks), time.monotonic() - started)
+def sealing(engine: Engine, place: WorkerPaths, plan: JobPlan) -> Callable[[], None]:
+    """What seals, at the end of a run, the stores of all tasks on each machine that has workers."""
+    tasks = [task.name for sub in plan.subs if has_state(sub) for task in plan.model.sub_topology(sub.name).tasks]
+    folders = [task_folder_of(plan.topology.application, task) for task in tasks]
+    work = partial(seal_stores, place.local_store_dir, folders, place.run_id)
+    return partial(engine.on_each_machine, work, START_S_MAX + SEAL_S_MAX) if tasks else lambda: None
+
+
+def seal_stores(local_store_dir: str, folders: list[str], run_id: str) -> None:
+    """Seal the stores that the run has left in order on this machine, as far as `SEAL_S_MAX` goes."""
+    started, host = time.monotonic(), this_host(local_store_dir)
+    stores = [host.local_store_dir / folder for folder in folders]
+    sealed = [seal(store, run_id, host.boot_id, started + SEAL_S_MAX) for store in stores]
+    LOG.debug("sealed %d of %d local stores in %.2f s", sum(sealed), len(folders), time.monotonic() - started)

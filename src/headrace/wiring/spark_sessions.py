@@ -69,8 +69,8 @@ def session_of(app: Application, config: Config) -> tuple[Any, bool]:
 
 def spark_engine(app: Application, config: Config) -> Any:
     from headrace.adapters.spark.engine import KafkaReading, SparkEngine
-    from headrace.wiring.worker.engine_rows import prepared_rows, read_prefix
-    from headrace.wiring.worker.entry import run_spark_container
+    from headrace.wiring.worker.engine_rows import read_prefix, run_prepared
+    from headrace.wiring.worker.entry import run_container
 
     reading = None
     if is_kafka(config.system):
@@ -84,7 +84,7 @@ def spark_engine(app: Application, config: Config) -> Any:
         if ours:
             app.session.running = None
 
-    return SparkEngine(made, run_spark_container, read_prefix, prepared_rows, ours, close_session, reading)
+    return SparkEngine(made, run_container, run_prepared, read_prefix, ours, close_session, reading)
 
 
 _shared_sessions: list[Any] = []

@@ -7,7 +7,6 @@ Steps of protocol.md that happen here: `STEPS`.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -92,6 +91,7 @@ def run(
             task_run.close(error)
         raise
     finally:
+        ports.signals.close()
         if not committed:
             ports.abandon()
         for task_run in runs:
@@ -257,20 +257,22 @@ class _Container:
 
     def _is_time(self) -> bool:
         """Whether to end here and commit what was reached: after `max_round_ms`, or as soon as the driver asks for it."""
-        if os.path.exists(self.plan.cut_flag):
+        if self.ports.signals.is_cut():
             self.deadline, self.has_begun = 0.0, True
         return self.has_begun and time.monotonic() > self.deadline
 
     def _is_over(self) -> bool:
         """Whether the round's time is over, also before any row was taken: for what can wait for the next round."""
         self._poll()
-        return time.monotonic() > self.deadline or os.path.exists(self.plan.cut_flag)
+        return time.monotonic() > self.deadline or self.ports.signals.is_cut()
 
     def _poll(self) -> None:
-        if os.path.exists(self.plan.stop_flag):
+        if self.ports.signals.is_stopped():
             raise _Stopped
 
     def _reject_what_the_engine_could_not_take(self) -> None:
+        if self.ports.engine_stopped():
+            raise _Stopped
         cuts = self.ports.engine_cuts()
         self.reached_offsets.update(cuts)
         self.cut_short = self.cut_short or bool(cuts)
@@ -328,12 +330,15 @@ class _Container:
             receipt,
             files,
             self._counters(outputs),
-            notes=[note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ())],
+            notes=[*self._notes_of_stores(), *self.ports.signals.troubles()],
             timings_ms=timings_ms,
             keys=self._keys(),
             far_times=list(self.far_times.first.values()),
             cut_short=self.cut_short,
         )
+
+    def _notes_of_stores(self) -> Iterator[str]:
+        return (note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ()))
 
     def _keys(self) -> list[KeySample]:
         """What was sampled here, and by the Column prefix's readers of what is this container's."""

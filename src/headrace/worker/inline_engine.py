@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.errors import NotSupportedError
 from headrace.exchange.messages import Program
-from headrace.ports import ContainerWork, EngineFailure
+from headrace.ports import ContainerWork, DriverAddress, EngineFailure
 
 
 class InlineEngine:
@@ -15,6 +15,7 @@ class InlineEngine:
 
     slots = 1
     reads = False
+    driver_address: DriverAddress | None = None
 
     def __init__(self, run_container: Callable[[bytes, Program], bytes]) -> None:
         self._run_container = run_container
@@ -46,6 +47,9 @@ class InlineEngine:
         return None
 
     def cancel(self, round_id: str) -> None:
-        """Workers look at the stop flag; there is nothing else to cancel."""
+        """Containers look at the round's signals; there is nothing else to cancel."""
+
+    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
+        work()
 
     def close(self) -> None: ...

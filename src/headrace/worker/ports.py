@@ -12,6 +12,7 @@ from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import TaskPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.worker.operators.base import Reject
+from headrace.worker.round_signals import RoundSignals
 from headrace.worker.task import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
@@ -29,6 +30,8 @@ class WorkerPorts(Protocol):
     closed. Wherever that ends before the commit, `abandon` is the last call, and nothing of the attempt may ever count.
     """
 
+    signals: RoundSignals
+
     def begin(self) -> list[Checkpoint] | None:
         """Make sure that this attempt may work, before anything is read (protocol.md 8). None: continue. The checkpoints
         of the container's tasks: an attempt before this one has committed this very round, there is nothing to do.
@@ -42,6 +45,9 @@ class WorkerPorts(Protocol):
 
     def engine_rejects(self) -> list[Reject]:
         """Records that never entered the Column prefix because they do not decode."""
+
+    def engine_stopped(self) -> bool:
+        """Whether a reader of the Column prefix got the signal to stop: then its rows are not all of the round."""
 
     def engine_cuts(self) -> dict[int, int]:
         """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""

@@ -8,36 +8,38 @@ container.
 from __future__ import annotations
 
 import base64
-import gc
+import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
+from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
 from headrace.adapters.spark.failures import failure_of
-from headrace.adapters.spark.pickled import program_bytes
-from headrace.adapters.spark.placement import collected
+from headrace.adapters.spark.in_worker import (
+    Containers,
+    DecodedPrefix,
+    Decoder,
+    Reader,
+    ReadPrefix,
+    RunContainer,
+    RunPrepared,
+    counted,
+    no_rows,
+)
+from headrace.adapters.spark.placement import collected, run_on_each_machine
+from headrace.adapters.spark.reader_reports import with_reports
 from headrace.adapters.spark.round_frame import handed_rows, in_one_line, is_of_spark
-from headrace.adapters.spark.session import released, see_added_jars, slots_of
+from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.model.topology import Node, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, EngineFailure
 
 _SUMMARY = "summary string"
-_programs: dict[str, tuple[bytes, Any]] = {}  # in a worker process: what was unpickled once, and from what
-_loaded: list[str] = []  # the program, once for each time that what was loaded with it was dropped
-_PROGRAMS_MAX = 32
-
-RunContainer = Callable[..., bytes]
-ReadPrefix = Callable[[bytes, Any, int], Iterator[pa.RecordBatch]]
-PreparedRows = Callable[[bytes, Any, Iterable[pa.RecordBatch]], Iterable[Any]]
-DecodedPrefix = Callable[[Sequence[bytes], Any, int, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class SparkEngine:
         self,
         session: Any,
         run_container: RunContainer,
+        run_prepared: RunPrepared,
         read_prefix: ReadPrefix,
-        prepared_rows: PreparedRows,
         stop_session: bool,
         closed: Callable[[], None] = lambda: None,
         kafka: KafkaReading | None = None,
@@ -64,7 +66,7 @@ class SparkEngine:
         self._kafka = kafka
         self._session = session
         self._context = session.sparkContext
-        self._functions = (run_container, read_prefix, prepared_rows)
+        self._run_container, self._run_prepared, self._read_prefix = run_container, run_prepared, read_prefix
         self._stop_session, self._closed = stop_session, closed
         self._is_lost = False
         self._id = uuid.uuid4().hex
@@ -72,6 +74,7 @@ class SparkEngine:
         self._column_types: dict[str, list[tuple[str, str]]] = {}
         self.slots = slots_of(session)
         self.reads = kafka is not None
+        self.driver_address = driver_address_of(session)
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -121,8 +124,8 @@ class SparkEngine:
         streams = {piece.stream for group in works for work in group for piece in work.inputs}
         for number, endpoint in enumerate(program.endpoints):
             if endpoint.chain and program.node(endpoint.source).stream in streams:
-                rows = self._endpoint(program, pickled, works, number, 1, [], False)
-                rows.mapInArrow(_counted, _SUMMARY).collect()
+                rows = self._endpoint(program, pickled, works, number, 1, [], False, reports=False)
+                rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
         self,
@@ -137,7 +140,8 @@ class SparkEngine:
             self._begin(sub_topology, round_id, program)
             if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
                 self._evaluate(program, works)
-            return [handed_rows(self._behind_chain(program, pickled, works, number)) for number in endpoints]
+            behind = [self._behind_chain(program, pickled, works, number, reports=False) for number in endpoints]
+            return [handed_rows(rows) for rows in behind]
         except Exception as error:
             raise self._failure_of(error) from None
 
@@ -161,6 +165,12 @@ class SparkEngine:
             if self._failure_of(error).error_class != ENGINE_LOST:  # where it is lost, nothing runs
                 raise
 
+    def on_each_machine(self, work: Callable[[], None], within_s: float) -> None:
+        if self.driver_address is None:
+            work()
+        elif not self._is_lost:
+            run_on_each_machine(self._session, work, self._group("machines"), within_s)
+
     def close(self) -> None:
         if self._stop_session and self._is_lost:
             forget(self._session)
@@ -177,14 +187,13 @@ class SparkEngine:
         return schema["key"].dataType.simpleString(), schema["value"].dataType.simpleString()
 
     def _empty(self, source: Source) -> Any:
-        return self._session.range(0, 0, 1, 1).mapInArrow(_nothing, columns.reader_schema(source))
+        return self._session.range(0, 0, 1, 1).mapInArrow(no_rows, columns.reader_schema(source))
 
     # --- plans ------------------------------------------------------------------------------------------------------
 
     def _made(self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]]) -> Any:
         """The DataFrame of a round: one Spark partition per group, one row each."""
-        run_container, _, prepared_rows = self._functions
-        worker = _Worker(pickled, program.id, _payloads(works), run_container, prepared_rows)
+        worker = Containers(pickled, program.id, _payloads(works), self._run_container, self._run_prepared)
         chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
         plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         count = len(works)
@@ -199,20 +208,23 @@ class SparkEngine:
         of = 1 if len(chained) == 1 and (self._kafka is None or not plain) else len(program.endpoints)
         is_timed = _is_any_timed(program, chained)
         parts = [self._endpoint(program, pickled, works, i, of, types, is_timed) for i in chained]
-        if self._kafka is not None and plain:
-            rows = columns.untouched(self._kafka_rows(program, works, plain), plain[0], of, types, False if is_timed else None)
-            parts.append(rows.withColumn("task", F.spark_partition_id()))
-        if len(parts) == 1:
-            return parts[0].drop("task").mapInArrow(worker.prepared, _SUMMARY)
+        if self._kafka is None or not plain:
+            if len(parts) == 1:
+                return parts[0].mapInArrow(worker.prepared, _SUMMARY)
+            untouched = []
+        else:
+            read = self._kafka_rows(program, works, plain)
+            untouched = [columns.untouched(read, plain[0], of, types, False if is_timed else None)]
+        parts = [part.withColumn("task", F.spark_partition_id()) for part in [*map(with_reports, parts), *untouched]]
         united = parts[0]
         for part in parts[1:]:
             united = united.unionByName(part)
-        return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.prepared, _SUMMARY)
+        return united.repartitionById(count, F.col("task")).drop("task").mapInArrow(worker.routed, _SUMMARY)
 
     def _small(self, program: Any, pickled: bytes, payloads: list[bytes]) -> list[str]:
         """A round of one Spark task that reads by itself: without a DataFrame there is no query to plan, which halves
         the time of a near-empty round."""
-        worker = _Worker(pickled, program.id, [payloads], self._functions[0], self._functions[2])
+        worker = Containers(pickled, program.id, [payloads], self._run_container, self._run_prepared)
         made: list[str] = self._context.parallelize([0], 1).mapPartitions(worker.by_number).collect()
         return made
 
@@ -236,26 +248,27 @@ class SparkEngine:
         of: int,
         types: Sequence[Any],
         is_any_timed: bool,
+        reports: bool = True,
     ) -> Any:
-        """The rows of one endpoint behind its chain, with the number of the Spark task that they belong to."""
-        rows = self._behind_chain(program, pickled, works, number)
+        """The rows of one endpoint behind its chain, as a container takes them."""
+        rows = self._behind_chain(program, pickled, works, number, reports)
         side = program.endpoint_sides[number]
         own_times = _is_timed(program, number) if is_any_timed else None
-        chosen = columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
-        return chosen.withColumn("task", F.spark_partition_id())
+        return columns.selected(rows, number if of > 1 else 0, of, side.key_changed, side.value_changed, types, own_times)
 
     def _behind_chain(
-        self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]], number: int
+        self, program: Any, pickled: bytes, works: Sequence[Sequence[ContainerWork]], number: int, reports: bool
     ) -> Any:
-        """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads."""
+        """The rows of one endpoint behind its chain: Spark partition i has what group i of `works` reads. `reports`: a
+        container takes the rows, and what their reader reports."""
         endpoint = program.endpoints[number]
         source = program.node(endpoint.source)
         schema = columns.reader_schema(source)
         if self._kafka is not None:
-            decoder = _Decoder(pickled, program.id, _payloads(works), number, self._kafka.decoded_prefix)
+            decoder = Decoder(pickled, program.id, _payloads(works), number, self._kafka.decoded_prefix, reports)
             read = self._kafka_rows(program, works, [number]).mapInArrow(decoder, schema)
         else:
-            reader = _Reader(pickled, program.id, _payloads(works), number, self._functions[1])
+            reader = Reader(pickled, program.id, _payloads(works), number, self._read_prefix, reports)
             read = self._session.range(0, len(works), 1, len(works)).mapInArrow(reader, schema)
         return columns.chained(columns.opened(read), source, endpoint.chain)
 
@@ -282,115 +295,8 @@ class SparkEngine:
         return self._pickled[program.id]
 
 
-# --- what runs in the worker ----------------------------------------------------------------------------------------
-
-
-def _program(pickled: bytes, program_id: str) -> Any:
-    """The program of a plan, unpickled once per worker process. The bytes come from our own driver, through Spark."""
-    held = _programs.get(program_id)
-    if held is None or held[0] != pickled:  # the same operators with other functions: edited between two runs
-        if len(_programs) >= _PROGRAMS_MAX:
-            _programs.clear()
-        held = _programs[program_id] = (pickled, cloudpickle.loads(pickled))
-        _loaded.clear()
-    if len(_loaded) < 2:  # once more when a round has loaded what it loads late
-        _loaded.append(program_id)
-        # Spark's worker collects garbage after every Spark task, and looks at all there is: not at what was loaded for good.
-        gc.collect()
-        gc.freeze()
-    return held[1]
-
-
-class _Worker:
-    """The container's side of a round, as functions for `mapInArrow`."""
-
-    def __init__(
-        self,
-        pickled: bytes,
-        program_id: str,
-        groups: list[list[bytes]],
-        run_container: RunContainer,
-        prepared_rows: PreparedRows,
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._run_container, self._prepared_rows = run_container, prepared_rows
-
-    def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = _program(self._pickled, self._program_id)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield _row([self._run_container(payload, program) for payload in self._groups[number]])
-
-    def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
-        program = _program(self._pickled, self._program_id)
-        for number in numbers:
-            yield _text([self._run_container(payload, program) for payload in self._groups[number]])
-
-    def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = _program(self._pickled, self._program_id)
-        context = TaskContext.get()
-        assert context is not None
-        payloads = self._groups[context.partitionId() % len(self._groups)]
-        if len(payloads) == 1:
-            rows = self._prepared_rows(payloads[0], program, batches)
-            yield _row([self._run_container(payloads[0], program, rows)])
-            return
-        held = list(self._prepared_rows(payloads[0], program, batches))
-        yield _row([self._run_container(payload, program, tuple(held)) for payload in payloads])
-
-
-class _Reader:
-    """The reading side of a Column prefix, as a function for `mapInArrow`."""
-
-    def __init__(
-        self, pickled: bytes, program_id: str, groups: list[list[bytes]], endpoint: int, read_prefix: ReadPrefix
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._endpoint, self._read_prefix = endpoint, read_prefix
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = _program(self._pickled, self._program_id)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for payload in self._groups[number]:
-                    yield from self._read_prefix(payload, program, self._endpoint)
-
-
-class _Decoder:
-    """What decodes the rows that Spark read, in front of a Column prefix, as a function for `mapInArrow`."""
-
-    def __init__(
-        self, pickled: bytes, program_id: str, groups: list[list[bytes]], endpoint: int, decoded_prefix: DecodedPrefix
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._endpoint, self._decoded_prefix = endpoint, decoded_prefix
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        # the partitions of several endpoints are counted on in one Spark stage
-        payloads = self._groups[context.partitionId() % len(self._groups)]
-        yield from self._decoded_prefix(payloads, _program(self._pickled, self._program_id), self._endpoint, batches)
-
-
 def _payloads(works: Sequence[Sequence[ContainerWork]]) -> list[list[bytes]]:
     return [[work.payload for work in group] for group in works]
-
-
-def _text(summaries: Sequence[bytes]) -> str:
-    return "\n".join(base64.b64encode(summary).decode() for summary in summaries)
-
-
-def _row(summaries: Sequence[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
-
-
-def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from ()
-
-
-def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"summary": [str(sum(batch.num_rows for batch in batches))]})
 
 
 def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
@@ -401,3 +307,20 @@ def _is_timed(program: Any, number: int) -> bool:
     """Whether an expression gives the records of an endpoint their times, and these are to be compared with their own."""
     time = program.node(program.endpoints[number].source).timestamp
     return program.far_us > 0 and time is not None and time.in_jvm
+
+
+def program_bytes(program: Any) -> bytes:
+    """A `exchange.messages.Program` without what stays in the driver. Workers cannot import the file that an application was
+    loaded from: its functions travel by value."""
+    for node in program.nodes:
+        for name in node.__dataclass_fields__:
+            body = getattr(node, name)
+            body = getattr(body, "body", body)
+            module = sys.modules.get(getattr(body, "__module__", None) or "")
+            if module is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "headrace":
+                continue
+            file = getattr(module, "__file__", None) or ""
+            if "site-packages" not in file and "dist-packages" not in file and not file.startswith(sys.base_prefix):
+                cloudpickle.register_pickle_by_value(module)
+    made: bytes = cloudpickle.dumps(program.without_columns())
+    return made

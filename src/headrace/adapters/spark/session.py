@@ -19,6 +19,7 @@ from headrace.adapters.spark.starting import interruptible
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError
+from headrace.ports import DriverAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414 - named here for types elsewhere
@@ -43,6 +44,15 @@ logger.kafkasource.level = error
 def slots_of(session: Any) -> int:
     """How many Spark tasks run at the same time."""
     return max(1, int(session.sparkContext.defaultParallelism))
+
+
+def driver_address_of(session: Any) -> DriverAddress | None:
+    """Where executors reach this process, by Spark's settings; None where they are in this process."""
+    if is_in_one_process(session.sparkContext.master):
+        return None
+    settings = session.sparkContext.getConf()
+    host = settings.get("spark.driver.host")
+    return DriverAddress(host, settings.get("spark.driver.bindAddress", host))
 
 
 def started(

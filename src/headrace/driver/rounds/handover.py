@@ -125,8 +125,8 @@ def handed_works(
     """Work that reads `pieces`, which are `ranges` in a plan: each once and whole, whichever tasks have it, and never
     cut short. A DataFrame that lacks rows would pass for the whole round.
 
-    The folder of `plan` must be its own, where no flag stops the reading; and its known failures must be all of
-    them: a Spark task of the user's may read several groups.
+    `plan` must be without signals, so that nothing stops the reading; and its known failures must be all of them: a Spark
+    task of the user's may read several groups.
     """
     works = [
         ContainerWork(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -36,24 +35,22 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerWork, InputSlice, JobStore, System
+from headrace.ports import ContainerWork, InputSlice, JobStore, RoundControl, System
 
-STOP_FLAG, CUT_FLAG = "stopped", "cut"  # files in the folder of a round
-HANDED = "handed"  # the folder, in that of a round, of those who read what it hands over
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPaths:
-    """Where workers find things, and how long a container may work. Folders are absolute."""
+    """Where workers find things, how they get signals, and how long a container may work. Folders are absolute."""
 
     run_id: str
-    boot_id: str
     local_store_dir: str
     state_uri: str
-    staging: Path
+    control: RoundControl
     max_round_s: float
+    has_other_machines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,7 @@ class RoundPlanner:
         if not records:
             return None
         self._number += 1
-        common = self._common(round_id, outlook, self.staging_of(round_id))
+        common = self._common(round_id, outlook)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         payloads = {
@@ -213,8 +210,7 @@ class RoundPlanner:
             common,
             lane=lane,
             deadline_s=UNCUT_S,
-            stop_flag=str(self.staging_of(round_id) / HANDED / STOP_FLAG),
-            cut_flag="",
+            control=None,
             terms=self._store.container_terms(round_id, lane),
             known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
         )
@@ -233,10 +229,8 @@ class RoundPlanner:
     ) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
 
-        It has a folder of its own: the round is given up, and the flag in its folder stops those that still read.
+        It gets no signals: the round is given up, and its workers were signalled to stop.
         """
-        staging = self.staging_of(planned.id) / "probes"
-        staging.mkdir(parents=True, exist_ok=True)
         owner = next(
             container
             for container in self._model.containers
@@ -246,17 +240,12 @@ class RoundPlanner:
             owner = self._containers[min(planned.lanes)]
         ranges = {piece.ssp: piece}
         outlook = RoundInputs({}, frozenset(), 0)
-        common = self._common(planned.id, outlook, staging)
+        common = msgspec.structs.replace(self._common(planned.id, outlook), control=None)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
         payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
         return self._work(owner, payload, piece.records, ranges)
 
-    def staging_of(self, round_id: RoundId) -> Path:
-        """The folder of an attempt: its stop flag, and what its Spark tasks leave for each other."""
-        name = f"{round_id.epoch}-{round_id.sub_topology or 'source'}-{round_id.number}"
-        return self._terms.place.staging / name
-
-    # --- the input, and its readers --------------------------------------------------------------------------------
+    # --- the inputs, and their readers ----------------------------------------------------------------------------------
 
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
@@ -322,7 +311,7 @@ class RoundPlanner:
 
     # --- payloads ---------------------------------------------------------------------------------------------------
 
-    def _common(self, round_id: RoundId, outlook: RoundInputs, staging: Path) -> ContainerPlan:
+    def _common(self, round_id: RoundId, outlook: RoundInputs) -> ContainerPlan:
         """What the plans of all containers of the round have in common."""
         place = self._terms.place
         return ContainerPlan(
@@ -335,13 +324,12 @@ class RoundPlanner:
             now_us=outlook.now_us,
             deadline_s=place.max_round_s,
             run_id=place.run_id,
-            boot_id=place.boot_id,
             local_store_dir=place.local_store_dir,
             state_uri=place.state_uri,
-            stop_flag=str(staging / STOP_FLAG),
-            cut_flag=str(staging / CUT_FLAG),
             system=self._system.name,
             job_model_version=self._terms.model_version,
+            control=place.control.terms_of(round_id),
+            has_other_machines=place.has_other_machines,
             upstream={
                 self._numbers[ssp]: claim
                 for ssp, claim in self._standing.upstream_within(outlook.ends).items()

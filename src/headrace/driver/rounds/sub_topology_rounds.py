@@ -8,10 +8,8 @@ round is committed is the job store's, see `ports.JobStore`.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.codec.checkpoint import decode_checkpoint
@@ -25,15 +23,7 @@ from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
-from headrace.driver.rounds.round_planner import (
-    CUT_FLAG,
-    HANDED,
-    STOP_FLAG,
-    PlannedRound,
-    RoundInputs,
-    RoundPlanner,
-    RoundTerms,
-)
+from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs, RoundPlanner, RoundTerms
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
@@ -161,10 +151,7 @@ class SubTopologyRunner:
     def run(self, planned: PlannedRound) -> list[Summary]:
         """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
         round fail: then `read_again`."""
-        staging = self._plans.staging_of(planned.id)
-        staging.mkdir(parents=True, exist_ok=True)
         if self._handovers is not None:
-            (staging / HANDED).mkdir(exist_ok=True)
             self._handovers.hand_over(planned)
         answers = self._engine.run(self.sub.title, str(planned.id), planned.works, self.program)
         summaries = sorted(map(decoded_summary, answers), key=lambda summary: summary.lane)
@@ -176,23 +163,16 @@ class SubTopologyRunner:
         lanes = {summary.lane for summary in summaries if not summary.stopped}
         if lanes != planned.lanes or len(summaries) != len(lanes):
             raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
-        shutil.rmtree(staging, ignore_errors=True)
+        self._terms.place.control.ended(planned.id)
         return summaries
 
-    def stop_flag(self, planned: PlannedRound) -> None:
-        """Tell workers of a round that is given up, zombies included, to stop."""
-        self._flag(planned, STOP_FLAG)
+    def stop_round(self, planned: PlannedRound) -> None:
+        """Signal workers of a round that is given up, zombies included, to stop."""
+        self._terms.place.control.stop(planned.id)
 
-    def cut_flag(self, planned: PlannedRound) -> None:
-        """Tell workers of a round to end soon, and to commit what they have reached."""
-        self._flag(planned, CUT_FLAG)
-
-    def _flag(self, planned: PlannedRound, name: str) -> None:
-        staging = self._plans.staging_of(planned.id)
-        # The round may end meanwhile and delete its folder: before the flag is there, or while `mkdir` looks what exists there.
-        with suppress(FileNotFoundError, FileExistsError):
-            staging.mkdir(parents=True, exist_ok=True)
-            (staging / name).touch()
+    def cut_round(self, planned: PlannedRound) -> None:
+        """Signal workers of a round to end soon, and to commit what they have reached."""
+        self._terms.place.control.cut(planned.id)
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
         """Have the round committed, and take its positions; see `JobStore.commit_round` for what is raised."""

@@ -1,16 +1,15 @@
 """The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out.
 
-A record that does not decode never enters Spark's engine. The reader notes it in the round's staging folder, and the
-container, which reads that after all its rows have come, rejects it.
+A record that does not decode never enters Spark's engine. The reader reports it at the end of its rows, and the container,
+which gets the report after all its rows have come, rejects it.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -20,28 +19,41 @@ import pyarrow as pa
 from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import ContainerPlan, Program, decoded_plan
 from headrace.model.topology import Source
+from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
+from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.container import RAW
 from headrace.worker.key_sampling import sampling_of
 from headrace.worker.merging import merging_tasks
 from headrace.worker.operators.base import Reject
+from headrace.worker.round_signals import RoundSignals
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 
 
-class Noted(msgspec.Struct, frozen=True):
-    """What a reader leaves for its container: records that do not decode, where it was cut short, and a sample of keys."""
+class ReaderReport(msgspec.Struct, frozen=True):
+    """What a reader reports to containers: records that do not decode, where it was cut short, a sample of keys, and whether
+    it was stopped, so that its rows are not all."""
 
     rejects: list[Reject]
     cuts: dict[int, int]
     keys: list[KeySample] = []
+    stopped: bool = False
 
 
-_NOTED = msgspec.json.Decoder(Noted)
+_REPORT = msgspec.json.Decoder(ReaderReport)
+Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`
 
 
-def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.RecordBatch]:
+def read_prefix(payload: bytes, program: Program, endpoint: int) -> Read:
     """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`)."""
     plan = decoded_plan(payload)
+    with closing(signals_of(plan)) as signals:
+        return msgspec.json.encode((yield from _read(plan, program, endpoint, signals)))
+
+
+def _read(
+    plan: ContainerPlan, program: Program, endpoint: int, signals: RoundSignals
+) -> Generator[pa.RecordBatch, None, ReaderReport]:
     source = program.node(program.endpoints[endpoint].source)
     assert isinstance(source, Source)
     rejects: list[Reject] = []
@@ -58,9 +70,9 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
             continue
         start = max(piece.start, lowest.get(piece.ssp, piece.start))
         for offset, batch in records_of(plan, piece, start, piece.end):
-            if os.path.exists(plan.stop_flag):
-                return
-            if has_begun and _is_over(plan, deadline_s):
+            if signals.is_stopped():
+                return ReaderReport([], {}, stopped=True)
+            if has_begun and _is_over(signals, deadline_s):
                 cuts[piece.ssp] = offset
                 break
             has_begun = True
@@ -68,18 +80,28 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Iterator[pa.
             if endpoint in sampled_at:
                 sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
             yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
-    # Always: an attempt before this one may have recorded where it was cut short, which is not where this one stopped.
-    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
+    return ReaderReport(rejects, cuts, sampling.samples())
 
 
 def decoded_prefix(
     payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+) -> Read:
     """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`).
 
     Past the time limit the rest of the rows goes by: the first that did is where the next round begins.
     """
     plans = [decoded_plan(payload) for payload in payloads]
+    with closing(signals_of(plans[0])) as signals:
+        return msgspec.json.encode((yield from _decoded_of(plans, program, endpoint, batches, signals)))
+
+
+def _decoded_of(
+    plans: Sequence[ContainerPlan],
+    program: Program,
+    endpoint: int,
+    batches: Iterable[pa.RecordBatch],
+    signals: RoundSignals,
+) -> Generator[pa.RecordBatch, None, ReaderReport]:
     plan = plans[0]
     source = program.node(program.endpoints[endpoint].source)
     assert isinstance(source, Source)
@@ -90,20 +112,20 @@ def decoded_prefix(
     deadline_s, has_begun = max(_deadline_s(one, program, source) for one in plans), False
     known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
     for batch in batches:
-        if os.path.exists(plan.stop_flag):
-            return
+        if signals.is_stopped():
+            return ReaderReport([], {}, stopped=True)
         ssps = batch.column("ssp").to_numpy()
         for start, stop in _runs(ssps, ssps):
             ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
             offsets = piece.column("offset").to_numpy()
-            if has_begun and _is_over(plan, deadline_s):
+            if has_begun and _is_over(signals, deadline_s):
                 cuts.setdefault(ssp, int(offsets[0]))
             has_begun = True
             if ssp not in cuts:
                 if endpoint in sampled_at:
                     sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
                 yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
-    _note(plan, endpoint, Noted(rejects, cuts, sampling.samples()))
+    return ReaderReport(rejects, cuts, sampling.samples())
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
@@ -116,9 +138,9 @@ def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
     return time.monotonic() + plan.deadline_s if readers == streams == 1 else math.inf
 
 
-def _is_over(plan: ContainerPlan, deadline_s: float) -> bool:
+def _is_over(signals: RoundSignals, deadline_s: float) -> bool:
     """Whether to stop reading: at the deadline, or because the driver asks for it. An endless one is never cut."""
-    return deadline_s < math.inf and (time.monotonic() > deadline_s or os.path.exists(plan.cut_flag))
+    return deadline_s < math.inf and (time.monotonic() > deadline_s or signals.is_cut())
 
 
 def _typed(
@@ -173,48 +195,59 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
     return data.cast(pa.string()), failures
 
 
-def _note(plan: ContainerPlan, endpoint: int | str, noted: Noted) -> None:
-    """One file per endpoint and lane; a second attempt writes it again."""
-    folder = Path(plan.stop_flag).parent
-    path = folder / f"noted-{endpoint}-{plan.lane}.json"
-    temporary = folder / f"{path.name}.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.encode(noted))
-    temporary.rename(path)
+class EngineReports:
+    """What the readers of rows reported for a container; to be asked once all rows have come. Of all readers in the Spark
+    tasks that the rows came from: each container picks what is of its own SSPs."""
 
-
-class NotedRejects:
-    """What readers of this round recorded for a container, read lazily: after all rows have come."""
-
-    def __init__(self, plan: ContainerPlan, program: Program) -> None:
-        self._plan, self._program = plan, program
+    def __init__(self, reports: Callable[[], list[bytes]], timeless: list[Reject]) -> None:
+        self._given, self._timeless = reports, timeless
+        self._decoded: list[ReaderReport] | None = None
 
     def __iter__(self) -> Iterator[Reject]:
-        return (reject for noted in self._read() for reject in noted.rejects)
+        yield from (reject for report in self._reports() for reject in report.rejects)
+        yield from self._timeless
+
+    def is_stopped(self) -> bool:
+        return any(report.stopped for report in self._reports())
 
     def cuts(self) -> dict[int, int]:
-        return {ssp: offset for noted in self._read() for ssp, offset in noted.cuts.items()}
+        return {ssp: offset for report in self._reports() for ssp, offset in report.cuts.items()}
 
     def keys(self) -> list[KeySample]:
-        return [key for noted in self._read() for key in noted.keys]
+        return [key for report in self._reports() for key in report.keys]
 
-    def _read(self) -> Iterator[Noted]:
-        folder = Path(self._plan.stop_flag).parent
-        # Of all lanes: containers of one Spark task take its rows together, and each picks what is of its own SSPs.
-        for path in sorted(folder.glob("noted-*.json")):
-            yield _NOTED.decode(path.read_bytes())
+    def _reports(self) -> list[ReaderReport]:
+        if self._decoded is None:
+            self._decoded = [_REPORT.decode(report) for report in self._given()]
+        return self._decoded
+
+
+def run_prepared(
+    payloads: Sequence[bytes],
+    program: Program,
+    batches: Iterable[pa.RecordBatch],
+    reports: Callable[[], list[bytes]],
+) -> list[bytes]:
+    """Run the containers of one Spark task over what comes out of the engine; a summary each. `reports`: of the rows'
+    readers."""
+    timeless: list[Reject] = []
+    rows: Iterable[tuple[int, int, Any]] = prepared_rows(program, batches, timeless)
+    if len(payloads) > 1:
+        rows = tuple(rows)
+    found = EngineReports(reports, timeless)
+    return [run_container(payload, program, rows, found) for payload in payloads]
 
 
 def prepared_rows(
-    payload: bytes, program: Program, batches: Iterable[pa.RecordBatch]
+    program: Program, batches: Iterable[pa.RecordBatch], timeless: list[Reject]
 ) -> Iterator[tuple[int, int, Any]]:
     """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
     endpoint is `RAW`, a batch of records as they were read.
 
-    Rows whose time expression gave null do not come: they are recorded, to be rejected.
+    Rows whose time expression gave null do not come: they are added to `timeless`, to be rejected.
     """
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
     plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
-    timeless: list[Reject] = []
     for batch in batches:
         if batch.column("timestamp_us").null_count:
             timeless.extend(_timeless(batch, program, chained))
@@ -233,8 +266,6 @@ def prepared_rows(
                 continue
             endpoint = chained[0] if single else column
             yield endpoint, int(ssps[start]), _rows(piece, program, endpoint, column)
-    if timeless:
-        _note(decoded_plan(payload), "timeless", Noted(timeless, {}))
 
 
 def _timeless(batch: pa.RecordBatch, program: Program, chained: list[int]) -> Iterator[Reject]:

@@ -53,9 +53,3 @@ def run_container(
         summary = Summary(plan.lane, error=worker_error(error))
     return encoded(summary)
 
-
-def run_spark_container(payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = ()) -> bytes:
-    """Like `run_container`, with the rejects that the readers of a Column prefix recorded."""
-    from headrace.wiring.worker.engine_rows import NotedRejects
-
-    return run_container(payload, program, prepared, NotedRejects(decoded_plan(payload), program))

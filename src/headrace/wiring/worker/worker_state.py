@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +18,8 @@ import msgspec
 from headrace.adapters.lmdb.environments import close_idle
 from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
+from headrace.adapters.round_control.files import FileSignals
+from headrace.adapters.round_control.worker_socket import SocketSignals
 from headrace.core.rounds.key_samples import KeySample
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
@@ -26,20 +27,26 @@ from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.model.durations import duration_us
 from headrace.state.files import StateFiles, task_folder_of
+from headrace.wiring.shared_folder import check_sign
+from headrace.worker.host import this_host
 from headrace.worker.operators.base import Reject
+from headrace.worker.round_signals import NoSignals, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
 APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
 
 _state_files: dict[str, StateFiles] = {}
+_checked: dict[str, str] = {}  # of each of them the run whose driver it is shared with
 
 
 class WorkerState:
-    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers recorded."""
+    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers reported."""
 
     def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
         self._plan, self._program = plan, program
         self._rejects = rejects
+        self._host = this_host(plan.local_store_dir)
+        self.signals = signals_of(plan)
         self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
     def engine_rejects(self) -> list[Reject]:
@@ -49,6 +56,9 @@ class WorkerState:
             if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]
         return known + list(self._rejects)
+
+    def engine_stopped(self) -> bool:
+        return getattr(self._rejects, "is_stopped", bool)()
 
     def engine_cuts(self) -> dict[int, int]:
         return getattr(self._rejects, "cuts", dict)()
@@ -75,13 +85,13 @@ class WorkerState:
 
     @contextmanager
     def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
-        folder = Path(self._plan.local_store_dir) / task_folder_of(self._program.application, task)
+        folder = self._host.local_store_dir / task_folder_of(self._program.application, task)
         with open_task_store(
             folder,
             head,
             self._files(),
             run_id=self._plan.run_id,
-            boot_id=self._plan.boot_id,
+            boot_id=self._host.boot_id,
             applying=self._applying,
         ) as store:
             state = TaskState(store, head)
@@ -118,7 +128,22 @@ class WorkerState:
         uri = self._plan.state_uri
         if uri not in _state_files:
             _state_files[uri] = StateFiles(uri)
-        return _state_files[uri]
+        run_id, files = self._plan.run_id, _state_files[uri]
+        if self._plan.has_other_machines and _checked.get(uri) != run_id:
+            check_sign(files, self._program.application, run_id, self._host.host)
+            _checked[uri] = run_id
+        return files
+
+
+def signals_of(plan: ContainerPlan) -> RoundSignals:
+    """The signals of the plan's round, as its driver said that they come."""
+    match plan.control:
+        case None:
+            return NoSignals()
+        case {"files": path}:
+            return FileSignals(path)
+        case terms:
+            return SocketSignals(terms)
 
 
 def forget(application: str, state_uri: str) -> None:

@@ -1,0 +1,48 @@
+"""The driver's process: it answers each line of JSON with one, keeps one Spark, and runs one job at a time in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from cluster.application import APPLICATIONS
+
+
+def serve(settings: dict[str, str]) -> None:
+    from headrace.adapters.artifacts.connector import with_connector
+    from headrace.adapters.spark import session
+    from headrace.config.loading import Config
+
+    spark = session.started(with_connector(settings, Config().artifact_dir, print), "tests", Path("logs"), [])
+    job: Any = None
+    answer({"started": True})
+    for line in sys.stdin:
+        try:
+            match json.loads(line):
+                case {"start": kind, "until": until, **keys}:
+                    job = APPLICATIONS[kind](**keys).start(until=until)
+                    answer({"started": True})
+                case {"wait": seconds}:
+                    job.wait(seconds)
+                    answer(job.status())
+                case {"status": _}:
+                    answer(job.status())
+                case {"stop": _}:
+                    job.stop()
+                    answer(job.status())
+        except Exception as error:
+            logging.getLogger("driver").exception("a command failed")
+            answer({"error": f"{type(error).__name__}: {error}"})
+    session.released(spark)
+
+
+def answer(value: dict[str, Any]) -> None:
+    print("answer", json.dumps(value, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(filename="driver.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    serve(json.loads(sys.argv[1]))

@@ -1,0 +1,237 @@
+"""Jobs on a Spark standalone cluster whose workers share no folder with the driver but `state_uri`.
+
+The driver's folders are empty for workers; where both have a folder of one name, such as `local_store_dir`, it is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from cluster.application import Sent, matched_of, streaks_of, windows_of
+from cluster.conftest import Driver
+from cluster.machines import Cluster, until
+from headrace.serdes.windowed import Windowed
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+Keys = Callable[..., dict[str, Any]]
+FIRST_MS = 1_700_000_000_000
+WAIT_S = 150.0
+
+
+def sent_of(rng: random.Random, count: int, field: str, keys: int = 12) -> Sent:
+    """Records of some keys; one in ten is no JSON, one in ten has 0 in `field`."""
+    return [
+        (
+            f"k{rng.randrange(keys)}",
+            b"no json" if rng.random() < 0.1 else {"id": number, field: rng.randrange(10)},
+            FIRST_MS + rng.randrange(60_000),
+        )
+        for number in range(count)
+    ]
+
+
+class World:
+    """The streams of one application."""
+
+    def __init__(self, system: Any, name: str) -> None:
+        self.system, self.name = system, name
+
+    def create(self, partitions: int, *streams: str) -> None:
+        for stream in streams:
+            self.system.create_stream(f"{self.name}-{stream}", partitions)
+
+    def produce(self, stream: str, sent: Sent) -> None:
+        records = [
+            hr.Record(key.encode(), value if isinstance(value, bytes) else json.dumps(value).encode(), at * 1_000)
+            for key, value, at in sent
+        ]
+        self.system.produce(f"{self.name}-{stream}", records)
+
+    def read(self, stream: str, value: Any = None, key: Any = None) -> list[hr.Record]:
+        return list(self.system.consume(f"{self.name}-{stream}", key=key or hr.String(), value=value))
+
+    def dead_letters(self) -> Counter[tuple[str, ...]]:
+        """Where each dead letter comes from, and how often it came."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for letter in self.read("dead", hr.Bytes()):
+            headers = dict(letter.headers)
+            assert letter.value == b"no json"
+            found[tuple(headers[f"headrace.{part}"].decode() for part in ("stream", "partition", "offset"))] += 1
+        return found
+
+
+@pytest.fixture
+def world(kafka_server: Any) -> Iterator[Callable[[str], World]]:
+    with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
+        yield lambda name: World(system, f"{name}-{uuid.uuid4().hex[:8]}")
+
+
+@contextmanager
+def running(driver: Driver, **command: Any) -> Iterator[None]:
+    """A job that is stopped at the end, however that comes."""
+    driver.ask(**command)
+    try:
+        yield
+    finally:
+        driver.ask(stop=True)
+
+
+def source_of(status: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = status["sub_topologies"]["source"]
+    return found
+
+
+def marks_of(cluster: Cluster, name: str) -> dict[str, list[dict[str, Any]]]:
+    """By machine, the marks of the local stores that it has of an application."""
+    return {
+        machine: [json.loads(path.read_text()) for path in (folder / "own" / "stores" / name).glob("*/mark.json")]
+        for machine, folder in cluster.machines.items()
+    }
+
+
+def test_windows_a_join_and_a_processor_behind_expressions(
+    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+) -> None:
+    rng = random.Random(3)
+    orders, payments = sent_of(rng, 10_500, "amount", 3_000), sent_of(rng, 7_500, "paid", 3_000)
+    it = world("routed")
+    it.create(4, "orders", "payments")
+    it.create(2, "windows", "matched", "streaks", "dead")
+    it.produce("orders", orders)
+    it.produce("payments", payments)  # more records than one Spark task takes: rows cross machines
+    keys = job_keys(it.name, dead_letter_stream=f"{it.name}-dead")
+    driver.ask(start="expressions", until="caught-up", **keys)
+    status = source_of(driver.ask(wait=WAIT_S))
+
+    windows = it.read("windows", hr.Long(), Windowed(hr.String()))
+    assert {(one.key.key, one.key.start_us // 1_000): one.value for one in windows} == windows_of(orders)
+    matched = [(one.key, one.value["order"], one.value["payment"]) for one in it.read("matched", hr.Json())]
+    assert sorted(matched) == matched_of(orders, payments)
+    assert sorted((one.key, one.value["count"]) for one in it.read("streaks", hr.Json())) == streaks_of(orders)
+    bad = sum(value == b"no json" for _, value, _ in orders + payments)
+    letters = it.dead_letters()
+    assert len(letters) == sum(letters.values()) == bad == status["counters"]["dead_letters"]
+    marks = marks_of(cluster, it.name)
+    for machine, found in marks.items():
+        assert found, f"{machine} has worked on tasks"
+        assert {mark["boot_id"] for mark in found} == {cluster.boot_ids[machine]}, "a fact of the machine that has the disk"
+        assert all(mark["content"] for mark in found), "its stores were sealed where they are"
+    assert not (cluster.own / "stores" / it.name).exists(), "the driver has none"
+
+
+def test_an_executor_that_is_killed_costs_no_record(
+    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+) -> None:
+    rng = random.Random(4)
+    sent = sent_of(rng, 400, "amount")
+    it = world("killed")
+    it.create(4, "orders")
+    it.create(2, "counts", "dead")
+    it.produce("orders", sent[:200])
+    keys = job_keys(it.name, dead_letter_stream=f"{it.name}-dead")
+    with running(driver, start="one_expression", until=None, **keys):
+        until(lambda: source_of(driver.ask(status=True))["records"] >= 200, WAIT_S)
+        restored = source_of(driver.ask(status=True))["counters"].get("stores_restored", 0)
+        (machine,) = [name for name, marks in marks_of(cluster, it.name).items() if marks]
+        (executor,) = cluster.executors(machine)
+        os.kill(executor, signal.SIGKILL)
+        it.produce("orders", sent[200:])
+        until(lambda: source_of(driver.ask(status=True))["records"] >= 400, WAIT_S)
+        counters = source_of(driver.ask(status=True))["counters"]
+    wanted = Counter(key for key, value, _ in sent if isinstance(value, dict) and value["amount"] > 0)
+    assert {one.key: one.value for one in it.read("counts", hr.Long())} == wanted
+    letters = it.dead_letters()
+    assert len(letters) == sum(letters.values()) == sum(value == b"no json" for _, value, _ in sent)
+    assert counters["stores_restored"] > restored, "the other machine had no state"
+
+
+def worked(log: Path) -> list[tuple[int, float]]:
+    """The ids of the records that were worked on, and when."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [(int(number), float(at)) for number, _, at in (line.partition(" ") for line in lines)]
+
+
+MANY = 1_900  # after so many records of a task the pieces that it takes are short: see `runtime.merging`
+
+
+class SlowJob:
+    """A job that takes 2 ms for each of `count` records, which it reads in one round where nothing ends that."""
+
+    def __init__(self, cluster: Cluster, it: World, job_keys: Keys, count: int) -> None:
+        self.it, self.log = it, cluster.shared / f"{it.name}.log"
+        it.create(1, "orders", "payments", "counts")
+        self.sent: Sent = [(f"k{number % 40}", {"id": number}, FIRST_MS + number) for number in range(count)]
+        it.produce("orders", self.sent[::2])
+        it.produce("payments", self.sent[1::2])
+        timeout = {"kafka.transaction.timeout.ms": "600000"}  # a round may last for a third of it
+        keys = job_keys(it.name, max_round_ms=200_000, partition_check_interval_s=0.2, **timeout)
+        self.slowly = {"start": "slow", "until": None, "log": str(self.log), "pause_s": 0.002, **keys}
+
+    def worked(self) -> list[tuple[int, float]]:
+        """The ids of the records that were worked on, and when."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [(int(number), float(at)) for number, _, at in (line.partition(" ") for line in lines)]
+
+    def finish(self, driver: Driver) -> None:
+        driver.ask(**self.slowly | {"until": "caught-up", "pause_s": 0.0})
+        driver.ask(wait=WAIT_S)
+        found = {one.key: one.value for one in self.it.read("counts", hr.Long())}
+        assert found == Counter(key for key, _, _ in self.sent), "no record is lost, none is counted twice"
+
+
+def test_a_round_that_takes_long_is_stopped_at_once(
+    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+) -> None:
+    job = SlowJob(cluster, world("stopped"), job_keys, 8_000)
+    with running(driver, **job.slowly):
+        until(lambda: len(job.worked()) > MANY, WAIT_S)
+        asked_s = time.time()
+        status = driver.ask(stop=True)
+    assert source_of(status)["records"] == 0
+    time.sleep(4)  # longer than Spark takes to end a worker
+    last_s = max(at for _, at in job.worked())
+    assert last_s < asked_s + 1.5, "workers stop by themselves; Spark ends one after 2 s at the earliest"
+    job.finish(driver)
+
+
+def test_a_round_that_takes_long_is_cut_short_for_a_new_plan(
+    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+) -> None:
+    job = SlowJob(cluster, world("cut"), job_keys, 12_000)
+    with running(driver, **job.slowly):
+        until(lambda: len(job.worked()) > MANY, WAIT_S)
+        began = len(job.worked())
+        job.it.system.expand_stream(f"{job.it.name}-orders", 2)
+        status = until(lambda: (found := driver.ask(status=True))["job_model"] == 2 and found, WAIT_S)
+        committed = source_of(status)["records"]
+        assert began <= committed < len(job.sent), "what the round had reached counts, and it did not reach all"
+        until(lambda: len(job.worked()) > committed + 100, WAIT_S)
+        again = [number for number, times in Counter(number for number, _ in job.worked()).items() if times > 1]
+        assert not again, "no work was thrown away"
+    job.finish(driver)
+
+
+def test_a_folder_that_is_not_shared_is_no_place_for_state(
+    cluster: Cluster, driver: Driver, world: Callable[[str], World], job_keys: Keys
+) -> None:
+    it = world("unshared")
+    it.create(1, "orders", "counts")
+    it.produce("orders", [("k", {"id": 1, "amount": 1}, FIRST_MS)])
+    keys = job_keys(it.name) | {"state_uri": str(cluster.own / "state")}
+    driver.ask(start="one_expression", until="caught-up", **keys)
+    with pytest.raises(AssertionError, match=r"own/state: on host machine-[12] this is not the folder"):
+        driver.ask(wait=WAIT_S)
+    assert not it.read("counts")

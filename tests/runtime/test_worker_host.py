@@ -1,0 +1,38 @@
+"""What a worker knows of its machine it asks that machine: a driver on another one cannot know it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.adapters.common import job_lease as holders
+from headrace.testing import Driver
+from headrace.worker.host import WorkerHost, this_host
+
+
+def counting() -> hr.App:
+    app = hr.App("counting")
+    app.stream("words", key=hr.String(), value=hr.String()).group_by_key().count(store="counts").to_stream().to("out")
+    return app
+
+
+def test_the_machine_is_the_one_of_this_process(tmp_path: Path) -> None:
+    assert this_host(str(tmp_path)) == WorkerHost(holders.boot_id(), socket.gethostname(), tmp_path)
+    assert this_host("stores").boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_a_machine_that_was_started_again_rebuilds_its_stores_though_the_driver_was_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Driver(counting()) as driver, caplog.at_level(logging.INFO, "headrace.state"):
+        driver.send("words", "k", "a")
+        driver.run()
+        monkeypatch.setattr(holders, "boot_id", lambda: "after a power cut")
+        driver.send("words", "k", "b")
+        driver.run()
+        assert [(one.key, one.value) for one in driver.read("out", value=hr.Long())][-1] == ("k", 2)
+    assert "the machine was restarted" in caplog.text
