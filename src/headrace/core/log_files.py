@@ -40,7 +40,7 @@ def mismatch(
     `log` is the catalog's id (None: of a Headrace that gave none), `newest` its newest commit; `token_of` gives the token of a
     commit, or None where the catalog does not know it any more. `lost_marks`: its commits had marks, and there are none.
 
-    >>> marks, tokens = [Mark("a", 7, "t7")], {5: "t5", 6: "t6", 7: "t7"}
+    >>> marks, tokens = [CommitMark("a", 7, "t7")], {5: "t5", 6: "t6", 7: "t7"}
     >>> mismatch("a", 7, marks, tokens.get), mismatch("a", 9, marks, tokens.get)
     (None, None)
     >>> mismatch("a", 6, marks, tokens.get)
@@ -51,7 +51,7 @@ def mismatch(
     'it is of a copy of this log that has continued on its own: its newest commit is 2000, that of the data files is 7'
     >>> mismatch("b", 9, marks, tokens.get)
     'it is of another log: its id is b, that of the data files is a'
-    >>> mismatch("a", 6, [Mark("a", 6, "t6"), Mark("a", 7, "t7", is_done=False)], tokens.get) is None
+    >>> mismatch("a", 6, [CommitMark("a", 6, "t6"), CommitMark("a", 7, "t7", is_done=False)], tokens.get) is None
     True
     """
     if lost_marks:
@@ -84,7 +84,7 @@ def unknown_of(marks: Collection[CommitMark], log: str | None, token_of: Callabl
 
     Either the commit never was, or this catalog is a copy from just before it: what it may have named is not to be deleted.
 
-    >>> begun = Mark("a", 7, "t7", is_done=False)
+    >>> begun = CommitMark("a", 7, "t7", is_done=False)
     >>> unknown_of([begun], "a", {7: "t7"}.get), unknown_of([begun], "a", {7: "x"}.get) == [begun]
     ([], True)
     """

@@ -36,9 +36,9 @@ def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[
 def untaken_text(untaken: UnassignedPartitions, is_running: bool) -> str:
     """What is to be said of it.
 
-    >>> untaken_text(Untaken("flights", 4, 8), is_running=False)
+    >>> untaken_text(UnassignedPartitions("flights", 4, 8), is_running=False)
     "partitions 4 to 7 of stream 'flights' are not read yet: the job picks them up at its next start"
-    >>> untaken_text(Untaken("flights", 4, 5), is_running=True)
+    >>> untaken_text(UnassignedPartitions("flights", 4, 5), is_running=True)
     "partition 4 of stream 'flights' is not read yet: the job picks it up at its next check, within partition_check_interval_s"
     """
     last = untaken.present - 1

@@ -128,7 +128,7 @@ def allowed_ends(
 
     >>> old, new = SSP("k", "s", 0), SSP("k", "s", 1)
     >>> born = born_in([old, new], {"s": [Expansion(1, 2, 0)]})
-    >>> holds = {new: Hold(end=7, parents={old: 50})}
+    >>> holds = {new: ReadBarrier(end=7, parents={old: 50})}
     >>> allowed_ends(born, holds, {old: 40, new: 3}, {old: 60, new: 9})[new]
     3
     >>> allowed_ends(born, holds, {old: 50, new: 3}, {old: 60, new: 9})[new]
