@@ -15,6 +15,8 @@ from stored.archives import archive_of, unpacked, versions
 from stored.jobs import JOBS
 from stored.test_stored_folders import APP, check_continued, check_result
 
+pytestmark = pytest.mark.kafka
+
 JOB = JOBS["ledger"]
 
 
