@@ -21,7 +21,8 @@ QUIET = {"log_level": 0}  # librdkafka prints each lost connection; here they ar
 
 
 def read_topic(settings: Mapping[str, str], topic: str) -> list[Row]:
-    """All committed records, partition after partition, in the order of their offsets; offsets may have holes."""
+    """All records that are committed when it begins, and maybe later ones, partition after partition, in the order of their
+    offsets; offsets may have holes. A job may write all the while: then the end of a partition is never there to be met."""
     consumer = Consumer(
         {
             **settings,
@@ -36,7 +37,7 @@ def read_topic(settings: Mapping[str, str], topic: str) -> list[Row]:
     try:
         found = consumer.list_topics(topic, timeout=READ_S_MAX).topics[topic]
         assert found.error is None, f"topic {topic!r}: {found.error}"
-        left = set(found.partitions)
+        left = _committed_ends(settings, topic, found.partitions)
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         deadline_s = time.monotonic() + READ_S_MAX
         while left:
@@ -45,14 +46,25 @@ def read_topic(settings: Mapping[str, str], topic: str) -> list[Row]:
                 error = message.error()
                 if error is None:
                     rows.append(_row(message))
+                    end = left.get(message.partition())
+                    if end is not None and message.offset() >= end - 1:
+                        del left[message.partition()]
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    left.pop(message.partition(), None)
                 else:
                     raise KafkaException(error)
     finally:
         consumer.close()
     rows.sort(key=lambda row: row["partition"])  # stable: within a partition they came in order
     return rows
+
+
+def _committed_ends(settings: Mapping[str, str], topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Behind the last record, of each partition, that no open transaction holds back; markers of transactions count."""
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+    admin = AdminClient({**settings, **QUIET})
+    found = admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=READ_S_MAX)
+    return {place.partition: future.result(READ_S_MAX).offset for place, future in found.items()}
 
 
 def _row(message: Any) -> Row:
