@@ -16,6 +16,7 @@ import headrace as hr
 from cli.shop import APP, SALES, sale
 from headrace import wiring
 from headrace.cli.app_loading import load_app
+from headrace.client.startpoint_manager import this_user
 from headrace.errors import TopologyError
 from headrace.testing.kafka_server import KafkaServer
 from headrace.wiring.worker.entry import run_container
@@ -166,7 +167,7 @@ def test_a_stream_is_expanded_and_its_readers_are_told(headrace: Headrace, place
     assert [(one["application"], one["follows"]) for one in done["applications"]] == [("kafka-shop", True)]
     with hr.open_system(place[1]) as system:
         (request,) = system.metadata_store("kafka-shop").requests("partition-checks").values()
-        assert json.loads(request) == {"stream": "kafka-shop-per-item-repartition", "partitions": 8}
+        assert json.loads(request) == {"stream": "kafka-shop-per-item-repartition", "partitions": 8, "by": this_user()}
         assert system.describe_stream("sales").partitions == 4
     listed = {row["name"]: row["partitions"] for row in answer(headrace("stream", "list", "--json"))}
     assert (listed["sales"], listed["kafka-shop-per-item-repartition"]) == (4, 8)
