@@ -20,7 +20,7 @@ from headrace.cli.commands import application
 from headrace.client.startpoints import Startpoints
 from headrace.client.state_reader import StateView
 from headrace.driver.job import Job
-from headrace.dsl.app import AppDeclaration
+from headrace.dsl.app_declaration import AppDeclaration
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import StreamJoins, TableJoins
 from headrace.dsl.preview import Preview

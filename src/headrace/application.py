@@ -1,4 +1,4 @@
-"""`App`: an application that is declared, and run. Declaring is in `headrace.dsl.app`.
+"""`App`: an application that is declared, and run. Declaring is in `headrace.dsl.app_declaration`.
 
 What runs it is imported when it is first needed: declaring a topology needs neither Spark nor Arrow.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from headrace import wiring
 from headrace.config.loading import KEYS, Config, load_config
 from headrace.config.reserved import refuse_reserved
-from headrace.dsl.app import AppDeclaration
+from headrace.dsl.app_declaration import AppDeclaration
 from headrace.errors import ConfigError
 from headrace.wiring.spark_sessions import SessionSlot
 

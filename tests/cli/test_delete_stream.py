@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.common.job_lease import this_process
+from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.app_loading import load_app
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine

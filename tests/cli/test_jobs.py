@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.adapters.common.job_lease import this_process
+from headrace.adapters.common.lease_holder import this_process
 
 Run = Callable[..., Any]
 

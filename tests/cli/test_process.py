@@ -147,7 +147,7 @@ sys.setprofile(watched)
     "place",
     [
         "headrace.core.job_plan.groupers",  # the first import of all
-        "headrace.dsl.app",
+        "headrace.dsl.app_declaration",
         "headrace.cli.commands",
         "typer",
         "typer.core:TyperGroup.parse_args",  # Typer would make an exit code of its own of it, without a line

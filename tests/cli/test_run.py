@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.adapters.common.job_lease import this_process
+from headrace.adapters.common.lease_holder import this_process
 from headrace.cli.run import _summary
 from headrace.wiring import launch
 from headrace.wiring.worker.entry import run_container

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import wiring
-from headrace.adapters.common import job_lease as processes
+from headrace.adapters.common import lease_holder as processes
 from headrace.demo import folder as folders
 from headrace.demo.folder import DemoFolder, begun_anew
 from headrace.errors import JobHeldError, SetupError

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headrace.adapters.kafka.connection import connection_of, servers_of
+from headrace.adapters.kafka.container_transaction import Lane
 from headrace.adapters.kafka.jaas import Jaas, parsed, written
-from headrace.adapters.kafka.lanes import Lane
 from headrace.adapters.kafka.system import open_system
 from headrace.core.secrets import Secrets
 from headrace.errors import ConfigError

@@ -93,7 +93,7 @@ class TestInThisProcess:
     def test_a_record_for_a_partition_that_is_not_there_is_an_error_after_a_moment(
         self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from headrace.adapters.kafka import lanes
+        from headrace.adapters.kafka import container_transaction as lanes
 
         monkeypatch.setattr(lanes, "GROWN_S", 0.2)
         system.create_stream(name, 1)

@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.kafka.jobs import no_steps
-from headrace.adapters.kafka.lanes import Lane, LaneTransaction, new_producer, take_id
+from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, new_producer, take_id
+from headrace.adapters.kafka.job_store import no_steps
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer
 from headrace.wiring.worker.entry import run_container

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.adapters.kafka import fetching
+from headrace.adapters.kafka.container_transaction import new_producer, produce_all
 from headrace.adapters.kafka.fetching import fetched
-from headrace.adapters.kafka.lanes import new_producer, produce_all
 from headrace.adapters.kafka.messages import Message
 from headrace.testing import KafkaServer
 from kafka.clients import QUIET, WAIT_S, make_topic

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer
 
-from headrace.adapters.kafka import compacted, fetching, jobs, lanes, system
+from headrace.adapters.kafka import compacted, fetching, system
+from headrace.adapters.kafka import container_transaction as lanes
+from headrace.adapters.kafka import job_store as jobs
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.lmdb import opening
 from headrace.driver.rounds import round_planner as round_plans

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.adapters.common.job_lease import this_process
+from headrace.adapters.common.lease_holder import this_process
 from headrace.adapters.log.chunks import terms_of
 from headrace.adapters.log.data_files import ChunkWriter
 from headrace.adapters.log.file_names import parts_of_round

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.adapters.common.job_lease import is_known_dead, this_process
+from headrace.adapters.common.lease_holder import is_known_dead, this_process
 from headrace.adapters.log import garbage
 from headrace.adapters.log.chunks import Chunk, chunks_from, terms_of
 from headrace.adapters.log.data_files import ChunkWriter
 from headrace.adapters.log.file_names import parts_of_round
 from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
-from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA
 from headrace.errors import FencedError, JobHeldError, StorageError, StreamNotFoundError
@@ -34,7 +34,7 @@ Start = Callable[..., Any]  # see `start` in conftest.py
 TASK = TaskName(PartitionGroup(0))
 DRIVER = """
 import sys, time
-from headrace.adapters.common.job_lease import this_process
+from headrace.adapters.common.lease_holder import this_process
 from headrace.adapters.log.system import open_system
 with open_system(f"log:{sys.argv[1]}") as system:
     now_us = time.time_ns() // 1000

@@ -29,12 +29,12 @@ PARAMETERS = {
     "core.rewind.rewinds.rewind_target_of": 9,
     "core.topology.partition_counts.partition_counts_of": 10,
     "driver.job.Job.__init__": 12,
-    "driver.maintenance.state_history.StateVersions.__init__": 10,
+    "driver.maintenance.state_versions.StateVersions.__init__": 10,
     "driver.planning.programs.program_of": 8,
     "driver.rounds.round_planner.RoundPlanner.__init__": 11,
     "driver.rounds.sub_topology_rounds.SubTopologyRunner.__init__": 10,
-    "dsl.app.AppDeclaration._source": 9,
-    "dsl.app.AppDeclaration.stream": 9,  # what users write, by name
+    "dsl.app_declaration.AppDeclaration._source": 9,
+    "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.grouped.KGrouped._aggregated": 10,
     "dsl.joinable.StreamJoins.join": 9,
     "dsl.joinable.StreamJoins.left_join": 9,
@@ -45,8 +45,8 @@ PARAMETERS = {
 }
 MODULE_LINES = {
     "adapters.kafka.admin": 426,
-    "adapters.kafka.jobs": 499,
-    "adapters.kafka.lanes": 494,
+    "adapters.kafka.job_store": 499,
+    "adapters.kafka.container_transaction": 494,
     "adapters.kafka.system": 483,
     "core.job_plan.apply_startpoints": 401,
     "core.rewind.rewinds": 453,

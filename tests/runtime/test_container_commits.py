@@ -18,7 +18,7 @@ import headrace as hr
 from headrace import wiring
 from headrace.adapters.lmdb import TaskStore, open_task_store, opening
 from headrace.adapters.lmdb.mark import read_mark
-from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.checkpoint import decode_checkpoint
 from headrace.driver import generation

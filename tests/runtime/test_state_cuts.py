@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS, cuts_of
 from headrace.core.rewind.replays import Replay
@@ -18,7 +18,7 @@ from headrace.core.rewind.rewinds import ConsistentCut, Rewind
 from headrace.core.rewind.startpoints import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, left_aside, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
-from headrace.driver.maintenance.state_history import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP

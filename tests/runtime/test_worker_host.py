@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.adapters.common import job_lease as holders
+from headrace.adapters.common import lease_holder as holders
 from headrace.testing import Driver
 from headrace.worker.host import WorkerHost, this_host
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.spark.engine import SparkEngine
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.round_frame import in_one_line, is_of_spark

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.adapters.common.job_lease import boot_id
+from headrace.adapters.common.lease_holder import boot_id
 from headrace.cli.commands import application
 from stored.archives import STORES, archive_of, booted, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS, Halves, StoredJob, Watch, build_watch

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-import headrace.adapters.kafka.jobs as kafka_jobs
-import headrace.adapters.log.jobs as log_jobs
+import headrace.adapters.kafka.job_store as kafka_jobs
+import headrace.adapters.log.job_store as log_jobs
 from headrace import wiring
-from headrace.adapters.kafka import lanes
+from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.log import catalog
 from headrace.driver import job
 from headrace.driver.planning.startpoint_log import StartpointRecords

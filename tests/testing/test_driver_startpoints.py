@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.startpoints import Startpoints
 from headrace.core.rewind.previews import Move
-from headrace.driver.maintenance.state_history import versions_of
+from headrace.driver.maintenance.state_versions import versions_of
 from headrace.model.durations import time_us
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.adapters.common import job_lease as holders
+from headrace.adapters.common import lease_holder as holders
 from headrace.client.store_reader import entries_of, form_of
 from headrace.core.rewind.state_history import StateVersion, before_rewind, left_aside, rewound
 from headrace.driver.maintenance.state_garbage import files_of
-from headrace.driver.maintenance.state_history import STATE_VERSIONS, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, to_store, versions_of
 from headrace.exchange.messages import Program
 from headrace.model.checkpoint import Checkpoint
 from headrace.state.files import StateFiles

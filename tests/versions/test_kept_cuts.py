@@ -14,10 +14,10 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.log.jobs import LogJobStore
+from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.driver import job as jobs
-from headrace.driver.maintenance.state_history import versions_of
+from headrace.driver.maintenance.state_versions import versions_of
 from headrace.errors import UnavailableError
 from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container

@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 from headrace import wiring
 from headrace.core.rewind.state_history import StateVersion, on_the_line, usable, version_for
-from headrace.driver.maintenance.state_history import STATE_VERSIONS
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.testing import KafkaServer

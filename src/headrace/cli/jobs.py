@@ -104,7 +104,7 @@ def _holder(holder: Any) -> dict[str, Any] | None:
     """Who holds the job. `alive`: not known to have ended, and its last heartbeat is newer than the takeover limit."""
     if holder is None:
         return None
-    from headrace.adapters.common.job_lease import is_alive
+    from headrace.adapters.common.lease_holder import is_alive
 
     now_us = time.time_ns() // 1000
     silent_s = round(max(0, now_us - holder.heartbeat_us) / 1e6, 1)

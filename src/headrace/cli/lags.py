@@ -100,6 +100,6 @@ def _reads(sub: SubTopologyModel) -> set[str]:
 
 def is_run(store: JobStore) -> bool:
     """Whether a driver holds the application of `store`, and is alive."""
-    from headrace.adapters.common.job_lease import is_alive
+    from headrace.adapters.common.lease_holder import is_alive
 
     return is_alive(store.holder(), time.time_ns() // 1000)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from headrace.adapters.common import job_lease as holders
+from headrace.adapters.common import lease_holder as holders
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
 from headrace.codec.startpoint import STARTPOINTS
 from headrace.core.job_plan.draft import PlanTerms

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead
+from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead
 from headrace.demo import job
 from headrace.errors import JobHeldError, StreamExistsError, StreamNotFoundError
 from headrace.wiring import open_system

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead
+from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead
 from headrace.environment import checked_folder
 from headrace.errors import JobHeldError, SetupError, StorageError
 from headrace.wiring import opened_system

@@ -12,7 +12,7 @@ from headrace.dsl.stream_cursor import SerdeSlot
 from headrace.serdes.ddl import ArrayType, MapType, SparkType, StructType, parse_type, to_ddl
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
     from headrace.dsl.preview import Preview
     from headrace.dsl.stream_cursor import StreamCursor
     from headrace.model.topology import Topology

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.dsl.stream_cursor import StreamCursor
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
 
 
 class GlobalTable:

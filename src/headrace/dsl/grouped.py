@@ -30,7 +30,7 @@ from headrace.serdes.serdes import Long, natural_serde
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
 
 _ABSENT: Any = object()
 

@@ -10,7 +10,7 @@ from headrace.model.serde import Serde
 from headrace.model.topology import JoinKind
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
     from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable

@@ -36,7 +36,7 @@ from headrace.model.topology import Function, Join, JoinKind, JoinSides, Reparti
 from headrace.model.windows import RETENTION_DEFAULT_US
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
 
 _LEFT, _RIGHT = 0, 1
 

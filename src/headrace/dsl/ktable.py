@@ -26,7 +26,7 @@ from headrace.model.topology import (
 from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
-    from headrace.dsl.app import AppDeclaration
+    from headrace.dsl.app_declaration import AppDeclaration
     from headrace.dsl.kstream import KStream
 
 

@@ -12,7 +12,7 @@ from headrace.core.rewind.state_history import RetentionPolicy
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.maintenance import Tidying
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
-from headrace.driver.maintenance.state_history import KeptTasks, StateVersions, versions_of
+from headrace.driver.maintenance.state_versions import KeptTasks, StateVersions, versions_of
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
 from headrace.model.streams import SSP

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.adapters.common import job_lease as holders
+from headrace.adapters.common import lease_holder as holders
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.lanes import (
+from headrace.adapters.kafka.container_transaction import (
     ANSWER_S,
     LaneTransaction,
     Position,

@@ -12,8 +12,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from headrace.adapters.kafka.container_transaction import new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.lanes import new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.names import coordinator_id
 from headrace.errors import FencedError, UnavailableError
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from headrace.adapters.kafka.container_transaction import new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.fetching import fetched
-from headrace.adapters.kafka.lanes import new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
 from headrace.codec.record_batches import batch_of, partitions_of, records_of

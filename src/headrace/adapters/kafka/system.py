@@ -20,7 +20,7 @@ from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.expanding import expanded
-from headrace.adapters.kafka.jobs import KafkaJobStore, no_steps
+from headrace.adapters.kafka.job_store import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic

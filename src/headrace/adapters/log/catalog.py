@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from headrace.adapters.common.job_lease import stat_fields
+from headrace.adapters.common.lease_holder import stat_fields
 from headrace.adapters.log import commits
 from headrace.adapters.log.catalog_files import (
     FILE_NAME,

@@ -12,7 +12,7 @@ from headrace.adapters.common.offset_resolver import StreamConsumer
 from headrace.adapters.log import stream_tables
 from headrace.adapters.log.catalog import Catalog, open_catalog
 from headrace.adapters.log.chunks import Chunk, terms_of
-from headrace.adapters.log.jobs import LogJobStore, Reached, no_steps
+from headrace.adapters.log.job_store import LogJobStore, Reached, no_steps
 from headrace.adapters.log.metadata import LogMetadataStore
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits

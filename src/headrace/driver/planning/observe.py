@@ -20,7 +20,7 @@ from headrace.core.job_plan.streams import counts_before
 from headrace.core.rounds.handover import Handover
 from headrace.core.topology.store_changes import requests_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
-from headrace.driver.maintenance.state_history import versions_of
+from headrace.driver.maintenance.state_versions import versions_of
 from headrace.driver.planning.grouper_config import grouper_of
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.driver.rounds.handover import stored_handover

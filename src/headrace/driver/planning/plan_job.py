@@ -27,7 +27,7 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
 from headrace.core.topology.operator_changes import timer_owners
 from headrace.core.topology.resolution import Sides
-from headrace.driver.maintenance.state_history import STATE_VERSIONS
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.partition_history import PartitionRecords

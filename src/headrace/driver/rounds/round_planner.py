@@ -26,8 +26,8 @@ from headrace.core.rounds.offset_ranges import (
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
-from headrace.driver.rounds.barrier import Barrier
 from headrace.driver.rounds.handover import Handovers, handed_works
+from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded

@@ -18,9 +18,9 @@ from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
-from headrace.driver.rounds.barrier import Barrier
 from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
+from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
 from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs, RoundPlanner, RoundTerms

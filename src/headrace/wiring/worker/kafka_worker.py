@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from headrace.adapters.kafka.at_least_once import FlushedLane
 from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Position, Verdict, process_token
 from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_together
-from headrace.adapters.kafka.jobs import task_positions
-from headrace.adapters.kafka.lanes import Lane, LaneTransaction, Position, Verdict, process_token
+from headrace.adapters.kafka.job_store import task_positions
 from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic

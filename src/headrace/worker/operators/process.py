@@ -16,10 +16,10 @@ from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
 from headrace.worker.operators.base import Operator, Reject, record_batch
 from headrace.worker.operators.faults import checked_fault
-from headrace.worker.operators.firing import DueTimers
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
+from headrace.worker.operators.timer_firing import DueTimers
 from headrace.worker.operators.timers import CLOCKS, Timer, Timers
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 

@@ -16,12 +16,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead, lease_error
+from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead, lease_error
 from headrace.adapters.kafka.compacted import CompactedTopic
-from headrace.adapters.kafka.coordinator import Coordinator
-from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.entries import entries_of, entry_key
-from headrace.adapters.kafka.lanes import (
+from headrace.adapters.kafka.container_transaction import (
     Position,
     PositionNote,
     committed_positions,
@@ -30,6 +27,9 @@ from headrace.adapters.kafka.lanes import (
     retried_in_pieces,
     take_id,
 )
+from headrace.adapters.kafka.coordinator import Coordinator
+from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.names import (
     checkpoint_topic,
     coordinator_group,

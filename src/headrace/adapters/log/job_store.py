@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.adapters.common.job_lease import HEARTBEAT_STALE_US, is_known_dead, lease_error
+from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead, lease_error
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
