@@ -8,16 +8,17 @@ from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
 from headrace.codec.history import history_of
 from headrace.model.change import Change, ChangeKind, Outcome
 from headrace.model.startpoint import PositionType, StartpointStatus
-from startpoints.world import World, waited
+from startpoints.world import PassingWorld
+from support.world import waited
 
 HOUR_S = 3600.0
 
 
-def entries(world: World) -> list[Change]:
+def entries(world: PassingWorld) -> list[Change]:
     return list(history_of(world.system.metadata_store(world.name)).values())
 
 
-def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps_running(world: World) -> None:
+def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps_running(world: PassingWorld) -> None:
     world.create(2)
     world.send(10)
     with world.running(world.passing()) as job:
@@ -37,7 +38,7 @@ def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps
     assert len(world.processed()) == 10 + 10 + 10 + 5 + 5
 
 
-def test_the_history_says_who_expanded_a_stream_from_what_to_what_and_how_long_the_pause_was(world: World) -> None:
+def test_the_history_says_who_expanded_a_stream_from_what_to_what_and_how_long_the_pause_was(world: PassingWorld) -> None:
     world.create(2)
     world.send(10)
     with world.running(world.passing(partition_check_interval_s=HOUR_S)) as job:
@@ -61,7 +62,7 @@ def test_the_history_says_who_expanded_a_stream_from_what_to_what_and_how_long_t
     assert len(world.processed()) == 20 + 40
 
 
-def test_an_entry_survives_the_driver_that_wrote_it(world: World, tmp_path: Path) -> None:
+def test_an_entry_survives_the_driver_that_wrote_it(world: PassingWorld, tmp_path: Path) -> None:
     world.create(2)
     world.send(3)
     world.run(world.passing())
