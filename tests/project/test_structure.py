@@ -46,7 +46,7 @@ PARAMETERS = {
 MODULE_LINES = {
     "adapters.kafka.admin": 426,
     "adapters.kafka.job_store": 499,
-    "adapters.kafka.container_transaction": 494,
+    "adapters.kafka.container_transaction": 488,
     "adapters.kafka.system": 483,
     "core.job_plan.apply_startpoints": 401,
     "core.rewind.rewinds": 453,

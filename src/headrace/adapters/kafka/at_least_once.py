@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
+from headrace.adapters.kafka.client_pool import ClientPool
 from headrace.adapters.kafka.container_transaction import (
     ANSWER_S,
     LaneTransaction,
@@ -28,7 +29,7 @@ from headrace.adapters.kafka.container_transaction import (
 from headrace.adapters.kafka.refusals import undelivered
 from headrace.errors import RoundFailedError
 
-_producers: dict[str, Producer] = {}  # by process, broker and size of batches: it belongs to no lane
+_producers = ClientPool[Producer]()  # by process, broker and size of batches: it belongs to no lane
 
 
 class FlushedLane(LaneTransaction):
@@ -43,7 +44,7 @@ class FlushedLane(LaneTransaction):
 
     def begin(self) -> None:
         self._reached("kafka", 3)
-        self._producer = _producers.pop(self._key, None) or new_producer(self._lane.client, None, 0)
+        self._producer = _producers.take(self._key) or new_producer(self._lane.client, None, 0)
 
     def commit(self, positions: Sequence[Position], checkpoints: Iterable[tuple[bytes, bytes]], topic: str) -> None:
         """Flush the outputs, then write the checkpoint records, then the positions."""
@@ -63,7 +64,7 @@ class FlushedLane(LaneTransaction):
             self._call(partial(consumer.commit, offsets=offsets, asynchronous=False))
         self._reached("kafka", 9)
         if self._producer is not None and not self._errors and self._refusal() is None:
-            _producers[self._key] = self._producer
+            _producers.keep(self._key, self._producer)
         self._producer = None
 
     def give_up(self) -> None:

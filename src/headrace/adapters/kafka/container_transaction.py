@@ -21,6 +21,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.client_pool import ClientPool
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
@@ -116,9 +117,8 @@ class Lane:
         return transactional_id(self.application, self.sub_topology, self.lane)
 
 
-_producers: dict[str, Producer] = {}
-_consumers: dict[str, Consumer] = {}
-_lock = threading.Lock()
+_producers = ClientPool[Producer]()
+_consumers = ClientPool[Consumer]()
 
 
 class LaneTransaction:
@@ -140,8 +140,7 @@ class LaneTransaction:
         lane = self._lane
         self._reached("kafka", 1)
         key = f"{process_token()}/{lane.client.get('bootstrap.servers')}/{lane.transactional_id}"
-        with _lock:
-            kept = _producers.pop(key, None)
+        kept = _producers.take(key)
         if kept is not None and lane.producer_of == process_token():
             self._producer = kept
         else:
@@ -226,8 +225,7 @@ class LaneTransaction:
             self._producer = None
             return
         key = f"{process_token()}/{self._lane.client.get('bootstrap.servers')}/{self._lane.transactional_id}"
-        with _lock:
-            _producers[key] = producer
+        _producers.keep(key, producer)
         self._producer = None
 
     def give_up(self) -> None:
@@ -444,19 +442,15 @@ def retried_in_pieces(
 def consumer_of(client: Mapping[str, Any], group: str) -> Consumer:
     """This process's consumer of a group: it never joins it, it only knows its name and asks for its positions."""
     key = f"{process_token()}/{client.get('bootstrap.servers')}/{group}"
-    with _lock:
-        if key not in _consumers:
-            _consumers[key] = Consumer(
-                {
-                    **client,
-                    "logger": CLIENT_LOG,
-                    "group.id": group,
-                    "isolation.level": "read_committed",  # and so positions are read with require_stable
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                }
-            )
-        return _consumers[key]
+    settings = {
+        **client,
+        "logger": CLIENT_LOG,
+        "group.id": group,
+        "isolation.level": "read_committed",  # and so positions are read with require_stable
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
+    return _consumers.shared(key, lambda: Consumer(settings))
 
 
 def _committed(
