@@ -31,15 +31,20 @@ class ClientPool(Generic[T]):
         dropped: list[T | None] = []  # they close outside of the lock: that may take a moment
         with self._lock:
             dropped.append(self._clients.pop(key, None))
-            self._clients[key] = client
-            while len(self._clients) > KEPT_MAX:
-                dropped.append(self._clients.pop(next(iter(self._clients))))
+            dropped += self._put(key, client)
 
     def shared(self, key: str, make: Callable[[], T]) -> T:
         """The client kept under `key`, made if there is none; it stays in the pool."""
+        dropped: list[T] = []
         with self._lock:
             client = self._clients.pop(key, None)
-        if client is None:
-            client = make()
-        self.keep(key, client)
+            if client is None:
+                client = make()
+            dropped += self._put(key, client)
         return client
+
+    def _put(self, key: str, client: T) -> list[T]:
+        """Put it at the end; the clients that have to go, for a caller who holds the lock to drop behind it."""
+        self._clients[key] = client
+        oldest = list(self._clients)[: max(0, len(self._clients) - KEPT_MAX)]
+        return [self._clients.pop(old) for old in oldest]
