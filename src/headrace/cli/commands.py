@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, describe, doctor, expand, history, jobs, kafka, run, startpoints, states, streams
+from headrace.cli import checkpoints, describe, doctor, expand, history, jobs, kafka, plan, run, startpoints, states, streams
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -84,6 +84,7 @@ application.command("run", short_help="Run an application on Spark.", epilog=run
 application.command("status", short_help="Show a job's progress, lag and tasks.", epilog=jobs.STATUS_EXAMPLES)(jobs.status)
 application.command("describe", short_help="Show an application's topology.", epilog=describe.EXAMPLES)(describe.describe)
 application.command("tasks", short_help="Show the tasks, their containers and inputs.", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
+application.command("plan", short_help="Show what the next start would change.", epilog=plan.EXAMPLES)(plan.plan)
 application.command("history", short_help="Show what has changed the plan of a job.", epilog=history.EXAMPLES)(
     history.history
 )

@@ -220,8 +220,12 @@ def _check_before_spark(
 ) -> None:
     """What can be refused before Spark takes its seconds; all of it is checked again once the application is held."""
     store.check_not_leased(holders.this_process(run_id, _now_us()), _now_us())
-    known = through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
-    check_before_engine(known, config, system, store, say)
+    check_before_engine(topology_before_engine(topology), config, system, store, say)
+
+
+def topology_before_engine(topology: Topology) -> Topology:
+    """What a plan can be made from without Spark: types that only its expressions tell are left open."""
+    return through_spark(topology) if has_open_types(topology) else resolved_topology(topology, None)[0]
 
 
 def _round_control(engine: Engine, folder: Path) -> RoundControl:

@@ -6,7 +6,7 @@ are looked up while the steps run, and each only once: the first answer stays, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -46,31 +46,35 @@ class Offsets(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WithCreated:
-    """`offsets`, and those of streams that a plan creates: each of their partitions is empty. `counts`: their partitions."""
+class WithPartitions:
+    """`offsets`, and those of partitions that a plan adds, which are empty. `counts`: how many these streams have then;
+    `created`: those of them that are not there yet."""
 
     offsets: Offsets
     counts: Mapping[str, int]
+    created: frozenset[str] = frozenset()
 
-    def _empty(self, stream: str) -> Mapping[int, int]:
-        return dict.fromkeys(range(self.counts[stream]), 0)
+    def _with_empty(self, stream: str, known: Callable[[str], Mapping[int, int]]) -> Mapping[int, int]:
+        found = {} if stream in self.created else known(stream)
+        return {**dict.fromkeys(range(self.counts[stream]), 0), **found} if stream in self.counts else found
 
     def beginnings(self, stream: str) -> Mapping[int, int]:
-        return self._empty(stream) if stream in self.counts else self.offsets.beginnings(stream)
+        return self._with_empty(stream, self.offsets.beginnings)
 
     def ends(self, stream: str) -> Mapping[int, int]:
-        return self._empty(stream) if stream in self.counts else self.offsets.ends(stream)
+        return self._with_empty(stream, self.offsets.ends)
 
     def high_watermarks(self, stream: str) -> Mapping[int, int]:
-        return self._empty(stream) if stream in self.counts else self.offsets.high_watermarks(stream)
+        return self._with_empty(stream, self.offsets.high_watermarks)
 
     def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
-        return self._empty(stream) if stream in self.counts else self.offsets.for_time(stream, time_us)
+        return self._with_empty(stream, lambda name: self.offsets.for_time(name, time_us))
 
     def register(self, ssp: SSP, startpoint: Startpoint) -> int:
-        if ssp.stream not in self.counts:
-            return self.offsets.register(ssp, startpoint)
-        return offset_of(startpoint, ssp, 0, 0, lambda time_us: 0)
+        is_new = ssp.stream in self.created or (
+            ssp.stream in self.counts and ssp.partition not in self.offsets.ends(ssp.stream)
+        )
+        return offset_of(startpoint, ssp, 0, 0, lambda time_us: 0) if is_new else self.offsets.register(ssp, startpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +122,4 @@ class Snapshot:
     def with_partitions(self, counts: Mapping[str, int]) -> Snapshot:
         """The same, had these streams been expanded."""
         grown = {name: replace(self.streams[name], partitions=count) for name, count in counts.items()}
-        return replace(self, streams={**self.streams, **grown})
+        return replace(self, streams={**self.streams, **grown}, offsets=WithPartitions(self.offsets, counts))

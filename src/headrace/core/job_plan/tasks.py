@@ -9,7 +9,7 @@ from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
 from headrace.core.job_plan.containers import containers_of, job_model_of
 from headrace.core.job_plan.draft import Draft, PlanTerms
-from headrace.core.job_plan.snapshot import Snapshot, WithCreated
+from headrace.core.job_plan.snapshot import Snapshot, WithPartitions
 from headrace.core.job_plan.streams import hints_of, partitioners_of
 from headrace.core.rounds.partition_barrier import recorded
 from headrace.core.topology.co_partitioning import check_co_partitioned
@@ -49,7 +49,7 @@ def creations(draft: Draft, snapshot: Snapshot) -> Draft:
     """Settle which streams are to be created: repartition streams, and outputs."""
     counts = {**draft.streams.counts, **_output_counts(draft.terms, draft.streams.counts)}
     creates = {name: count for name, count in sorted(counts.items()) if name not in draft.streams.existing}
-    return replace(draft, creates=creates, offsets=WithCreated(draft.offsets, creates))
+    return replace(draft, creates=creates, offsets=WithPartitions(draft.offsets, creates, frozenset(creates)))
 
 
 def _output_counts(terms: PlanTerms, counts: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,98 @@
+"""What the next start of an application would change, and what an expansion of its streams would: nothing is stored."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.codec.startpoint import STARTPOINTS
+from headrace.config.loading import Config
+from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
+from headrace.core.job_plan.partition_growth import check_expansion
+from headrace.core.job_plan.planner import Refusal, plan
+from headrace.core.job_plan.snapshot import Snapshot
+from headrace.core.job_plan.text import difference, text_of
+from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
+from headrace.driver.planning.observe import observe, terms_of
+from headrace.errors import HeadraceError, StreamNotFoundError, hint_of_missing
+from headrace.model.topology import Topology
+from headrace.ports import System
+from headrace.wiring.launch import topology_before_engine
+from headrace.wiring.request_store import metadata_elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPreview:
+    """How the plan of an application would change.
+
+    `before` and `after` are job models' versions, None where there is none: before the first start, and where the plan is
+    refused with `error`. `lines` begin with "- " for what goes and "+ " for what comes; none where nothing changes.
+    """
+
+    application: str
+    before: int | None
+    after: int | None
+    lines: tuple[str, ...]
+    error: HeadraceError | None = None
+
+
+def plan_preview(
+    topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None
+) -> PlanPreview:
+    """The difference between the plan that is stored and the one that a start would make now.
+
+    `expanded`: streams, by name, that are to have so many partitions then. Errors for these as `stream expand` has them.
+    """
+    known = topology_before_engine(topology)
+    config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
+    store = system.job_store(topology.application)
+    terms = terms_of(known, config, system.name, _containers(store.job_model()))
+    with metadata_elsewhere(config, topology.application) as elsewhere:
+        requests = None if elsewhere is None else elsewhere.requests(STARTPOINTS)
+    snapshot = observe(terms, system, store, now_us=time.time_ns() // 1000, elsewhere=requests)
+    counts = {_stream(name, terms, snapshot): count for name, count in (expanded or {}).items()}
+    for stream, count in counts.items():
+        check_expansion(stream, snapshot.streams[stream].partitions, count)
+    made = plan(terms, snapshot.with_partitions(counts))
+    before = None if snapshot.model is None else snapshot.model.version
+    if isinstance(made, Refusal):
+        return PlanPreview(topology.application, before, None, (), made.error)
+    lines = difference(_stored(terms, snapshot), made) if before is not None else _all_new(made)
+    return PlanPreview(topology.application, before, made.job_model.version, lines)
+
+
+def _stream(name: str, terms: PlanTerms, snapshot: Snapshot) -> str:
+    """The whole name of a stream that is there, which may be a repartition's own: `by-carrier`."""
+    whole = f"{terms.application}-{name}{REPARTITION_SUFFIX}"
+    if name in snapshot.streams or whole in snapshot.streams:
+        return name if name in snapshot.streams else whole
+    read = sorted(terms.reads)
+    hint = hint_of_missing(name, read, f"the application reads: {', '.join(read)}")
+    raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint)
+
+
+def _containers(model: Any) -> int:
+    """How many containers a sub-topology gets that does not say: as many as in the stored plan, else one per core here."""
+    return max((len(sub.containers) for sub in model.sub_topologies), default=1) if model else os.cpu_count() or 1
+
+
+def _stored(terms: PlanTerms, snapshot: Snapshot) -> Draft:
+    """The plan in force, as what is stored of it tells."""
+    assert snapshot.model is not None
+    counts = dict(snapshot.model.partition_counts)
+    return Draft(
+        terms,
+        snapshot.offsets,
+        streams=SeenStreams(counts=counts, before=counts),
+        model=snapshot.model,
+        records=snapshot.partition_records,
+        checkpoints=snapshot.checkpoints,
+        rewinds=tuple(snapshot.rewinds),
+    )
+
+
+def _all_new(made: Draft) -> tuple[str, ...]:
+    return tuple(f"+ {line}" for line in text_of(made).splitlines())

@@ -1,0 +1,117 @@
+"""`headrace plan`: what the next start, or an expansion, would change; nothing is stored."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.shop import APP
+from headrace import wiring
+from headrace.cli.app_loading import load_app
+from headrace.wiring.worker.entry import run_container
+from headrace.worker.inline_engine import InlineEngine
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def ran(fresh: Run, place: Path, tmp_path: Path) -> Run:
+    """Commands in a copy of the folder in which `shop` has run: it reads `sales`, of 4 partitions."""
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    return fresh
+
+
+def stored(run: Run) -> tuple[str, ...]:
+    """All that commands show of what is stored."""
+    looks = (("tasks",), ("checkpoint", "list"), ("startpoint", "list"), ("history",), ("stream", "list"))
+    return tuple(run(*look, "--json").stdout for look in looks)
+
+
+def test_after_a_run_a_start_changes_nothing(ran: Run) -> None:
+    done = ran("plan", "shop.py")
+    assert (done.exit_code, done.stdout) == (0, "application shop, job model 1\na start would change nothing\n")
+
+
+def test_before_the_first_run_all_of_the_plan_is_new(fresh: Run, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    fresh("stream", "create", "sales", "-p", "2")
+    lines = fresh("plan", "shop.py").stdout.splitlines()
+    assert lines[0] == "application shop, not run yet"
+    assert all(line.startswith("+ ") for line in lines[1:])
+    assert "+ creates per-shop-out: 2 partitions" in lines
+    assert [stream["name"] for stream in json.loads(fresh("stream", "list", "--json").stdout)] == ["sales"]
+
+
+def test_an_expansion_is_shown_and_not_done(ran: Run) -> None:
+    before = stored(ran)
+    shown = json.loads(ran("plan", "shop.py", "--expand", "sales=8", "--json").stdout)
+    assert shown["job_model"] == {"before": 1, "after": 2} and shown["refused"] is None
+    added = [line for line in shown["lines"] if line.startswith("+") and "reads log.sales." in line]
+    assert [line.split(" reads ")[1].split()[0] for line in added] == [f"log.sales.{number}" for number in (4, 5, 6, 7)]
+    assert [line.split(" task ")[1].split()[0] for line in added] == [f"Partition_{number}" for number in (0, 1, 2, 3)]
+    assert stored(ran) == before
+
+
+def test_what_is_shown_is_what_a_start_then_does(ran: Run) -> None:
+    """Line by line: the expansion done and the job run again, a start changes nothing more, and has what was shown."""
+    shown = json.loads(ran("plan", "shop.py", "--expand", "sales=8", "--json").stdout)["lines"]
+    ran("stream", "expand", "sales", "-p", "8")
+    again = json.loads(ran("plan", "shop.py", "--json").stdout)["lines"]
+    assert again == shown
+    wiring.start(load_app("shop.py"), "caught-up", engine=InlineEngine(run_container)).wait(60)
+    assert ran("plan", "shop.py").stdout == "application shop, job model 2\na start would change nothing\n"
+    history = [line.removeprefix("+ history: ") for line in shown if line.startswith("+ history: ")]
+    done = json.loads(ran("history", "--json").stdout)["changes"][1:]
+    assert [line.split(":")[0] for line in history] == [f"{one['kind']} {one['outcome']}" for one in done]
+
+
+def test_a_repartition_is_named_as_its_application_names_it(ran: Run) -> None:
+    names = [one["name"] for one in json.loads(ran("stream", "list", "--json").stdout)]
+    name = next(one for one in names if one.endswith("-repartition"))
+    short = name.removeprefix("shop-").removesuffix("-repartition")
+    shown = [ran("plan", "shop.py", "--expand", f"{one}=8").stdout for one in (name, short)]
+    assert shown[0] == shown[1] and f"reads {name}: 8 partitions, was 4" in shown[0]
+
+
+def test_waiting_startpoints_are_in_it(ran: Run) -> None:
+    ran("startpoint", "set", "sales", "shop.py", "--earliest", "--partition", "0", "--yes")
+    before = stored(ran)
+    lines = ran("plan", "shop.py").stdout.splitlines()
+    assert any(line.startswith("+ startpoint ") and "log.sales.0" in line for line in lines)
+    assert stored(ran) == before
+
+
+def test_an_edit_is_in_it(ran: Run, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP.replace('store="dearest"', 'store="dear"'))
+    done = ran("plan", "shop.py", "--set", "rename_stores=dearest=dear")
+    assert "+ store dear" in done.stdout and "- store dearest" in done.stdout
+
+
+def test_what_a_start_would_refuse_is_an_error(ran: Run, tmp_path: Path) -> None:
+    done = ran("plan", "shop.py", "--expand", "sales=6")
+    assert done.exit_code == 1 and "no multiple of 4" in done.stderr
+    answer = ran("plan", "shop.py", "--expand", "sales=6", "--json")
+    assert answer.exit_code == 1 and "no multiple of 4" in json.loads(answer.stdout)["refused"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("sale=8", "did you mean 'sales'?"),
+        ("sales=4", "cannot be expanded to 4"),
+        ("sales=2", "cannot be expanded to 2"),
+        ("sales", "expected STREAM=N"),
+        ("=8", "expected STREAM=N"),
+        ("sales=1e3", "expected a whole number"),
+        ("sales=0", "at least 1"),
+        ("sales=1000000", "100,000"),
+    ],
+)
+def test_wrong_expansions_are_refused(ran: Run, given: str, said: str) -> None:
+    done = ran("plan", "shop.py", "--expand", given)
+    assert done.exit_code != 0 and said in done.output.replace("\n", " ")
