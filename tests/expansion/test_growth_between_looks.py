@@ -60,19 +60,19 @@ def test_state_that_comes_after_a_growth_is_shared_out_by_the_first_number(tmp_p
         send(d, 1, 4)
         d.run()
         d.expand("in", 8)
-        assert len(list(d._made.plan.model.tasks)) == 8
+        assert len(list(d._prepared.plan.model.tasks)) == 8
         send(d, 2, 4)  # by a producer that has not heard of it yet
         send(d, 3, 8)
         if is_read_again:
             d.run()
     with Driver(made(counts=True), directory=tmp_path) as d:
         d.run()
-        assert len(list(d._made.plan.model.tasks)) == 4
+        assert len(list(d._prepared.plan.model.tasks)) == 4
         expected = 3 if is_read_again else 2
         assert sorted(d.store("n").items()) == [(key, expected) for key in sorted(KEYS)], "a key is in two tasks"
     with Driver(made(counts=True), directory=tmp_path) as d:
         d.expand("in", 16)
-        assert len(list(d._made.plan.model.tasks)) == 4
+        assert len(list(d._prepared.plan.model.tasks)) == 4
 
 
 def test_a_job_that_begins_anew_at_the_end_begins_there_in_new_partitions_too(tmp_path: Path) -> None:

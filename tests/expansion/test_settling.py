@@ -140,7 +140,7 @@ def by_key(driver: Driver) -> dict[str, list[int]]:
 
 def rewind(driver: Driver) -> None:
     """Put every task back to where its partitions begin."""
-    for rounds in driver._opened.rounds:
+    for rounds in driver._opened.runners:
         for checkpoint in list(rounds.checkpoints.values()):
             rounds.standing.checkpoints[checkpoint.task] = replace(
                 checkpoint, positions=dict.fromkeys(checkpoint.positions, 0)

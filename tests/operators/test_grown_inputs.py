@@ -42,7 +42,7 @@ def send_all(driver: Driver, stream: str = "in", value: int = 1) -> None:
 
 
 def task_names(driver: Driver) -> list[str]:
-    return [str(task.name) for task in driver._made.plan.model.tasks]
+    return [str(task.name) for task in driver._prepared.plan.model.tasks]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_inherited_its_number_keeps_it_when_its_source_grows(tmp_path: Path
         d.expand("in", 6)
         send_all(d)
         d.run()
-        assert d._made.plan.model.partition_counts == {"in": 6, "grown-apart-repartition": 2}
+        assert d._prepared.plan.model.partition_counts == {"in": 6, "grown-apart-repartition": 2}
     with Driver(repartitioned(None), directory=tmp_path) as d:
         send_all(d)
         d.run()
@@ -182,7 +182,7 @@ def test_a_stream_that_comes_back_grown_finds_its_tasks_and_one_that_was_made_an
         return app
 
     def owners(driver: Driver, stream: str) -> dict[int, str]:
-        tasks = driver._made.plan.model.tasks
+        tasks = driver._prepared.plan.model.tasks
         return {ssp.partition: str(task.name) for task in tasks for ssp in task.ssps if ssp.stream == stream}
 
     with Driver(counting(a="of-a", b="of-b"), partitions=2, directory=tmp_path) as d:

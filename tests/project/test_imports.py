@@ -168,7 +168,7 @@ def test_core_and_model_have_no_clock_randomness_or_input() -> None:
     [
         ("headrace.core.rounds.offset_ranges", "headrace.model.streams", True),
         ("headrace.model.streams", "headrace.core.rounds.offset_ranges", False),
-        ("headrace.driver.rounds.sub_topology_rounds", "headrace.adapters.log.system", False),
+        ("headrace.driver.rounds.sub_topology_runner", "headrace.adapters.log.system", False),
         ("headrace.adapters.log.system", "headrace.adapters.lmdb.store", False),
         ("headrace.adapters.log.system", "headrace.adapters.log.catalog", True),
         ("headrace.adapters.log.system", "headrace.ports", True),

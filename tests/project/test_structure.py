@@ -28,11 +28,8 @@ PARAMETERS = {
     "core.job_plan.positions.resolved_starts": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
     "core.topology.partition_counts.partition_counts_of": 10,
-    "driver.job.Job.__init__": 12,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,
     "driver.planning.programs.program_of": 8,
-    "driver.rounds.round_planner.RoundPlanner.__init__": 11,
-    "driver.rounds.sub_topology_rounds.SubTopologyRunner.__init__": 10,
     "dsl.app_declaration.AppDeclaration._source": 9,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.grouped.KGrouped._aggregated": 10,
@@ -50,7 +47,6 @@ MODULE_LINES = {
     "adapters.kafka.system": 483,
     "core.job_plan.apply_startpoints": 401,
     "core.rewind.rewinds": 453,
-    "driver.rounds.round_planner": 408,
     "ports": 468,
     "testing.driver": 405,
 }

@@ -54,8 +54,8 @@ def test_the_writer_waits_until_its_reader_has_come_after_and_nobody_else_does(t
     app = application(tmp_path)
     job = launched(app, config_of(app), ENGINE, lambda line: None)
     try:
-        by_name = {rounds.sub.name: rounds for rounds in job.made.rounds}
-        following = RoundScheduler(by_name, upstream_names_of(job.made.plan.subs), 30.0, MAX_LAG)
+        by_name = {rounds.sub.name: rounds for rounds in job.prepared.runners}
+        following = RoundScheduler(by_name, upstream_names_of(job.prepared.plan.subs), 30.0, MAX_LAG)
 
         def step(name: str | None) -> bool:
             rounds = by_name[name]
@@ -80,7 +80,7 @@ def test_the_writer_waits_until_its_reader_has_come_after_and_nobody_else_does(t
         assert following.held_back(by_name["slow"]).startswith("last, which is ")
         assert following.held_back(by_name[None]) == ""  # what waits further below is not its affair
     finally:
-        job.store.release(job.made.plan.epoch)
+        job.backend.store.release(job.prepared.plan.epoch)
         job.close()
 
 

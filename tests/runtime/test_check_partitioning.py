@@ -25,7 +25,7 @@ def counting(partitioning: str = "hash") -> hr.App:
 def told(d: Driver, caplog: pytest.LogCaptureFixture) -> tuple[list[str], int]:
     """What was said, which the notes hold too, and the counter."""
     said = [record.getMessage() for record in caplog.records if record.name == "headrace.job"]
-    notes = [note for rounds in d._opened.rounds for note in rounds.progress.notes]
+    notes = [note for rounds in d._opened.runners for note in rounds.progress.notes]
     assert notes == said
     return said, d.counters.get("keys_in_two_partitions", 0)
 
@@ -68,7 +68,7 @@ def test_what_is_not_asked_for_or_declared_is_not_looked_at(caplog: pytest.LogCa
     """Off is the default."""
     overrides = SAMPLE if partitioning == "other" else []
     with Driver(counting(partitioning), partitions=3, overrides=overrides) as d:
-        assert not any(rounds.program.sampled for rounds in d._opened.rounds)
+        assert not any(rounds.program.sampled for rounds in d._opened.runners)
         for partition in range(3):
             d.send("views", "k", 1, partition=partition)
             d.send("users", "k", 1, partition=partition)

@@ -51,7 +51,7 @@ def work(driver: Driver, rounds: int) -> None:
 
 def opened(driver: Driver) -> Any:
     assert driver._job is not None
-    return driver._job.made
+    return driver._job.prepared
 
 
 class TestWhatIsPurged:
@@ -68,7 +68,7 @@ class TestWhatIsPurged:
             sizes = []
             for _ in range(6):
                 work(driver, 5)
-                opened(driver).tidy()
+                opened(driver).maintenance.tidy()
                 sizes.append(job_bytes(tmp_path))
             assert driver.store("counts").all() == {"a": 30, "b": 30, "c": 30}
         assert sizes[0] < 2 * 3 * len(PAYLOAD), "more than the last round is kept"
@@ -78,18 +78,18 @@ class TestWhatIsPurged:
         with Driver(application(copied=True), directory=tmp_path) as driver:
             work(driver, 10)
             before = job_bytes(tmp_path)
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
             assert [record.value[0] for record in driver.read("copy")] == list("abc" * 10)
             assert job_bytes(tmp_path) < 0.7 * before, "what was written twice is there once"
 
     def test_nothing_needed_is_gone_after_a_restart(self, tmp_path: Path) -> None:
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 5)
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
         shutil.rmtree(tmp_path / "stores")  # the state is made anew from its files alone
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 5)
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
             assert driver.store("counts").all() == {"a": 10, "b": 10, "c": 10}
             assert driver._system.end_offsets(STREAM) == driver._system.beginning_offsets(STREAM) == {0: 30}
 
@@ -97,13 +97,13 @@ class TestWhatIsPurged:
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 2)
             job = opened(driver)
-            source, _reader = job.rounds
+            source, _reader = job.runners
             driver.send("in", "k", "a" + PAYLOAD)
             driver._flush()
             planned = driver._next.of(source, 0.0, driver.now_us)
             assert planned is not None and source.sub.name is None
-            driver._work_off(source, planned)
-            job.tidy()
+            driver._run_round(source, planned)
+            job.maintenance.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 6}
             assert driver._system.end_offsets(STREAM) == {0: 7}
         with Driver(application(), directory=tmp_path) as driver:
@@ -114,10 +114,10 @@ class TestWhatIsPurged:
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 2)
         with Driver(application(), directory=tmp_path) as driver:
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 0}
             work(driver, 1)
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 9}
 
     def test_kept_versions_of_the_state_keep_what_follows_them(self, tmp_path: Path) -> None:
@@ -125,20 +125,20 @@ class TestWhatIsPurged:
         with Driver(application(), directory=tmp_path, overrides=kept) as driver:
             for _ in range(5):
                 work(driver, 1)
-                opened(driver).tidy()
+                opened(driver).maintenance.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 9}  # rounds 4 and 5 lead on from version 3
         with Driver(application(), directory=tmp_path, overrides=[*kept, "state_version_interval_s=60"]) as driver:
             work(driver, 1)
-            opened(driver).tidy()  # what is on record counts, and it is too soon for another one
+            opened(driver).maintenance.tidy()  # what is on record counts, and it is too soon for another one
             assert driver._system.beginning_offsets(STREAM) == {0: 9}
 
     def test_a_former_driver_purges_nothing(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with Driver(application(), directory=tmp_path) as driver:
             work(driver, 2)
-            store = driver._held.store
+            store = driver._held.backend.store
             holder = store.holder()
             store.acquire(holder, holder.heartbeat_us + 1)
-            opened(driver).tidy()
+            opened(driver).maintenance.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 0}
         assert "another driver took over" in caplog.text
 

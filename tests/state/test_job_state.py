@@ -47,7 +47,7 @@ def lose_local_stores(root: Path) -> None:
 def dbs_of(driver: Driver, root: Path) -> Counter[str]:
     """Database to number of entries in the state that is committed, restored from its files alone."""
     found: Counter[str] = Counter()
-    for rounds in driver._opened.rounds:
+    for rounds in driver._opened.runners:
         for checkpoint in rounds.checkpoints.values():
             assert checkpoint.head is not None
             files = type(driver._held.files)(str(root / "state"))

@@ -31,7 +31,7 @@ def by_value(source_has_state: bool) -> Any:
 
 
 def positions(driver: Driver) -> dict[TaskName, dict[SSP, int]]:
-    return {task: dict(one.positions) for rounds in driver._made.rounds for task, one in rounds.checkpoints.items()}
+    return {task: dict(one.positions) for rounds in driver._prepared.runners for task, one in rounds.checkpoints.items()}
 
 
 class History:
@@ -54,28 +54,28 @@ class History:
         """Rounds of any sub-topology, so that the others lag behind it."""
         driver = self.driver
         for _ in range(self.drawn.randint(1, 6)):
-            rounds = self.drawn.choice(driver._made.rounds)
+            rounds = self.drawn.choice(driver._prepared.runners)
             planned = driver._next.of(rounds, driver.now_us / 1e6, driver.now_us)
             if planned is not None:
-                driver._work_off(rounds, planned)
+                driver._run_round(rounds, planned)
         driver._requests.settle_startpoints(driver.now_us)
-        driver._made.keep()
+        driver._prepared.maintenance.keep()
 
     def run(self) -> None:
         self.driver.run()
 
     def tidy(self) -> None:
-        self.driver._made.tidy()
+        self.driver._prepared.maintenance.tidy()
 
     def plan_anew(self) -> None:
-        self.driver._plan_anew()
+        self.driver._plan_again()
 
     def delete(self) -> None:
         with self.startpoints() as points:
             ids = [known.entry.id for known in points.deletable_in("words")]
             if ids:
                 points.delete(*ids)
-        self.driver._plan_anew()
+        self.driver._plan_again()
 
     def rewind(self) -> None:
         partition = self.drawn.choice([None, 0, 1])
@@ -87,7 +87,7 @@ class History:
             if any(move.skipped for move in preview.moves):
                 return  # it would not be counted
             points.write(preview)
-        self.driver._plan_anew()
+        self.driver._plan_again()
         self.rewinds += 1
         if any(note.startswith("takes the place of") for note in preview.notes):
             return  # what is undone first is said, not counted

@@ -257,12 +257,12 @@ def test_a_plan_begins_where_the_preview_says(startpoint: Any, state: str, parti
                     d.send(stream, f"key-{number}", "x", partition=number)
             d.run()
             d.advance("1 hour")
-        before = {task: dict(one.positions) for rounds in d._made.rounds for task, one in rounds.checkpoints.items()}
+        before = {task: dict(one.positions) for rounds in d._prepared.runners for task, one in rounds.checkpoints.items()}
         with Startpoints("met", d._config(), app.topology(), d._system) as points:
             preview = points.preview("left", startpoint_of(startpoint, d.now_us), partition=partition, state=state)
             points.write(preview)
-        d._plan_anew()
-        after = {task: dict(one.positions) for rounds in d._made.rounds for task, one in rounds.checkpoints.items()}
+        d._plan_again()
+        after = {task: dict(one.positions) for rounds in d._prepared.runners for task, one in rounds.checkpoints.items()}
         moved_beside = {move.ssp.stream for move in preview.moves} == {"left", "right"}
         assert moved_beside == (state == "rewind" and startpoint != "latest")
         for move in preview.moves:
@@ -287,7 +287,7 @@ def by_value(source_has_state: bool) -> Any:
 
 
 def positions(driver: Driver) -> dict[TaskName, dict[SSP, int]]:
-    return {task: dict(one.positions) for rounds in driver._made.rounds for task, one in rounds.checkpoints.items()}
+    return {task: dict(one.positions) for rounds in driver._prepared.runners for task, one in rounds.checkpoints.items()}
 
 
 def written(driver: Driver) -> list[int]:
@@ -321,13 +321,13 @@ def test_what_is_behind_repartition_streams_begins_where_the_preview_says(
         with Startpoints("words", d._config(), app.topology(), d._system) as points:
             preview = points.preview("words", startpoint_of(startpoint, d.now_us), partition=partition, state="rewind")
             points.write(preview)
-        d._plan_anew()
+        d._plan_again()
         for move in preview.moves:
             assert move.task is not None
             assert before[move.task][move.ssp] == move.before
             before[move.task][move.ssp] = move.after
         assert positions(d) == before
-        assert [dict(rewind.gaps) for rewind in d._made.plan.rewinds] == ([preview.gaps] if preview.gaps else [])
+        assert [dict(rewind.gaps) for rewind in d._prepared.plan.rewinds] == ([preview.gaps] if preview.gaps else [])
         assert bool(preview.gaps) == (startpoint != "latest")
         assert startpoint != 5 or read_again(preview.moves)[2], "a version behind stands before where the cut does"
         before_it = written(d)
@@ -343,7 +343,7 @@ def test_a_preview_says_that_what_it_takes_the_place_of_is_undone() -> None:
     with Driver(words(), overrides=["state_version_interval_s=0"]) as d:
         work(d, 3)
         (id_,) = d.startpoint("words", 1, state="rewind")
-        d._plan_anew()
+        d._plan_again()
         assert [list(one.values()) for one in positions(d).values()] == [[1]]
         with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
             (note,) = points.preview("words", 2).notes
@@ -352,7 +352,7 @@ def test_a_preview_says_that_what_it_takes_the_place_of_is_undone() -> None:
             "first, if nothing was committed there since"
         )
         d.startpoint("words", "latest")
-        d._plan_anew()
+        d._plan_again()
         assert [list(one.values()) for one in positions(d).values()] == [[3]]
         assert d.store("counts").get("a") == 3
 
@@ -361,11 +361,11 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
     with Driver(words(), overrides=["state_version_interval_s=0", "keep_state_versions=9", "max_records_per_round=1"]) as d:
         work(d, 6)
         d.startpoint("words", 1, state="rewind")
-        d._plan_anew()
-        (rounds,) = d._made.rounds
+        d._plan_again()
+        (rounds,) = d._prepared.runners
         planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
         assert planned is not None
-        d._work_off(rounds, planned)
+        d._run_round(rounds, planned)
         with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
             preview = points.preview("words", 4, state="rewind")
         assert [(move.before, move.after, move.skipped) for move in preview.moves] == [(2, 2, 0)]
@@ -373,7 +373,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
             "requested was offset 4 of words/0: an earlier rewind already reads that again, and nothing is skipped",
         )
         d.startpoint("words", 4, state="rewind")
-        d._plan_anew()
+        d._plan_again()
         assert [list(one.values()) for one in positions(d).values()] == [[2]]
         d.run()
         assert d.store("counts").get("a") == 6
@@ -389,12 +389,12 @@ def test_one_rewind_after_another_leaves_what_the_first_passes_over() -> None:
         counts = {name: d.store(name).all() for name in ("values", "lengths")}
         for _ in range(2):
             d.startpoint("words", 2, state="rewind")
-            d._plan_anew()
-            for rounds in d._made.rounds[:2]:  # what is behind the second repartition stream has not gone on
+            d._plan_again()
+            for rounds in d._prepared.runners[:2]:  # what is behind the second repartition stream has not gone on
                 planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
                 assert planned is not None
-                d._work_off(rounds, planned)
-        assert len({rewind.key for rewind in d._made.plan.rewinds}) == 2
+                d._run_round(rounds, planned)
+        assert len({rewind.key for rewind in d._prepared.plan.rewinds}) == 2
         d.run()
         assert {name: d.store(name).all() for name in counts} == counts
 
@@ -409,9 +409,9 @@ def test_one_that_takes_the_place_of_another_undoes_it_however_few_versions_are_
         counts = {name: d.store(name).all() for name in ("values", "lengths")}
         for _ in range(2):
             d.startpoint("words", "earliest", 0, state="rewind")
-            d._plan_anew()
-            d._made.keep()
-        assert len(d._made.plan.rewinds) == 1
+            d._plan_again()
+            d._prepared.maintenance.keep()
+        assert len(d._prepared.plan.rewinds) == 1
         d.run()
         assert {name: d.store(name).all() for name in counts} == counts
 

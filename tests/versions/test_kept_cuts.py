@@ -45,7 +45,7 @@ def work(driver: Driver, checker: Checker, start: int, runs: int = 4, count: int
         send(driver, start + nth * count, count)
         driver.run()
         checker.look(A, B)
-        driver._opened.tidy()
+        driver._opened.maintenance.tidy()
 
 
 def places(driver: Driver, name: str | None = None) -> list[int]:
@@ -97,7 +97,7 @@ def test_what_is_too_much_goes_and_takes_its_versions_and_files_along(tmp_path: 
             assert root is not None
             assert files_named(driver._system, NAME) == files_on_disk(root / "state", NAME)
     with driver_in(tmp_path, most=1) as driver:
-        driver._opened.tidy()
+        driver._opened.maintenance.tidy()
         assert cuts_on_record(driver._system, NAME) == [] and versions_of(driver._system.metadata_store(NAME)) == {}
 
 
@@ -126,7 +126,7 @@ def test_in_the_midst_of_a_round_the_driver_for_tests_takes_none(tmp_path: Path,
         def then_keep(self: Any, given: Any) -> None:
             commit(self, given)
             driver.advance("60 seconds")
-            driver._opened.keep()
+            driver._opened.maintenance.keep()
 
         checker = Checker(driver._system)
         work(driver, checker, 0, runs=1)
@@ -214,7 +214,7 @@ def test_while_a_round_of_a_job_is_committed_the_thread_that_keeps_takes_none(
 
     def tidy() -> None:
         with running_job[0]._tidying:
-            running_job[0]._generation.tidy()
+            running_job[0]._generation.maintenance.tidy()
 
     def then_keep(self: Any, given: Any) -> None:
         commit(self, given)

@@ -51,7 +51,7 @@ def driver_in(
 
 
 def tidy(driver: Driver) -> None:
-    driver._opened.tidy()
+    driver._opened.maintenance.tidy()
 
 
 def work(driver: Driver, keys: str = KEYS) -> None:
@@ -67,7 +67,7 @@ def on_record(driver: Driver) -> list[StateVersion]:
 
 
 def counts_in(driver: Driver, version: StateVersion) -> dict[str, int]:
-    return values_of(version.checkpoint, driver._opened.rounds[0].program, "counts", state_of(driver))
+    return values_of(version.checkpoint, driver._opened.runners[0].program, "counts", state_of(driver))
 
 
 def state_of(driver: Driver) -> Path:
@@ -396,7 +396,7 @@ def test_a_former_driver_keeps_and_drops_nothing(tmp_path: Path, caplog: pytest.
         driver.send("in", "a", "x")
         driver._flush()
         assert driver._run_rounds() == 1  # `run` would keep what came of it
-        store = driver._held.store
+        store = driver._held.backend.store
         holder = store.holder()
         store.acquire(holder, holder.heartbeat_us + 1)
         tidy(driver)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import WaitTimeoutError
 from headrace.model.streams import SSP
 
@@ -20,7 +20,7 @@ class CaughtUp:
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
 
-    def begin_anew(self, sources: Iterable[SubTopologyRunner]) -> None:
+    def restart(self, sources: Iterable[SubTopologyRunner]) -> None:
         """Positions were set again: the sources end where they ended before, and what comes of it is waited for again."""
         names = {rounds.sub.name for rounds in sources}
         self._targets = {name: targets for name, targets in self._targets.items() if name in names}

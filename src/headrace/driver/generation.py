@@ -6,18 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus
-from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.job_plan import Backend, Pace
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
 from headrace.driver.rounds.scheduling import RoundScheduler
-from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.whole_rounds import WholeRounds
 from headrace.errors import (
     EndlessTimersError,
@@ -29,7 +29,7 @@ from headrace.errors import (
 )
 from headrace.exchange.errors import engine_loss, worker_death
 from headrace.exchange.fault_injection import reached
-from headrace.ports import ENGINE_LOST, WORKER_DIED, Engine, EngineFailure, JobStore
+from headrace.ports import ENGINE_LOST, WORKER_DIED, EngineFailure
 
 DEAD_LETTERS = "dead_letters"  # the counter
 LOG = logging.getLogger("headrace.job")
@@ -38,30 +38,6 @@ FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 STATUS_S = 0.5
 SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What is the same for all rounds of a job, whatever its model. Times in s; `clock_us` is the wall clock."""
-
-    trigger_s: float
-    idle_timeout_s: float
-    max_lag: int
-    clock_us: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedJob:
-    """A plan and its rounds. `begin` is called before every round, `collect` after every commit; `tidy` keeps versions
-    of the state that are due, as `keep` does, and reclaims space.
-    """
-
-    plan: JobPlan
-    rounds: list[SubTopologyRunner]
-    begin: Callable[[SubTopologyRunner], None]
-    collect: Callable[[SubTopologyRunner], None]
-    keep: Callable[[], None]
-    tidy: Callable[[], None]
 
 
 class Generation:
@@ -73,26 +49,25 @@ class Generation:
 
     def __init__(
         self,
-        made: PreparedJob,
-        store: JobStore,
-        engine: Engine,
+        prepared: PreparedJob,
+        backend: Backend,
         pace: Pace,
         caught_up: CaughtUp | None,
         watch: ChangeRequests,
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.plan, self.keep, self.tidy = made.plan, made.keep, made.tidy
-        self._begin, self._collect = made.begin, made.collect
-        self.rounds = {rounds.sub.name: rounds for rounds in made.rounds}
-        self._store, self._engine, self._pace, self._caught_up = store, engine, pace, caught_up
+        self.plan, self.maintenance = prepared.plan, prepared.maintenance
+        self.runners = {runner.sub.name: runner for runner in prepared.runners}
+        self._store, self._engine = backend.store, backend.engine
+        self._pace, self._caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
-        self._upstream = upstream_names_of(made.plan.subs)
-        self._next_round = RoundScheduler(self.rounds, self._upstream, pace.idle_timeout_s, pace.max_lag)
+        self._upstream = upstream_names_of(prepared.plan.subs)
+        self._next_round = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
         self._whole_rounds = WholeRounds(self._upstream)
         self._stopping = threading.Event()  # what runs is thrown away
         self._ending = threading.Event()  # nothing new is begun
-        self._wakes = {name: threading.Event() for name in self.rounds}  # one per thread: none takes another's away
-        self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self.rounds}
+        self._wakes = {name: threading.Event() for name in self.runners}  # one per thread: none takes another's away
+        self._done: dict[str | None, threading.Event] = {name: threading.Event() for name in self.runners}
         self._current: dict[str | None, PlannedRound] = {}
         self._began_s: dict[str | None, float] = {}
         self._waiting_for: dict[str | None, str] = {}
@@ -107,15 +82,15 @@ class Generation:
     def inherit_from(self, before: Generation) -> None:
         """Take over what was counted and learned under another job model."""
         self._started_s = before._started_s
-        for name, rounds in self.rounds.items():
-            if name in before.rounds:
-                rounds.inherit_from(before.rounds[name])
+        for name, runner in self.runners.items():
+            if name in before.runners:
+                runner.inherit_from(before.runners[name])
 
     def remember(self, published: Mapping[str, Mapping[str, Any]]) -> None:
         """Count on from what earlier runs have published as their status."""
-        for rounds in self.rounds.values():
-            last = published.get(rounds.sub.title, {})
-            rounds.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
+        for runner in self.runners.values():
+            last = published.get(runner.sub.title, {})
+            runner.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
 
     def catch_up(self, caught_up: CaughtUp) -> None:
         """Run until all is processed, as `caught_up` knows."""
@@ -123,13 +98,13 @@ class Generation:
 
     def start(self) -> None:
         """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
-        for name, rounds in self.rounds.items():
-            refused = [self.plan.refused[stream] for stream in rounds.sub.reads if stream in self.plan.refused]
+        for name, runner in self.runners.items():
+            refused = [self.plan.refused[stream] for stream in runner.sub.reads if stream in self.plan.refused]
             if refused:
                 self._stop_alone(name, refused[0])
         self._threads = [
-            threading.Thread(target=self._loop, args=(rounds,), name=f"headrace-{rounds.sub.title}", daemon=True)
-            for name, rounds in self.rounds.items()
+            threading.Thread(target=self._loop, args=(runner,), name=f"headrace-{runner.sub.title}", daemon=True)
+            for name, runner in self.runners.items()
             if name not in self.stopped_by
         ]
         for thread in self._threads:
@@ -138,9 +113,9 @@ class Generation:
     def _stop_alone(self, name: str | None, error: HeadraceError) -> None:
         self.stopped_by[name] = error
         self._waiting_for[name] = f"stopped: {error.message}"
-        LOG.error("sub-topology %s has stopped, the others keep running: %s", self.rounds[name].sub.title, error)
+        LOG.error("sub-topology %s has stopped, the others keep running: %s", self.runners[name].sub.title, error)
         self._done[name].set()
-        self.publish(self.rounds[name], force=True)
+        self.publish(self.runners[name], force=True)
 
     def join(self) -> None:
         for thread in self._threads:
@@ -152,7 +127,7 @@ class Generation:
         self._ending.set()
         self.wake()
         for name, planned in list(self._current.items()):
-            self.rounds[name].stop_round(planned)
+            self.runners[name].stop_round(planned)
             self._engine.cancel(str(planned.id))
 
     def yield_soon(self) -> None:
@@ -160,7 +135,7 @@ class Generation:
         self._ending.set()
         self.wake()
         for name, planned in list(self._current.items()):
-            self.rounds[name].cut_round(planned)
+            self.runners[name].cut_round(planned)
 
     def wake(self) -> None:
         """Look for new records now, without waiting for the trigger interval."""
@@ -170,7 +145,7 @@ class Generation:
     @property
     def sources(self) -> Iterable[SubTopologyRunner]:
         """Of the sub-topologies that read nothing that the job writes."""
-        return [rounds for rounds in self.rounds.values() if not self._upstream[rounds.sub.name]]
+        return [runner for runner in self.runners.values() if not self._upstream[runner.sub.name]]
 
     @property
     def current_text(self) -> str:
@@ -180,17 +155,17 @@ class Generation:
         """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
         now_s = time.monotonic()
         for name, planned in list(self._current.items()):
-            bound_s = max(ROUND_WAIT_S, 30 * self.rounds[name].max_round_s)
+            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].max_round_s)
             if now_s - self._began_s.get(name, now_s) > bound_s:
                 LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
-                self.rounds[name].stop_round(planned)
+                self.runners[name].stop_round(planned)
                 self._engine.cancel(str(planned.id))
 
     # --- one sub-topology -------------------------------------------------------------------------------------------
 
-    def _loop(self, rounds: SubTopologyRunner) -> None:
-        name = rounds.sub.name
+    def _loop(self, runner: SubTopologyRunner) -> None:
+        name = runner.sub.name
         failures, held_back = 0, ""
         try:
             while not self._ending.is_set():
@@ -200,8 +175,8 @@ class Generation:
                     self._wakes[name].wait(gathering_s)
                     self._wakes[name].clear()
                     continue
-                planned = self._answered(rounds, "to look for records", lambda: self._planned(rounds))
-                published = self.publish(rounds)
+                planned = self._answered(runner, "to look for records", lambda: self._planned(runner))
+                published = self.publish(runner)
                 if planned is None and self._slowed_by.get(name):
                     self._waiting_for[name] = self._slowed_by[name]
                     self._wakes[name].wait(self._pace.trigger_s)
@@ -210,29 +185,29 @@ class Generation:
                 if planned is None and self._ending.is_set():
                     return
                 if planned is None:
-                    if self._caught_up and self._caught_up.reached(rounds, time.monotonic()):
+                    if self._caught_up and self._caught_up.reached(runner, time.monotonic()):
                         return
                     if published:
-                        held_back = self._answered(rounds, "to look for records", rounds.standing.held_back_by) or ""
+                        held_back = self._answered(runner, "to look for records", runner.standing.held_back_by) or ""
                     self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
                     self._wakes[name].wait(self._pace.trigger_s)
                     self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
                     continue
-                failures = 0 if self._try(rounds, planned, failures) else failures + 1
+                failures = 0 if self._try(runner, planned, failures) else failures + 1
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
                 LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
             else:
-                self._end_with(rounds, self._explained(error))
+                self._end_with(runner, self._explained(error))
         finally:
             self._done[name].set()
             self.wake()
 
-    def _end_with(self, rounds: SubTopologyRunner, error: BaseException) -> None:
+    def _end_with(self, runner: SubTopologyRunner, error: BaseException) -> None:
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
-        refused = {} if isinstance(error, FencedError) else self._watch.refused(rounds.sub.reads)
+        refused = {} if isinstance(error, FencedError) else self._watch.refused(runner.sub.reads)
         if refused:
-            self._stop_alone(rounds.sub.name, min(refused.items())[1])
+            self._stop_alone(runner.sub.name, min(refused.items())[1])
         else:
             self._fail(error)
 
@@ -247,102 +222,102 @@ class Generation:
         except Exception:  # the store cannot be asked; what ended the job is what there is to say
             return error
 
-    def _planned(self, rounds: SubTopologyRunner) -> PlannedRound | None:
-        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[rounds.sub.name]):
-            self._caught_up.writers_done(rounds, time.monotonic())
-        limit = self._caught_up.limit_of(rounds) if self._caught_up else None
-        self._slowed_by[rounds.sub.name] = self._next_round.held_back(rounds)
-        if self._slowed_by[rounds.sub.name]:
+    def _planned(self, runner: SubTopologyRunner) -> PlannedRound | None:
+        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
+            self._caught_up.writers_done(runner, time.monotonic())
+        limit = self._caught_up.limit_of(runner) if self._caught_up else None
+        self._slowed_by[runner.sub.name] = self._next_round.held_back(runner)
+        if self._slowed_by[runner.sub.name]:
             return None
-        planned = self._next_round.of(rounds, time.monotonic(), self._pace.clock_us(), limit)
+        planned = self._next_round.of(runner, time.monotonic(), self._pace.clock_us(), limit)
         if planned is not None and self._caught_up:
-            self._caught_up.went_on(rounds)
+            self._caught_up.went_on(runner)
         return planned
 
-    def _try(self, rounds: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
+    def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
         """Run and commit a round; False if it failed in a way that another try may fix."""
-        name = rounds.sub.name
+        name = runner.sub.name
         self._current[name] = planned
         self._waiting_for[name] = f"round {planned.id}"
         try:
             if not self._stopping.is_set():
-                self._run(rounds, planned)
+                self._run(runner, planned)
             return True
         except EndlessTimersError:
             raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
-            rounds.stop_round(planned)
-            if self._stopping.is_set() or self._finds_culprits(rounds, planned, failure):
+            runner.stop_round(planned)
+            if self._stopping.is_set() or self._finds_culprits(runner, planned, failure):
                 return True
-            self._again_or_raise(rounds, planned, failures, failure)
+            self._again_or_raise(runner, planned, failures, failure)
             return False
         finally:
             self._whole_rounds.ended(name)
             self._current.pop(name, None)
             self.wake()  # the readers of this output may look
 
-    def _run(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
-        self._began_s[rounds.sub.name] = time.monotonic()
-        self._begin(rounds)
-        summaries = rounds.run(planned)
+    def _run(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+        self._began_s[runner.sub.name] = time.monotonic()
+        self.maintenance.began(runner)
+        summaries = runner.run(planned)
         if self._stopping.is_set():
             return
-        dead_letters = rounds.progress.counters.get(DEAD_LETTERS, 0)
-        rounds.commit(planned, summaries)
+        dead_letters = runner.progress.counters.get(DEAD_LETTERS, 0)
+        runner.commit(planned, summaries)
         reached("log", 13)
-        if rounds.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
-            self.publish(rounds, force=True)  # at once: a run that is killed has counted them
+        if runner.progress.counters.get(DEAD_LETTERS, 0) > dead_letters:
+            self.publish(runner, force=True)  # at once: a run that is killed has counted them
         try:
-            self._collect(rounds)
+            self.maintenance.committed(runner)
         except OSError as error:
             LOG.warning("could not delete unneeded files, the next start does: %s", error)
 
-    def _finds_culprits(self, rounds: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
+    def _finds_culprits(self, runner: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
         """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
         try:
             return find_culprits(
-                self._engine, rounds, planned, say=self._say_of(rounds), is_stopping=self._ending.is_set
+                self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set
             )
         except EngineFailure as error:
             LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
 
-    def _say_of(self, rounds: SubTopologyRunner) -> Callable[[str], None]:
+    def _say_of(self, runner: SubTopologyRunner) -> Callable[[str], None]:
         """Reports to the log and the status what a sub-topology is doing."""
 
         def say(line: str) -> None:
             LOG.warning("%s", line)
-            self._waiting_for[rounds.sub.name] = line
+            self._waiting_for[runner.sub.name] = line
 
         return say
 
-    def _again_or_raise(self, rounds: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
+    def _again_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
         if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
             raise engine_loss(planned.id, reason)
         hint = "nothing of it was committed; what was committed before stays"
         if isinstance(failure, EngineFailure) and failure.error_class == WORKER_DIED:
-            reason, advice = worker_death(rounds.sub.title, planned.ranges, reason)
+            reason, advice = worker_death(runner.sub.title, planned.ranges, reason)
             hint = f"{hint}; {advice}"
         if failures + 1 >= FAILURES_MAX:
             raise RoundFailedError(
                 f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
             ) from (failure if isinstance(failure, HeadraceError) else None)
         if isinstance(failure, RoundFailedError):
-            self._answered(rounds, "to look for what it writes to", rounds.check_outputs)
+            self._answered(runner, "to look for what it writes to", runner.check_outputs)
         delay_s = min(3.0, 0.1 * 2**failures)
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
-        self._waiting_for[rounds.sub.name] = f"another try after: {reason.splitlines()[-1]}"
+        self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._ending.wait(delay_s)
-        self._read_again(rounds)
+        self._read_again(runner)
 
-    def _read_again(self, rounds: SubTopologyRunner) -> None:
+    def _read_again(self, runner: SubTopologyRunner) -> None:
         """Read what is committed; a system that does not answer is waited for."""
-        self._answered(rounds, "to read what is committed", rounds.read_again)
+        self._answered(runner, "to read what is committed", runner.read_again)
 
-    def _answered(self, rounds: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
+    def _answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
         began_s = time.monotonic()
         while not self._ending.is_set():
@@ -352,15 +327,15 @@ class Generation:
                 if time.monotonic() - began_s > SYSTEM_WAIT_S:
                     raise
                 LOG.warning("waiting for the system, %s: %s", what, error.message)
-                self._waiting_for[rounds.sub.name] = f"the system: {error.message}"
+                self._waiting_for[runner.sub.name] = f"the system: {error.message}"
                 self._ending.wait(1.0)
         return None
 
     # --- what people see --------------------------------------------------------------------------------------------
 
-    def status_of(self, rounds: SubTopologyRunner) -> SubTopologyStatus:
+    def status_of(self, runner: SubTopologyRunner) -> SubTopologyStatus:
         """The status of a sub-topology, for people."""
-        progress = rounds.progress
+        progress = runner.progress
         seconds = max(time.monotonic() - self._started_s, 1e-3)
         return {
             "records": progress.records,
@@ -368,26 +343,26 @@ class Generation:
             "records_written": progress.records_written,
             "lag": progress.lag,
             "round": progress.rounds,
-            "tasks": len(rounds.tasks),
-            "containers": len(rounds.model.containers),
+            "tasks": len(runner.tasks),
+            "containers": len(runner.model.containers),
             "counters": dict(sorted(progress.counters.items())),
             "counters_of_all_runs": progress.counters_of_all_runs(),
             "timings_ms": progress.timings_ms,
-            "waiting_for": self._waiting_for.get(rounds.sub.name, ""),
-            "stopped_by": str(self.stopped_by.get(rounds.sub.name, "")),
+            "waiting_for": self._waiting_for.get(runner.sub.name, ""),
+            "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "notes": progress.notes[-3:],
-            "known_failures": len(rounds.known_failures),
+            "known_failures": len(runner.known_failures),
         }
 
-    def publish(self, rounds: SubTopologyRunner, force: bool = False) -> bool:
+    def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:
         """Publish the status, unless that was done lately; whether it was time to."""
         now_s = time.monotonic()
-        if not force and now_s - self._published.get(rounds.sub.name, 0.0) < STATUS_S:
+        if not force and now_s - self._published.get(runner.sub.name, 0.0) < STATUS_S:
             return False
-        self._published[rounds.sub.name] = now_s
-        status = {**self.status_of(rounds), "updated_us": self._pace.clock_us()}
+        self._published[runner.sub.name] = now_s
+        status = {**self.status_of(runner), "updated_us": self._pace.clock_us()}
         try:
-            self._store.publish_status(rounds.sub.name, status)
+            self._store.publish_status(runner.sub.name, status)
         except HeadraceError as error:
             LOG.warning("status could not be published: %s", error)
         return True

@@ -6,61 +6,65 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.codec.history import HISTORY, encode_change
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import SYSTEM_WAIT_S, Generation, Pace, PreparedJob
+from headrace.driver.generation import SYSTEM_WAIT_S, Generation
 from headrace.driver.job_status import JobStatus
-from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
+from headrace.driver.prepared_job import JobPreparer, PreparedJob
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
-from headrace.ports import DriverLease, Engine, JobStore, System
+from headrace.ports import DriverLease, JobStore
+from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
 HEARTBEAT_S = 2.0
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
-PlanAnew = Callable[[int, JobPlan, Sequence[ChangeRequest]], PreparedJob]
-"""Makes and commits the next plan of a job that runs: under this epoch, after this plan, for these requests."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchedJob:
+    """A prepared job that this process holds: `Job` runs it in threads, the test driver step by step.
+
+    `lease` is of this process, for each epoch that is taken; `preparer` makes each plan but the first. `close` closes what was
+    opened; giving the application back (`store.release`) comes before it. `elsewhere`: where startpoints are requested outside
+    of the job's own system.
+    """
+
+    prepared: PreparedJob
+    preparer: JobPreparer
+    backend: Backend
+    files: StateFiles
+    lease: Callable[[], DriverLease]
+    close: Callable[[], None]
+    elsewhere: RequestsElsewhere | None
+
+    def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
+        """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
+        return self.preparer.prepare(self.backend.store.acquire(self.lease(), now_us), before, requests)
 
 
 class Job:
     """A job that runs. `status()` reports its progress, `wait()` waits for its end, `stop()` ends it.
 
     `until` None: until stopped; "caught-up": until the ends of the inputs, as they are at the start, are processed.
-    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`.
     """
 
-    def __init__(
-        self,
-        made: PreparedJob,
-        store: JobStore,
-        engine: Engine,
-        system: System,
-        *,
-        pace: Pace,
-        partition_check_s: float,
-        settle_s: float,
-        until: str | None,
-        holder: Callable[[], DriverLease],
-        plan_anew: PlanAnew,
-        close: Callable[[], None],
-        elsewhere: RequestsElsewhere | None = None,
-    ) -> None:
-        self._store, self._engine, self._system, self._pace, self._until = store, engine, system, pace, until
-        self._holder, self._plan_anew, self._close = holder, plan_anew, close
-        self._requests = ChangeRequests(system, store, partition_check_s, settle_s, elsewhere)
-        self._requests.begin(made.plan, time.monotonic())
+    def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
+        self._launched, self._pace, self._until = launched, pace, until
+        self._store = launched.backend.store
+        self._requests = ChangeRequests(launched.backend, pace, launched.elsewhere)
+        self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
-        self._epoch = made.plan.epoch
-        self._generation = self._generation_of(made)
-        self._generation.remember(_published(store))
+        self._epoch = launched.prepared.plan.epoch
+        self._generation = self._generation_of(launched.prepared)
+        self._generation.remember(_published(self._store))
         self._stopping = threading.Event()
         self._changing: tuple[ChangeRequest, ...] = ()  # why a new plan is due
         self._ended = threading.Event()
@@ -70,8 +74,9 @@ class Job:
         self._tidying = threading.Lock()  # while held, no plan is made: it might go back to a version that is being dropped
         self._helpers: list[threading.Thread] = []
 
-    def _generation_of(self, made: PreparedJob) -> Generation:
-        return Generation(made, self._store, self._engine, self._pace, self._caught_up, self._requests, self._fail)
+    def _generation_of(self, prepared: PreparedJob) -> Generation:
+        backend, pace = self._launched.backend, self._pace
+        return Generation(prepared, backend, pace, self._caught_up, self._requests, self._fail)
 
     @property
     def plan(self) -> JobPlan:
@@ -101,7 +106,7 @@ class Job:
         self._generation.start()
         for thread in self._helpers:
             thread.start()
-        threading.Thread(target=self._go_on, name="headrace-job", daemon=True).start()
+        threading.Thread(target=self._run_plans, name="headrace-job", daemon=True).start()
 
     def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
         """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
@@ -134,7 +139,7 @@ class Job:
         """Look for new records now, without waiting for the trigger interval."""
         self._generation.wake()
 
-    def _go_on(self) -> None:
+    def _run_plans(self) -> None:
         """From one job model to the next; then give the application back and close everything."""
         self._generation.join()
         while self._changing and not self._stopping.is_set():
@@ -151,8 +156,8 @@ class Job:
         for thread in self._helpers:
             thread.join()
         self._settle_startpoints()
-        for rounds in self._generation.rounds.values():
-            self._generation.publish(rounds, force=True)
+        for runner in self._generation.runners.values():
+            self._generation.publish(runner, force=True)
         self._give_back()
 
     def _settle_startpoints(self) -> None:
@@ -172,7 +177,7 @@ class Job:
             LOG.exception("could not give the application back; the next start takes it over")
         finally:
             try:
-                self._close()
+                self._launched.close()
             finally:
                 self._ended.set()
 
@@ -188,18 +193,19 @@ class Job:
         """Take a new epoch, plan again, and begin: no round runs. Earlier commits are unaffected, also if this fails."""
         began_s = time.monotonic()
         with self._tidying:
-            self._generation.keep()  # the next plan may go back to what rounds have come to just now
+            self._generation.maintenance.keep()  # the next plan may go back to what rounds have come to just now
         while True:
             # What is seen from here on is in the plan, or asks for another one.
             requests, self._changing = self._changing, ()
             try:
                 with self._tidying, self._holding:
-                    self._epoch = self._store.acquire(self._holder(), self._pace.clock_us())
-                    made = self._plan_anew(self._epoch, self._generation.plan, requests)
-                    self._requests.begin(made.plan, time.monotonic())
+                    now_us = self._pace.clock_us()
+                    prepared = self._launched.prepare_again(self._generation.plan, now_us, requests)
+                    self._epoch = prepared.plan.epoch
+                    self._requests.begin(prepared.plan, time.monotonic())
                     if self._caught_up is not None:
-                        self._caught_up.begin_anew(self._generation.sources)
-                    after = self._generation_of(made)
+                        self._caught_up.restart(self._generation.sources)
+                    after = self._generation_of(prepared)
                     after.inherit_from(self._generation)
                     self._generation = after
                 break
@@ -210,12 +216,12 @@ class Job:
                 LOG.warning("waiting for the system, to make a new job model: %s", error.message)
                 self._stopping.wait(1.0)
         pause_s = time.monotonic() - began_s
-        LOG.info("job model %d is in force after %.2f s", made.plan.model.version, pause_s)
+        LOG.info("job model %d is in force after %.2f s", prepared.plan.model.version, pause_s)
         reached("start", 11)
         self._generation.start()
         if self._stopping.is_set():  # requested in between, of the generation before
             self._generation.stop()
-        self._store_pause(made.plan, pause_s)
+        self._store_pause(prepared.plan, pause_s)
 
     def _store_pause(self, plan: JobPlan, pause_s: float) -> None:
         """Put on record how long no round ran for what the plan has changed."""
@@ -261,7 +267,7 @@ class Job:
         """At once too: versions of the state that the plan began with are to be kept."""
         while True:
             with self._tidying:
-                self._generation.tidy()
+                self._generation.maintenance.tidy()
             if self._stopping.wait(TIDY_S):
                 return
 
@@ -276,7 +282,7 @@ class Job:
             "epoch": generation.plan.epoch,
             "job_model": generation.plan.model.version,
             "sub_topologies": {
-                rounds.sub.title: generation.status_of(rounds) for rounds in generation.rounds.values()
+                runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()
             },
         }
 

@@ -24,11 +24,13 @@ from headrace.core.rewind.startpoints import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import PreparedJob
+from headrace.driver.job import LaunchedJob
+from headrace.driver.planning.job_plan import Pace
+from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.poison_records import find_culprits
 from headrace.driver.rounds.round_planner import PlannedRound
 from headrace.driver.rounds.scheduling import RoundScheduler
-from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
@@ -42,7 +44,7 @@ from headrace.state.files import StateFiles
 from headrace.testing.places import new_folder
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
-from headrace.wiring.launch import LaunchedJob, launched
+from headrace.wiring.launch import launched
 from headrace.wiring.spark_sessions import shared_spark
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.worker_state import forget
@@ -117,7 +119,7 @@ class Driver:
         topology, config = self.app.topology(), self._config()
         engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
         self._job = launched(self.app, config, engine, LOG.info, lambda: self.now_us)
-        self._go_by(self._job.made)
+        self._run_with(self._job.prepared)
 
     def close(self) -> None:
         """Give the application back and close everything; records that were sent and not run stay in their streams."""
@@ -130,7 +132,7 @@ class Driver:
             if job is not None:
                 stack.callback(job.close)
                 stack.callback(forget, self.app.name, job.files.uri)
-                stack.callback(job.store.release, self._made.plan.epoch)
+                stack.callback(job.backend.store.release, self._prepared.plan.epoch)
             if system is not None:
                 stack.callback(setattr, self, "_system", None)
                 stack.callback(system.close)
@@ -187,24 +189,24 @@ class Driver:
         self._flush()
         assert self._held
         if requests := self._requests.found(0.0, with_streams=False):
-            self._plan_anew(requests)
+            self._plan_again(requests)
         done = self._run_rounds()
         self._requests.settle_startpoints(self.now_us)
-        self._made.keep()
+        self._prepared.maintenance.keep()
         return done
 
     def _run_rounds(self) -> int:
         done = without_records = 0
         while True:
             worked = False
-            for rounds in self._opened.rounds:
-                planned = self._next.of(rounds, self.now_us / 1_000_000, self.now_us)
+            for runner in self._opened.runners:
+                planned = self._next.of(runner, self.now_us / 1_000_000, self.now_us)
                 if planned is not None:
-                    self._work_off(rounds, planned)
+                    self._run_round(runner, planned)
                     worked, done = True, done + 1
                     without_records = 0 if any(piece.records for piece in planned.ranges) else without_records + 1
                     if without_records > ROUNDS_MAX:
-                        raise _not_caught_up(rounds)
+                        raise _not_caught_up(runner)
             if not worked:
                 return done
 
@@ -216,8 +218,8 @@ class Driver:
         assert self._held
         self._flush()
         self._system.expand_stream(stream, partitions)
-        self._plan_anew()
-        for error in self._made.plan.refused.values():
+        self._plan_again()
+        for error in self._prepared.plan.refused.values():
             raise error
 
     def startpoint(
@@ -235,7 +237,7 @@ class Driver:
         `hr.Startpoint`. `partition` None: all of them. `state`: "keep" it as it is, so that aggregates count replayed records
         again; or "rewind" it too, across repartition streams, to versions that were kept at the end of a `run`.
         """
-        self._opened.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
+        self._opened.maintenance.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
         self._flush()
         chosen = startpoint_of(startpoint, self.now_us)
         topology = self._opened.plan.topology
@@ -263,18 +265,18 @@ class Driver:
     def store(self, name: str) -> StoredView:
         """A store of the application, as committed."""
         job = self._held
-        for rounds in self._opened.rounds:
-            form = form_of(rounds.program, name)
+        for runner in self._opened.runners:
+            form = form_of(runner.program, name)
             if form is not None:
-                return StoredView(form, partial(_entries, rounds, job.files, form.store.kept_in))
+                return StoredView(form, partial(_entries, runner, job.files, form.store.kept_in))
         raise StateError(f"application {self.app.name!r} has no store {name!r}")
 
     @property
     def counters(self) -> dict[str, int]:
         """The counters of the job so far (`late_records`, `dead_letters`, a Processor's own), over all sub-topologies."""
         found: dict[str, int] = {}
-        for rounds in self._opened.rounds:
-            for name, count in rounds.progress.counters.items():
+        for runner in self._opened.runners:
+            for name, count in runner.progress.counters.items():
                 found[name] = found.get(name, 0) + count
         return found
 
@@ -295,22 +297,21 @@ class Driver:
     @property
     def _opened(self) -> PreparedJob:
         assert self._held
-        return self._made
+        return self._prepared
 
-    def _plan_anew(self, requests: Sequence[ChangeRequest] = ()) -> None:
+    def _plan_again(self, requests: Sequence[ChangeRequest] = ()) -> None:
         """Continue by another plan, as a job does whose streams or startpoints have changed."""
-        job, before = self._held, {rounds.sub.name: rounds for rounds in self._made.rounds}
-        epoch = job.store.acquire(job.holder(), self.now_us)
-        self._go_by(job.plan_anew(epoch, self._made.plan, requests))
-        for rounds in self._made.rounds:
-            rounds.inherit_from(before[rounds.sub.name])
+        before = {runner.sub.name: runner for runner in self._prepared.runners}
+        self._run_with(self._held.prepare_again(self._prepared.plan, self.now_us, requests))
+        for runner in self._prepared.runners:
+            runner.inherit_from(before[runner.sub.name])
 
-    def _go_by(self, made: PreparedJob) -> None:
-        self._made = made
-        self._requests = ChangeRequests(self._system, self._held.store, 0.0, 0.0, self._held.elsewhere)
-        self._requests.begin(made.plan, 0.0)
-        by_name = {rounds.sub.name: rounds for rounds in made.rounds}
-        self._next = RoundScheduler(by_name, upstream_names_of(made.plan.subs), self._config().idle_timeout_s)
+    def _run_with(self, prepared: PreparedJob) -> None:
+        self._prepared, idle_timeout_s = prepared, self._config().idle_timeout_s
+        self._requests = ChangeRequests(self._held.backend, Pace(0.0, idle_timeout_s, 0, 0.0, 0.0), self._held.elsewhere)
+        self._requests.begin(prepared.plan, 0.0)
+        by_name = {runner.sub.name: runner for runner in prepared.runners}
+        self._next = RoundScheduler(by_name, upstream_names_of(prepared.plan.subs), idle_timeout_s)
 
     def _config(self) -> Config:
         assert self._root is not None
@@ -343,16 +344,16 @@ class Driver:
     def _ends_of(self, stream: str) -> int:
         return sum(self._system.end_offsets(stream).values())
 
-    def _work_off(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
-        self._opened.begin(rounds)
+    def _run_round(self, runner: SubTopologyRunner, planned: PlannedRound) -> None:
+        self._opened.maintenance.began(runner)
         try:
-            summaries = rounds.run(planned)
+            summaries = runner.run(planned)
         except EngineFailure as failure:
-            if failure.in_expression and find_culprits(self._held.engine, rounds, planned):
+            if failure.in_expression and find_culprits(self._held.backend.engine, runner, planned):
                 return  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
-        rounds.commit(planned, summaries)
-        self._opened.collect(rounds)
+        runner.commit(planned, summaries)
+        self._opened.maintenance.committed(runner)
 
     def _serdes_of(self, stream: str) -> tuple[Serde | None, Serde | None]:
         """Those of what writes the stream: a sink or a repartition, else a sink that chooses its stream, else its source."""
@@ -363,22 +364,22 @@ class Driver:
         for source in topology.sources:
             if source.stream == stream:
                 return source.key, source.value
-        if stream == self._opened.rounds[0].program.dead_letter:
+        if stream == self._opened.runners[0].program.dead_letter:
             return None, None
         choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
         return (choosing[0].key, choosing[0].value) if choosing else (None, None)
 
 
-def _not_caught_up(rounds: SubTopologyRunner) -> RoundFailedError:
-    timing = [node.name for node in rounds.program.nodes if isinstance(node, Process) and node.timers]
+def _not_caught_up(runner: SubTopologyRunner) -> RoundFailedError:
+    timing = [node.name for node in runner.program.nodes if isinstance(node, Process) and node.timers]
     return RoundFailedError(
-        f"run: not caught up after {ROUNDS_MAX:,} rounds without a record, the last one of sub-topology {rounds.sub.title!r}",
+        f"run: not caught up after {ROUNDS_MAX:,} rounds without a record, the last one of sub-topology {runner.sub.title!r}",
         f"look at its timers, those of {', '.join(timing)}: they are due again and again" if timing else None,
     )
 
 
-def _entries(rounds: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
-    return entries_of([checkpoint.head for checkpoint in rounds.checkpoints.values()], files, store)
+def _entries(runner: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
+    return entries_of([checkpoint.head for checkpoint in runner.checkpoints.values()], files, store)
 
 
 def _begins_by_what_is_there(start: str | int | Startpoint) -> bool:

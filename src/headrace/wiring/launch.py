@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,16 @@ from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config
 from headrace.config.reserved import refuse_reserved
-from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
-from headrace.core.topology.sub_topologies import SubTopology, has_state, sub_topologies_of
-from headrace.driver.generation import Pace, PreparedJob
-from headrace.driver.job import Job, PlanAnew
-from headrace.driver.planning.job_plan import JobPlan
+from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
+from headrace.driver.job import Job, LaunchedJob
+from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
-from headrace.driver.request_copies import RequestsElsewhere
-from headrace.driver.rounds.round_planner import RoundTerms, WorkerPaths
-from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
+from headrace.driver.prepared_job import JobPreparer
+from headrace.driver.rounds.round_planner import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
-from headrace.model.change import ChangeRequest
 from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
@@ -38,7 +33,6 @@ from headrace.state.files import StateFiles
 from headrace.wiring import Application, open_configured
 from headrace.wiring.folders import state_uri_of, work_folder
 from headrace.wiring.local_stores import sealing
-from headrace.wiring.maintenance import Upkeep
 from headrace.wiring.request_store import requests_elsewhere
 from headrace.wiring.shared_folder import sign
 from headrace.wiring.spark_sessions import spark_engine
@@ -46,44 +40,13 @@ from headrace.wiring.spark_sessions import spark_engine
 LOG = logging.getLogger("headrace")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchedJob:
-    """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
-
-    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened;
-    giving the application back (`store.release`) comes before it.
-    """
-
-    made: PreparedJob
-    store: JobStore
-    engine: Engine
-    system: System
-    files: StateFiles
-    holder: Callable[[], DriverLease]
-    plan_anew: PlanAnew
-    close: Callable[[], None]
-    elsewhere: RequestsElsewhere | None
-
-
 def started(
     app: Application, config: Config, until: str | None, engine: Engine | None, log: Callable[[str], None] | None
 ) -> Job:
     """Plan and start; on any error everything that was opened is closed again, and nothing was consumed."""
-    job = launched(app, config, engine, log or LOG.info)
-    return Job(
-        job.made,
-        job.store,
-        job.engine,
-        job.system,
-        pace=Pace(config.trigger_interval_ms / 1000, config.idle_timeout_s, config.max_lag),
-        partition_check_s=config.partition_check_interval_s,
-        settle_s=config.settle_time_s,
-        until=until,
-        holder=job.holder,
-        plan_anew=job.plan_anew,
-        close=job.close,
-        elsewhere=job.elsewhere,
-    ).start()
+    trigger_s, idle_s = config.trigger_interval_ms / 1000, config.idle_timeout_s
+    pace = Pace(trigger_s, idle_s, config.max_lag, config.partition_check_interval_s, config.settle_time_s)
+    return Job(launched(app, config, engine, log or LOG.info), pace, until).start()
 
 
 def launched(
@@ -116,15 +79,15 @@ def launched(
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
-        def holder() -> DriverLease:
+        def lease() -> DriverLease:
             return holders.this_process(run_id, _now_us())
 
-        epoch = store.acquire(holder(), _now_us())
+        epoch = store.acquire(lease(), _now_us())
         closers.append(lambda: store.release(epoch))
         files = StateFiles(state_uri)
         control = _round_control(engine, work_folder(config) / "staging" / app.name)
         closers.insert(0, control.close)
-        place = WorkerPaths(
+        paths = WorkerPaths(
             run_id,
             str(Path(config.local_store_dir).absolute()),
             state_uri,
@@ -132,78 +95,19 @@ def launched(
             _max_round_ms(config, store, say) / 1000,
             engine.driver_address is not None,
         )
-        if stateful and place.has_other_machines:
+        if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
-        clock_us = _now_us if clock_us is None else clock_us
+        backend = Backend(system, store, engine)
         planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
-        making = JobPreparer(planner, engine, files, place, clock_us)
-        made = making.made(epoch)
+        preparer = JobPreparer(planner, backend, files, paths, _now_us if clock_us is None else clock_us)
+        prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
-        closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, place, made.plan))
-        return LaunchedJob(
-            made,
-            store,
-            engine,
-            system,
-            files,
-            holder,
-            plan_anew=making.made,
-            close=lambda: _close(closers),
-            elsewhere=elsewhere,
-        )
+        closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, paths, prepared.plan))
+        return LaunchedJob(prepared, preparer, backend, files, lease, lambda: _close(closers), elsewhere)
     except BaseException:
         _close(closers)
         raise
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JobPreparer:
-    """Makes plans of one application, and their rounds: at the start, and whenever its streams have changed."""
-
-    planner: JobPlanner
-    engine: Engine
-    files: StateFiles
-    place: WorkerPaths
-    clock_us: Callable[[], int]
-
-    def made(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> PreparedJob:
-        planner = self.planner
-        plan = planner.plan(epoch, self.engine.slots, self.clock_us(), before, requests)
-        upkeep = Upkeep(plan, planner.system, planner.store, self.files, planner.config, self.clock_us)
-        if before is None:
-            for note in plan.notes:
-                planner.log(note)
-            upkeep.clear_up()
-        self.place.control.begin(epoch)
-        reached("start", 12)
-        rounds = [self._rounds_of(sub, plan) for sub in plan.subs]
-        return PreparedJob(plan, rounds, upkeep.began, upkeep.committed, upkeep.keep, upkeep.tidy)
-
-    def _rounds_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
-        config = self.planner.config
-        terms = RoundTerms(
-            plan.epoch,
-            plan.model.version,
-            config.max_records_per_round_of(sub.name),
-            self.engine.slots,
-            self.place,
-            config.on_lost_offsets,
-            config.max_bytes_per_round_of(sub.name),
-            gaps_of(plan.rewinds),
-        )
-        return SubTopologyRunner(
-            sub,
-            plan.model.sub_topology(sub.name),
-            plan.programs[sub.name],
-            plan.checkpoints,
-            terms,
-            self.planner.system,
-            self.planner.store,
-            self.engine,
-            plan.records,
-            plan.startpoints,
-        )
 
 
 def _max_round_ms(config: Config, store: JobStore, say: Callable[[str], None]) -> int:

@@ -1,8 +1,9 @@
-"""The plan that a driver's rounds run on."""
+"""The plan that a driver's rounds run on, and what they run on it with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.core.rewind.rewinds import Rewind
@@ -16,6 +17,32 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Topology
+from headrace.ports import Engine, JobStore, System
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a job looks for what, whatever its model. Times in s; `clock_us` is the wall clock.
+
+    `partition_check_s`: from one look at the streams' partitions to the next; `settle_s`: after an expansion, until every
+    producer has learned of it.
+    """
+
+    trigger_s: float
+    idle_timeout_s: float
+    max_lag: int
+    partition_check_s: float
+    settle_s: float
+    clock_us: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backend:
+    """What a job runs on: its system, what is stored of it there, and the engine of its containers."""
+
+    system: System
+    store: JobStore
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True, eq=False)

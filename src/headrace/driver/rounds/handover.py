@@ -18,6 +18,7 @@ from headrace.codec.checkpoint import decode_handover, encode_handover
 from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.planning.job_plan import Backend
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
 from headrace.exchange.messages import ContainerPlan, InputRange, Program, encoded
@@ -25,7 +26,7 @@ from headrace.exchange.texts import message_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.topology import ForEachRound, Source
-from headrace.ports import ENGINE_LOST, ContainerWork, Engine, InputSlice, JobStore, MetadataStore, System
+from headrace.ports import ENGINE_LOST, ContainerWork, InputSlice, MetadataStore
 
 if TYPE_CHECKING:
     from headrace.driver.rounds.round_planner import PlannedRound
@@ -37,9 +38,9 @@ _NOT_OF_USERS = (PACKAGE_FOLDER, str(PurePath(os.__file__).parent))  # ours, and
 class Handovers:
     """The functions of a sub-topology's `for_each_round`s, and what they were given last. They share an id."""
 
-    def __init__(self, sub: SubTopology, program: Program, system: System, store: JobStore, epoch: int, engine: Engine) -> None:
+    def __init__(self, sub: SubTopology, program: Program, backend: Backend, epoch: int) -> None:
         self._sub, self._program = sub, program
-        self._system, self._store, self._epoch, self._engine = system, store, epoch, engine
+        self._system, self._store, self._engine, self._epoch = backend.system, backend.store, backend.engine, epoch
         self._stored: Handover | None = None
         self._is_read = False
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from headrace.core.rounds.offset_ranges import OffsetRange, first_failing
 from headrace.driver.rounds.round_planner import PlannedRound
-from headrace.driver.rounds.sub_topology_rounds import SubTopologyRunner
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError
 from headrace.model.streams import SSP
 from headrace.ports import Engine, EngineFailure

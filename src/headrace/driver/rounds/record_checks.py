@@ -14,7 +14,7 @@ from headrace.exchange.messages import Program, Summary
 from headrace.model.topology import Source
 
 if TYPE_CHECKING:
-    from headrace.driver.rounds.sub_topology_rounds import Progress
+    from headrace.driver.rounds.sub_topology_runner import Progress
 
 LOG = logging.getLogger("headrace.job")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
-from headrace.core.rewind.rewinds import SkippedRanges, before_gaps, beyond_gaps
+from headrace.core.rewind.rewinds import before_gaps, beyond_gaps, gaps_of
 from headrace.core.rewind.startpoints import held_for_bootstrap
 from headrace.core.rounds.handover import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
@@ -24,18 +24,17 @@ from headrace.core.rounds.offset_ranges import (
     within_bytes,
 )
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.driver.planning.partition_history import PartitionRecords
-from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers, handed_works
 from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import ContainerModel, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerWork, InputSlice, JobStore, RoundControl, System
+from headrace.ports import ContainerWork, InputSlice, RoundControl
 
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
@@ -57,14 +56,10 @@ class WorkerPaths:
 class RoundTerms:
     """What is the same for all rounds of a sub-topology under one plan."""
 
-    epoch: int
-    model_version: int
     max_records: int
-    slots: int
     place: WorkerPaths
     on_lost: OnLostOffsets = "fail"
     max_bytes: int | None = None  # where the system knows sizes; None: no bound
-    gaps: SkippedRanges = field(default_factory=dict)  # what readers of repartition streams skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +99,29 @@ class RoundInputs:
 class RoundPlanner:
     """Plans the rounds of one sub-topology, and numbers them.
 
-    `engine_reads`: the engine reads the ranges for the containers. `is_plain`: no operator needs the engine; then the
-    containers of a small round read by themselves all the same, which is done sooner than the engine's query is planned.
+    Where no operator needs the engine, the containers of a small round read by themselves, also if the engine could read for
+    them: that is done sooner than the engine's query is planned.
     """
 
     def __init__(
         self,
         sub: SubTopology,
-        model: SubTopologyModel,
-        standing: TaskPositions,
+        plan: JobPlan,
         terms: RoundTerms,
-        system: System,
-        store: JobStore,
-        engine_reads: bool,
-        is_plain: bool,
-        handovers: Handovers | None = None,
-        barrier: Barrier | None = None,
-        startpoints: StartpointRecords | None = None,
+        backend: Backend,
+        standing: TaskPositions,
+        barrier: Barrier,
+        handovers: Handovers | None,
     ) -> None:
-        self._barrier = barrier or Barrier(system, PartitionRecords())
-        self._startpoints = startpoints or StartpointRecords()
+        self._sub, self._plan, self._terms, self._standing = sub, plan, terms, standing
+        self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
+        self._barrier, self._handovers = barrier, handovers
+        self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
-        self._engine_reads, self._is_plain, self._handovers = engine_reads, is_plain, handovers
-        self._sub, self._model, self._standing = sub, model, standing
-        self._terms, self._system, self._store = terms, system, store
-        self._containers = {container.lane: container for container in model.containers}
+        self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
+        self._skipped = gaps_of(plan.rewinds)  # what readers of repartition streams skip
+        self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
         self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._number = 0
@@ -158,7 +150,7 @@ class RoundPlanner:
         lost: tuple[OffsetRange, ...],
         known_failures: list[tuple[SSP, int, str, str]],
     ) -> PlannedRound | None:
-        round_id = RoundId(self._terms.epoch, self._sub.name, self._number + 1)
+        round_id = RoundId(self._plan.epoch, self._sub.name, self._number + 1)
         if self._replays:
             self._replays = unfinished(self._replays, self._standing.checkpoints)
             self._replaying = numbers_of(self._replays)
@@ -184,7 +176,7 @@ class RoundPlanner:
         given = ranges if by_engine else {}
         works = tuple(
             tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
-            for group in spark_tasks_of(self._weights(records, ranges), self._terms.slots)
+            for group in spark_tasks_of(self._weights(records, ranges), self._slots)
         )
         bases = {
             task.name: self._standing.checkpoints[task.name].round_id
@@ -215,7 +207,7 @@ class RoundPlanner:
             known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
         )
         ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
-        return handed_works(plan, pieces, ranges, self._terms.slots)
+        return handed_works(plan, pieces, ranges, self._slots)
 
     def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[KnownFailure]:
         return [
@@ -233,7 +225,7 @@ class RoundPlanner:
         """
         owner = next(
             container
-            for container in self._model.containers
+            for container in self._containers.values()
             if any(ssp.whole == piece.ssp for task in container.tasks for ssp in task.ssps)
         )
         if owner.lane not in planned.lanes:
@@ -253,13 +245,13 @@ class RoundPlanner:
     def _beyond_gaps(self, outlook: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
-        beyond = beyond_gaps(self._standing.positions(), self._terms.gaps) if self._terms.gaps else {}
+        beyond = beyond_gaps(self._standing.positions(), self._skipped) if self._skipped else {}
         return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
 
     def _lost(self, outlook: RoundInputs) -> tuple[OffsetRange, ...]:
         """What was deleted before it was read, and is skipped; `OffsetOutOfRangeError` where that may not be."""
         positions = self._standing.positions()
-        for ssp in beyond_gaps(positions, self._terms.gaps):
+        for ssp in beyond_gaps(positions, self._skipped):
             del positions[ssp]
         internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
         lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
@@ -278,8 +270,8 @@ class RoundPlanner:
         ends = self._barrier.allowed_ends(positions, ends, limit)
         if self._replays:
             ends = within_replays(ends, self._replays)
-        if self._terms.gaps:
-            ends = before_gaps(positions, ends, self._terms.gaps)
+        if self._skipped:
+            ends = before_gaps(positions, ends, self._skipped)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind a skipped range, an empty range still moves the position.
         empty = _empty_at(passed)
@@ -294,7 +286,7 @@ class RoundPlanner:
         """The lanes that have something to do, and how many records."""
         renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
         lanes = {}
-        for container in self._model.containers:
+        for container in self._containers.values():
             wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
             due = any(_is_due(self._standing.checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
             moved = any(ssp.whole in ranges for task in container.tasks for ssp in task.ssps)
@@ -327,7 +319,7 @@ class RoundPlanner:
             local_store_dir=place.local_store_dir,
             state_uri=place.state_uri,
             system=self._system.name,
-            job_model_version=self._terms.model_version,
+            job_model_version=self._plan.model.version,
             control=place.control.terms_of(round_id),
             has_other_machines=place.has_other_machines,
             upstream={

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.checkpoint import decode_checkpoint
+from headrace.core.rewind.rewinds import gaps_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.driver.planning.partition_history import PartitionRecords
-from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.partition_barrier import Barrier
@@ -27,13 +27,12 @@ from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs, Roun
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import Program, Summary, decoded_summary
+from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.job_model import SubTopologyModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import ForEachRound
-from headrace.ports import ContainerCommit, ContainerWork, Engine, JobStore, RoundCommit, System
+from headrace.ports import ContainerCommit, ContainerWork, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
 
@@ -79,45 +78,23 @@ class Progress:
 class SubTopologyRunner:
     """The rounds of one sub-topology. Not thread-safe, but `checkpoints` may be read from any."""
 
-    def __init__(
-        self,
-        sub: SubTopology,
-        model: SubTopologyModel,
-        program: Program,
-        checkpoints: Mapping[TaskName, Checkpoint],
-        terms: RoundTerms,
-        system: System,
-        store: JobStore,
-        engine: Engine,
-        records: PartitionRecords | None = None,
-        startpoints: StartpointRecords | None = None,
-    ) -> None:
-        self.sub, self.model, self.program = sub, model, program
-        self.standing = TaskPositions(sub, model, checkpoints, system, terms.gaps)
+    def __init__(self, sub: SubTopology, plan: JobPlan, terms: RoundTerms, backend: Backend) -> None:
+        system, store, engine = backend.system, backend.store, backend.engine
+        self.sub, self.model, self.program = sub, plan.model.sub_topology(sub.name), plan.programs[sub.name]
+        self.standing = TaskPositions(sub, self.model, plan.checkpoints, system, gaps_of(plan.rewinds))
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._key_checks = KeyChecks(program.sampled)
-        self._event_time_checks = EventTimeChecks(program)
-        self._terms, self._system, self._store, self._engine = terms, system, store, engine
-        self._barrier = Barrier(system, records or PartitionRecords())
-        self._startpoints = startpoints or StartpointRecords()
+        self._key_checks = KeyChecks(self.program.sampled)
+        self._event_time_checks = EventTimeChecks(self.program)
+        self._terms, self._epoch = terms, plan.epoch
+        self._system, self._store, self._engine = system, store, engine
+        self._barrier = Barrier(system, plan.records)
+        self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
-            self._handovers = Handovers(sub, program, system, store, terms.epoch, engine)
-        self._plans = RoundPlanner(
-            sub,
-            model,
-            self.standing,
-            terms,
-            system,
-            store,
-            engine.reads,
-            program.is_plain,
-            self._handovers,
-            self._barrier,
-            self._startpoints,
-        )
+            self._handovers = Handovers(sub, self.program, backend, plan.epoch)
+        self._plans = RoundPlanner(sub, plan, terms, backend, self.standing, self._barrier, self._handovers)
 
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
@@ -196,7 +173,7 @@ class SubTopologyRunner:
         self._plans.invalidate()
         if self._handovers is not None:
             self._handovers.invalidate()
-        recovered = tuple(self._store.recover(self._terms.epoch, self.sub.name).values())
+        recovered = tuple(self._store.recover(self._epoch, self.sub.name).values())
         self._move_to(recovered)
         self._startpoints.committed(recovered)
 
