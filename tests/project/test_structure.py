@@ -48,7 +48,6 @@ MODULE_LINES = {
     "core.job_plan.apply_startpoints": 401,
     "core.rewind.rewinds": 453,
     "ports": 468,
-    "testing.driver": 405,
 }
 # Commands are named as users type them, and systems offer the same functions: both may share names with others.
 SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
