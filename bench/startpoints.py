@@ -33,6 +33,7 @@ from headrace.codec.startpoint import (
     decode_startpoint_request,
     encode_startpoint_request,
 )
+from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import offset_of
@@ -124,6 +125,13 @@ class Consumer(SystemConsumer):
         assert isinstance(startpoint, Startpoint)
         return offset_of(startpoint, ssp, 0, 1000, lambda time_us: 0)
 
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        raise AssertionError("no state goes back here")
+
+
+def rewinds(now_us: int) -> StateRewinds:
+    return StateRewinds(StateHistory(), (), Consumer(), now_us)
+
 
 def plan(tasks: int, partitions: int, profile: bool) -> None:
     """Each task has a startpoint of its own for each partition."""
@@ -137,12 +145,12 @@ def plan(tasks: int, partitions: int, profile: bool) -> None:
 
     def first() -> None:
         asked = StartpointRequests({id_: decode_startpoint_request(data) for id_, data in requests.items()})
-        taken.append(apply_startpoints(asked, checkpoints, checkpoints, Consumer(), (), 1))
+        taken.append(apply_startpoints(asked, checkpoints, checkpoints, rewinds(1)))
 
     def again() -> None:
         records = {id_: decode_startpoint_record(data) for id_, data in taken[0].written.items() if data is not None}
         taken.append(
-            apply_startpoints(StartpointRequests({}, records), taken[0].checkpoints, taken[0].checkpoints, Consumer(), (), 2)
+            apply_startpoints(StartpointRequests({}, records), taken[0].checkpoints, taken[0].checkpoints, rewinds(2))
         )
 
     taken: list = []

@@ -1,12 +1,13 @@
 """How tasks are put into containers, and when the job model's version rises."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.job_plan.containers import containers_of, job_model_of
+from headrace.core.job_plan.containers import containers_of, next_job_model
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import PartitionGroup, TaskName
@@ -23,13 +24,14 @@ def sub_topology(name: str | None, tasks: int = 4, containers: int = 2) -> SubTo
 
 
 def model(previous: JobModel | None = None, **changes: object) -> JobModel:
-    arguments: dict[str, object] = {
+    arguments: dict[str, Any] = {
         "application": "app",
-        "sub_topologies": [sub_topology(None), sub_topology("by-day"), sub_topology("by-carrier")],
+        "version": 1,
+        "sub_topologies": (sub_topology(None), sub_topology("by-day"), sub_topology("by-carrier")),
         "partition_counts": {"b": 4, "a": 4},
         "stores": {"y": "by-day|long", "x": "by-carrier|long"},
     }
-    return job_model_of(previous, **(arguments | changes))  # type: ignore[arg-type]
+    return next_job_model(previous, JobModel(**(arguments | changes)))
 
 
 @given(st.integers(0, 60), st.integers(1, 30), st.randoms(use_true_random=False))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.core.job_plan.assignment import Assignment, assignment_of, merged, tasks_of
-from headrace.core.job_plan.containers import containers_of, job_model_of
+from headrace.core.job_plan.containers import containers_of, next_job_model
 from headrace.core.job_plan.groupers import GroupByPartition, GroupBySystemStreamPartition
 from headrace.core.topology.sub_topologies import SubTopology, sub_topologies_of
 from headrace.model.job_model import JobModel, SubTopologyModel, TaskModel
@@ -121,8 +121,10 @@ class World:
         self.random.shuffle(stored)
         sub = SUBS[frozenset(self.read), self.state]
         tasks = tasks_of(sub, ssps, dict(stored), GROUPERS[self.grouper](), self.factor)
-        subs = [SubTopologyModel(None, containers_of(tasks, 3))]
-        self.model = job_model_of(self.model, "app", subs, {name: self.counts[name] for name in self.read}, {}, self.factor)
+        subs = (SubTopologyModel(None, containers_of(tasks, 3)),)
+        self.model = next_job_model(
+            self.model, JobModel("app", 1, subs, {name: self.counts[name] for name in self.read}, {}, self.factor)
+        )
         self.stored = merged(self.stored, assignment_of(self.model))
         for stream in self.read:
             self.first_counts.setdefault(stream, self.counts[stream])

@@ -12,31 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, cut_of, going_by_cuts, thinned_cuts
 from headrace.core.rewind.rewinds import (
-    ConsistentCut,
     Rewind,
-    SubTopologyEdges,
-    before_gaps,
-    beyond_gaps,
-    cut_of,
-    gaps_of,
-    going_by_cuts,
     may_be_undone,
     needed_rewinds,
     rewind_of,
     rewind_target_of,
-    thinned_cuts,
+    skipped_ranges_of,
     undone_with,
 )
+from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
 from headrace.core.rewind.state_history import (
     RetentionPolicy,
     StateVersion,
+    abandoned_version,
     before_rewind,
-    brought_back,
-    left_aside,
     new_versions,
     rewound,
     thinned,
+    undo_rewind,
 )
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind, identity_of
@@ -103,9 +98,9 @@ class World:
                     self.checkpoints[task] = replace(before, round_id=RoundId(1, flow.name, self.rounds))
                 continue
             (place,) = before.positions
-            gaps, ends = gaps_of(self.rewinds.values()), {place: len(self.streams[place])}
-            start = {**before.positions, **beyond_gaps(before.positions, gaps)}
-            end = min(start[place] + count, before_gaps(start, ends, gaps)[place])
+            gaps, ends = skipped_ranges_of(self.rewinds.values()), {place: len(self.streams[place])}
+            start = {**before.positions, **beyond_skipped(before.positions, gaps)}
+            end = min(start[place] + count, before_skipped(start, ends, gaps)[place])
             if end == before.positions[place]:
                 continue
             assert start[place] >= self.beginnings[place], "what it reads is gone"
@@ -167,7 +162,7 @@ class World:
         )
         before = dict(self.checkpoints)
         for task, version in past.versions.items():
-            left = left_aside(self.versions[task], before[task], version, self.us)
+            left = abandoned_version(self.versions[task], before[task], version, self.us)
             others = [one for one in self.versions[task] if one.key != left.key]
             self.versions[task] = tuple(sorted([*others, left], key=lambda one: one.order))
             self.checkpoints[task] = rewound(before[task], version)
@@ -181,7 +176,7 @@ class World:
             return False
         tasks, undone = undone_with([task], self.rewinds.values(), self.checkpoints)
         for other in tasks:
-            versions, self.checkpoints[other] = brought_back(self.versions[other], self.checkpoints[other])
+            versions, self.checkpoints[other] = undo_rewind(self.versions[other], self.checkpoints[other])
             self.versions[other] = versions
         for one in undone:
             del self.rewinds[one.key]
@@ -242,7 +237,7 @@ def test_a_target_that_is_not_behind_the_task_takes_nothing_back() -> None:
     world = World()
     run_some(world)
     world.go_back({TaskName(PartitionGroup(0)): {ssp("in", 0): 40}})
-    assert world.went == 0 and not gaps_of(world.rewinds.values())
+    assert world.went == 0 and not skipped_ranges_of(world.rewinds.values())
 
 
 def test_before_all_cuts_everything_begins_anew() -> None:

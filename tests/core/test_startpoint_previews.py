@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import headrace as hr
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges
 from headrace.core.rewind.previews import (
     NAMED_MAX,
     Move,
@@ -21,7 +22,8 @@ from headrace.core.rewind.previews import (
     state_text,
     stores_behind,
 )
-from headrace.core.rewind.rewinds import RewindTarget, Span, SubTopologyEdges
+from headrace.core.rewind.rewinds import RewindTarget
+from headrace.core.rewind.skipped_ranges import Span
 from headrace.core.rewind.state_history import StateVersion
 from headrace.core.topology.compatibility import store_forms
 from headrace.core.topology.sub_topologies import sub_topologies_of
@@ -96,7 +98,7 @@ class TestGaps:
     BACK = Move(BY_X, BEHIND, 210, 80)
 
     @pytest.mark.parametrize(
-        ("spans", "passed_over", "read_again"),
+        ("spans", "in_skipped_ranges", "read_again"),
         [
             ((), 0, 130),
             (((100, 230),), 110, 20),
@@ -105,17 +107,17 @@ class TestGaps:
             (((0, 500),), 130, 0),
         ],
     )
-    def test_what_lies_in_them_is_not_read(self, spans: tuple[Span, ...], passed_over: int, read_again: int) -> None:
+    def test_what_lies_in_them_is_not_read(self, spans: tuple[Span, ...], in_skipped_ranges: int, read_again: int) -> None:
         (move,) = minding_gaps([self.BACK], {BY_X: spans, A: ((0, 500),)})
-        assert (move.passed_over, move.read_again, move.skipped, move.is_back) == (passed_over, read_again, 0, True)
+        assert (move.in_skipped_ranges, move.read_again, move.skipped, move.is_back) == (in_skipped_ranges, read_again, 0, True)
 
     def test_nor_is_it_skipped(self) -> None:
         (move,) = minding_gaps([Move(BY_X, BEHIND, 80, 210)], {BY_X: ((100, 150),)})
-        assert (move.passed_over, move.read_again, move.skipped, move.is_back) == (50, 0, 80, False)
+        assert (move.in_skipped_ranges, move.read_again, move.skipped, move.is_back) == (50, 0, 80, False)
 
     def test_a_partition_that_nobody_reads_yet_passes_over_nothing(self) -> None:
         (move,) = minding_gaps([Move(BY_X, None, None, 80)], {BY_X: ((0, 500),)})
-        assert (move.passed_over, move.read_again, move.skipped) == (0, 0, 0)
+        assert (move.in_skipped_ranges, move.read_again, move.skipped) == (0, 0, 0)
 
     def test_those_of_earlier_rewinds_are_said_where_they_matter(self) -> None:
         older = {BY_X: ((20, 30), (90, 95)), A: ((0, 500),)}

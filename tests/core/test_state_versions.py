@@ -12,16 +12,16 @@ from headrace.codec.state_history import decode_version, encode_version
 from headrace.core.rewind.state_history import (
     RetentionPolicy,
     StateVersion,
+    abandoned_version,
     before_rewind,
-    brought_back,
     by_task,
     is_due,
-    left_aside,
     new_versions,
     no_version,
     on_the_line,
     rewound,
     thinned,
+    undo_rewind,
     usable,
     version_for,
 )
@@ -97,7 +97,7 @@ class TestWhatIsKept:
 
     def test_a_task_that_went_back_has_its_version_already(self) -> None:
         kept, now = [version(2, 3), version(3, 5)], checkpoint(4, 8)
-        left = left_aside(kept, now, kept[0], 77)
+        left = abandoned_version(kept, now, kept[0], 77)
         assert new_versions({TASK: [*kept, left]}, [rewound(now, kept[0])], 99) == ()
 
     def test_the_newest_ones_stay_without_a_span(self) -> None:
@@ -181,7 +181,7 @@ class TestGoingBack:
 
     def test_the_way_back_is_open_until_something_is_committed(self) -> None:
         kept, now = [version(7, 10), version(9, 40)], checkpoint(15, 90)
-        left = left_aside(kept, now, kept[1], 77)
+        left = abandoned_version(kept, now, kept[1], 77)
         assert left == StateVersion(now, 77, RoundId(1, None, 9))
         there = rewound(now, kept[1])
         assert before_rewind([*kept, left], there) == left
@@ -191,17 +191,17 @@ class TestGoingBack:
 
     def test_what_takes_the_place_of_going_back_begins_from_where_the_task_was(self) -> None:
         kept, now = [version(7, 10), version(9, 40), version(12, 70)], checkpoint(15, 90)
-        left = left_aside(kept, now, kept[0], 77)
-        versions, there = brought_back([*kept, left], rewound(now, kept[0]))
+        left = abandoned_version(kept, now, kept[0], 77)
+        versions, there = undo_rewind([*kept, left], rewound(now, kept[0]))
         assert there == now
         assert versions == (*kept, StateVersion(now, 77)) == on_the_line(versions)
         assert version_for(usable(versions, there, {A: 0, B: 0}), {A: 75}) == kept[2]
-        assert brought_back([*kept, left], checkpoint(16, 15)) == ((*kept, left), checkpoint(16, 15))
+        assert undo_rewind([*kept, left], checkpoint(16, 15)) == ((*kept, left), checkpoint(16, 15))
 
     def test_who_goes_back_twice_at_once_comes_from_where_it_was_first(self) -> None:
         kept, now = [version(7, 10), version(9, 40)], checkpoint(15, 90)
-        left = left_aside(kept, now, kept[1], 77)
-        again = left_aside([*kept, left], rewound(now, kept[1]), kept[0], 88)
+        left = abandoned_version(kept, now, kept[1], 77)
+        again = abandoned_version([*kept, left], rewound(now, kept[1]), kept[0], 88)
         assert again == replace(left, left_for=RoundId(1, None, 7))
         assert again.key == left.key, "one takes the other's place"
 

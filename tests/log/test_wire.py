@@ -15,7 +15,8 @@ from headrace.codec import checkpoint as wire
 from headrace.codec import operators as wire_operators
 from headrace.codec import rewind as wire_rewinds
 from headrace.codec import startpoint as wire_startpoints
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind

@@ -25,13 +25,9 @@ def returning(change: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Ca
     return lambda function: lambda *args, **kwargs: change(function(*args, **kwargs))
 
 
-def ignoring(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that is not given these arguments."""
-
-    def planted(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: function(*args, **{key: one for key, one in kwargs.items() if key not in names})
-
-    return planted
+def without(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The job model with these fields as given."""
+    return lambda function: lambda previous, model: function(previous, replace(model, **fields))
 
 
 def _without_watermarks(carried: InheritedPositions) -> InheritedPositions:
@@ -56,8 +52,8 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
     "an expansion is not put on record": (tasks, "recorded", lambda function: lambda before, *rest: dict(before)),
     "one container less": (tasks, "containers_of", lambda function: lambda made, count: function(made, max(1, count - 1))),
     "a partition is left out": (tasks, "tasks_of", returning(lambda made: made[:-1] or made)),
-    "ids of streams are not in the job model": (tasks, "job_model_of", ignoring("stream_ids")),
-    "a renamed store begins in a database of its own": (tasks, "job_model_of", ignoring("databases")),
+    "ids of streams are not in the job model": (tasks, "next_job_model", without(stream_ids={})),
+    "a renamed store begins in a database of its own": (tasks, "next_job_model", without(databases={})),
     "outputs are not created": (tasks, "_output_counts", returning(lambda found: {})),
     "streams that meet may have any counts": (
         streams,
@@ -77,13 +73,17 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
     "partitions are counted from the start of the job": (streams, "counts_before", returning(lambda before: {})),
     "a born partition begins where its source says": (
         positions,
-        "resolved_starts",
-        lambda function: lambda *args, **kwargs: function(*args[:6], {}, **kwargs),
+        "_Starts",
+        lambda starts: lambda offsets, before: starts(offsets, {}),
     ),
     "watermarks are not inherited": (positions, "inherited_positions_of", returning(_without_watermarks)),
-    "a job that runs begins again where its sources say": (positions, "resolved_starts", ignoring("is_start")),
+    "a job that runs begins again where its sources say": (
+        positions,
+        "_starts_over",
+        lambda function: lambda source, terms: function(source, replace(terms, is_replan=False)),
+    ),
     "lost records are skipped without a word": (positions, "lost_offsets", lambda function: lambda *args: ()),
-    "records of a removed repartition are lost": (positions, "check_nothing_stranded", lambda function: lambda *args: None),
+    "records of a removed repartition are lost": (positions, "_unread", returning(lambda unread: {})),
     "what is read again is late": (
         apply_startpoints,
         "_moved",

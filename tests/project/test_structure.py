@@ -21,11 +21,6 @@ FUNCTION_LINES_MAX, PARAMETERS_MAX, MODULE_LINES_MAX, SIBLINGS_MAX, CRUMB_LINES 
 PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,
     "adapters.spark.engine.SparkEngine._endpoint": 8,
-    "core.job_plan.apply_rewinds.StateRewinds.__init__": 8,
-    "core.job_plan.apply_startpoints.apply_startpoints": 9,
-    "core.job_plan.containers.job_model_of": 12,
-    "core.job_plan.positions.check_stored": 8,
-    "core.job_plan.positions.resolved_starts": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
     "core.topology.partition_counts.partition_counts_of": 10,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,
@@ -45,8 +40,6 @@ MODULE_LINES = {
     "adapters.kafka.job_store": 499,
     "adapters.kafka.container_transaction": 488,
     "adapters.kafka.system": 483,
-    "core.job_plan.apply_startpoints": 401,
-    "core.rewind.rewinds": 453,
     "ports": 468,
 }
 # Commands are named as users type them, and systems offer the same functions: both may share names with others.

@@ -12,6 +12,7 @@ from headrace.codec.startpoint import (
     encode_startpoint_record,
     encode_startpoint_request,
 )
+from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import TaskPartition, offset_of
@@ -42,6 +43,9 @@ class Consumer(SystemConsumer):
         assert isinstance(startpoint, Startpoint)
         return offset_of(startpoint, ssp, 0, self.ends[ssp], lambda time_us: time_us)
 
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        return {ssp.partition: end for ssp, end in self.ends.items() if ssp.stream == stream}
+
 
 class Stored:
     """What the store and the driver of an application have. `position` is where a task begins or has come to."""
@@ -68,15 +72,21 @@ class Stored:
     # --- the driver ---------------------------------------------------------------------------------------------------
 
     def plan(
-        self, owners: Owners | None = None, *, removes: bool = True, now_us: int | None = None, read_anew: Collection[str] = ()
+        self,
+        owners: Owners | None = None,
+        *,
+        removes: bool = True,
+        now_us: int | None = None,
+        read_from_start: Collection[str] = (),
     ) -> AppliedStartpoints:
         """Plan anew and commit the plan; without `removes` it ends before it has removed the requests that are done."""
         self._now_us = self._now_us + 1 if now_us is None else now_us
         requests = {id_: decode_startpoint_request(data) for id_, data in sorted(self.requests.items())}
         records = {id_: decode_startpoint_record(data) for id_, data in self.records.items()}
         carried = self.checkpoints if owners is None else self._carried(owners)
+        rewinds = StateRewinds(StateHistory(), (), self.consumer, self._now_us)
         taken = apply_startpoints(
-            StartpointRequests(requests, records), self.checkpoints, carried, self.consumer, read_anew, self._now_us
+            StartpointRequests(requests, records), self.checkpoints, carried, rewinds, read_from_start
         )
         for id_, record in taken.written.items():
             if record is None:

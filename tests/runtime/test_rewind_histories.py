@@ -14,7 +14,7 @@ from headrace.codec.state_history import decode_version, encode_version
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
-from headrace.core.rewind.rewinds import SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges
 from headrace.core.rewind.startpoints import offset_of
 from headrace.core.rewind.state_history import by_task
 from headrace.errors import OffsetOutOfRangeError, StateError
@@ -36,6 +36,9 @@ class _Consumer:
 
     def register(self, ssp: SSP, startpoint: Startpoint) -> int:
         return offset_of(startpoint, ssp, self._world.beginnings[ssp], len(self._world.streams[ssp]), lambda _: 0)
+
+    def high_watermarks(self, stream: str) -> dict[int, int]:
+        return {place.partition: len(known) for place, known in self._world.streams.items() if place.stream == stream}
 
 
 class Planned(World):
@@ -62,18 +65,11 @@ class Planned(World):
         self.us += 1
         consumer = _Consumer(self)
         kept = StateHistory(self.versions, self.cuts, tuple(self.rewinds.values()))
-        rewinds = StateRewinds(
-            kept,
-            self.flows,
-            (),
-            consumer,
-            lambda stream: {place.partition: len(known) for place, known in self.streams.items() if place.stream == stream},
-            self.us,
-        )
+        rewinds = StateRewinds(kept, self.flows, consumer, self.us)
         asked = StartpointRequests({f"{self.us}": StartpointRequest(tuple(self.asked), tuple(self.deleted))}, self.records)
         self.asked, self.deleted = [], []
         try:
-            taken = apply_startpoints(asked, self.checkpoints, self.checkpoints, consumer, (), self.us, (), rewinds)
+            taken = apply_startpoints(asked, self.checkpoints, self.checkpoints, rewinds)
         except (StateError, OffsetOutOfRangeError):
             return  # nothing has changed; whoever asked deletes it
         in_force = rewinds.in_force(taken.checkpoints)

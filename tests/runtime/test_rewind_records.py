@@ -11,7 +11,8 @@ import pytest
 import headrace as hr
 from headrace.codec.rewind import encode_cut, encode_flows, encode_rewind
 from headrace.codec.rewind_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP

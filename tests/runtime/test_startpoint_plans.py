@@ -87,7 +87,7 @@ class TestTakingUp:
 
     def test_where_the_position_is_set_at_every_start_it_is_spent_when_it_is_read(self, one: Stored) -> None:
         one.ask(entry("a", X, 10), entry("b", Y, 20))
-        one.plan(read_anew={"x"})
+        one.plan(read_from_start={"x"})
         assert one.became == {"a": StartpointStatus.APPLIED, "b": StartpointStatus.PENDING}
         assert not one.running.pending_of(A).keys() & {X}
 

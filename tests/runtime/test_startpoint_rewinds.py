@@ -12,7 +12,8 @@ from headrace.codec.state_history import decode_version, encode_version
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
-from headrace.core.rewind.rewinds import Rewind, SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
@@ -48,7 +49,7 @@ class Job:
         rewinds = self.rewinds(consumer)
         asked = StartpointRequests({f"{self.us}": StartpointRequest(entries, delete)}, self.asked.records)
         stored: Mapping[TaskName, Checkpoint] = {TASK: self.now}
-        taken = apply_startpoints(asked, stored, stored, consumer, (), self.us, (), rewinds)
+        taken = apply_startpoints(asked, stored, stored, rewinds)
         self.now = taken.checkpoints[TASK]
         self.asked = StartpointRequests({}, taken.records)
         in_force = rewinds.in_force(taken.checkpoints)
@@ -63,7 +64,7 @@ class Job:
     def rewinds(self, consumer: Consumer) -> StateRewinds:
         flow = SubTopologyEdges(None, ("x", "y"), (), self.stateful)
         kept = StateHistory(by_task(self.versions.values()), (), tuple(self.stored_rewinds.values()))
-        return StateRewinds(kept, (flow,), (), consumer, lambda stream: {}, self.us)
+        return StateRewinds(kept, (flow,), consumer, self.us)
 
     @property
     def stands(self) -> tuple[int, int, int]:
@@ -178,7 +179,7 @@ def test_without_a_version_that_is_old_enough_nothing_changes() -> None:
     consumer.register = lambda ssp, startpoint: 7 if startpoint.position is None else startpoint.position  # type: ignore[method-assign]
     asked = StartpointRequests({"1": StartpointRequest((rewind("a", X, 12),))})
     with pytest.raises(StateError, match=r"startpoint a of k\.x\.0, .*no kept version of its state is at or before"):
-        apply_startpoints(asked, {TASK: job.now}, {TASK: job.now}, consumer, (), 1, (), rewinds)
+        apply_startpoints(asked, {TASK: job.now}, {TASK: job.now}, rewinds)
 
 
 def test_of_entries_that_come_together_a_later_one_alone_sets_a_position_in_a_task_that_goes_back() -> None:

@@ -13,10 +13,11 @@ import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS, cuts_of
+from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.replays import Replay
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind
+from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoints import TaskPartition
-from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, left_aside, rewound
+from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
 from headrace.errors import UnavailableError
@@ -293,7 +294,7 @@ def test_as_long_as_a_rewind_may_be_undone_there_is_none(job: Job) -> None:
     left = []
     for task in TASKS:
         there = next(one for one in past[task] if one.checkpoint.round_id == first.rounds[task])
-        left.append(left_aside(past[task], job.current[task], there, job.us))
+        left.append(abandoned_version(past[task], job.current[task], there, job.us))
         job.current[task] = rewound(job.current[task], there)
     job.store.write_metadata(job.epoch, STATE_VERSIONS, to_store(left))
     versions = job.plan(rewinds=[rewind])

@@ -11,7 +11,7 @@ from typing import Any
 import headrace as hr
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.store_reader import entries_of, form_of
-from headrace.core.rewind.state_history import StateVersion, before_rewind, left_aside, rewound
+from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound
 from headrace.driver.maintenance.state_garbage import files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, to_store, versions_of
 from headrace.exchange.messages import Program
@@ -58,7 +58,7 @@ def go_back(url: str, application: str, choice: Choice) -> None:
             if version == before_rewind(kept, checkpoint):  # the way back: nothing is left
                 left.append(StateVersion(version.checkpoint, version.kept_us))
             else:
-                left.append(left_aside(kept, checkpoint, version, now_us))
+                left.append(abandoned_version(kept, checkpoint, version, now_us))
             checkpoints.append(rewound(checkpoint, version))
         store.commit_job_model(epoch, store.job_model(), checkpoints, {STATE_VERSIONS: to_store(left)})
         store.release(epoch)

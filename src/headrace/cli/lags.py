@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.core.job_plan.unassigned_partitions import UnassignedPartitions
-    from headrace.core.rewind.rewinds import SkippedRanges
+    from headrace.core.rewind.skipped_ranges import SkippedRanges
     from headrace.model.checkpoint import Checkpoint
     from headrace.model.job_model import JobModel, SubTopologyModel
     from headrace.model.streams import SSP
@@ -42,17 +42,17 @@ class Ends:
 
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: skipped ranges will not."""
-        from headrace.core.rewind.rewinds import passed_over
+        from headrace.core.rewind.skipped_ranges import skipped_between
 
         end = max(position, self.of(ssp) or 0)
-        return end - position - passed_over({ssp.whole: position}, {ssp.whole: end}, self._gaps)
+        return end - position - skipped_between({ssp.whole: position}, {ssp.whole: end}, self._gaps)
 
     @cached_property
     def _gaps(self) -> SkippedRanges:
         from headrace.codec.rewind_records import rewinds_of
-        from headrace.core.rewind.rewinds import gaps_of
+        from headrace.core.rewind.rewinds import skipped_ranges_of
 
-        return gaps_of(rewinds_of(self._system.metadata_store(self._application)))
+        return skipped_ranges_of(rewinds_of(self._system.metadata_store(self._application)))
 
 
 def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:

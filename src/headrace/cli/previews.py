@@ -19,7 +19,7 @@ def print_preview(preview: StartpointPreview, title: str) -> None:
 
     print(f"application {preview.application}: {title}")
     names = ["stream", "partition", "task", "now", "new", "read again", "skipped"]
-    has_gaps = any(move.passed_over for move in preview.moves)
+    has_gaps = any(move.in_skipped_ranges for move in preview.moves)
     rows = [
         (
             move.ssp.stream,
@@ -29,7 +29,7 @@ def print_preview(preview: StartpointPreview, title: str) -> None:
             move.after,
             move.read_again,
             move.skipped,
-            *([move.passed_over] if has_gaps else []),
+            *([move.in_skipped_ranges] if has_gaps else []),
         )
         for move in preview.moves
     ]
@@ -54,7 +54,7 @@ def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any
             "new": move.after,
             "read_again": move.read_again,
             "skipped": move.skipped,
-            "in_skipped_ranges": move.passed_over,
+            "in_skipped_ranges": move.in_skipped_ranges,
         }
         for move in preview.moves
     ]

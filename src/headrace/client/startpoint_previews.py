@@ -27,7 +27,7 @@ from headrace.core.rewind.previews import (
     read_already,
     stores_behind,
 )
-from headrace.core.rewind.rewinds import gaps_of
+from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.startpoints import places_of, winners
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.errors import ConfigError, HeadraceError, StateError
@@ -174,7 +174,8 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     before = startpoints(replace(draft, terms=replace(draft.terms, is_replan=True)), snapshot)
     asked = snapshot.with_startpoints(entries)
     after = _applied(draft, replace(asked, startpoints=replace(asked.startpoints, refused=before.refused_startpoints)))
-    moves = minding_gaps(moves_between(given, before.checkpoints, after.checkpoints, job.positions), gaps_of(after.rewinds))
+    moves = moves_between(given, before.checkpoints, after.checkpoints, job.positions)
+    moves = minding_gaps(moves, skipped_ranges_of(after.rewinds))
     tasks = {move.task for move in given}
     stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in tasks}, job.topology)
     back = [move for move in given if move.task in after.rewound.versions]
@@ -184,7 +185,7 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     said = (
         read_already(held, _where_they_are(held, moves)),
         further_back(back, moves),
-        older_gaps(moves, gaps_of(snapshot.rewinds), after.rewound),
+        older_gaps(moves, skipped_ranges_of(snapshot.rewinds), after.rewound),
     )
     notes = [*(text for text in said if text is not None), *_notes(job, entries, at_end)]
     unit = "offsets" if job.url.startswith("kafka:") else "records"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.codec.checkpoint import WIRE, decoded, malformed
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace.codec.rewind import decode_cut, decode_flows, decode_rewind
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind, SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.ports import MetadataStore
 
 STATE_CUTS = "state-cuts"  # namespace: a cut's key to the cut; the driver's thread that keeps versions writes it

@@ -3,22 +3,13 @@ back with them, and the undo while nothing has been committed since."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.rewind.rewinds import (
-    ConsistentCut,
-    Rewind,
-    RewindTarget,
-    SubTopologyEdges,
-    going_by_cuts,
-    needed_rewinds,
-    rewind_of,
-    rewind_target_of,
-    undone_with,
-)
-from headrace.core.rewind.state_history import StateVersion, before_rewind, brought_back, left_aside, rewound
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, going_by_cuts
+from headrace.core.rewind.rewinds import Rewind, RewindTarget, needed_rewinds, rewind_of, rewind_target_of, undone_with
+from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound, undo_rewind
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
@@ -28,11 +19,14 @@ EARLIEST = Startpoint(PositionType.EARLIEST)
 Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 
-class Registers(Protocol):
-    """Resolves startpoints, as a system's consumer does."""
+class RewindOffsets(Protocol):
+    """What a rewind asks of the streams, while no task writes to them."""
 
     def register(self, ssp: SSP, startpoint: Startpoint) -> int:
         """The offset that `startpoint` means in `ssp`."""
+
+    def high_watermarks(self, stream: str) -> Mapping[int, int]:
+        """Per partition the end of all that was written, not yet committed records included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,43 +56,40 @@ class StateHistory:
 
 
 class StateRewinds:
-    """`flows`: the job's sub-topologies. `born`: partitions that came by an expansion. `high_watermarks`: of a stream, by
-    partition, when no task writes to it. `begun_otherwise`: see `rewind_target_of`. `made_anew`: streams that are others now,
-    under the same names: what is kept of them is of no use."""
+    """`edges`: the job's sub-topologies. `born`: partitions that came by an expansion. `formerly_other`: see
+    `rewind_target_of`. `recreated`: streams that are others now, under the same names: what is kept of them is of no use."""
 
     def __init__(
         self,
         kept: StateHistory,
-        flows: Sequence[SubTopologyEdges],
-        born: Collection[SSP],
-        consumer: Registers,
-        high_watermarks: Callable[[str], Mapping[int, int]],
+        edges: Sequence[SubTopologyEdges],
+        offsets: RewindOffsets,
         now_us: int,
-        begun_otherwise: Collection[str | None] = (),
-        made_anew: Collection[str] = (),
+        born: Collection[SSP] = (),
+        formerly_other: Collection[str | None] = (),
+        recreated: Collection[str] = (),
     ) -> None:
         all_known = kept
-        kept = kept.without(made_anew) if made_anew else kept
+        kept = kept.without(recreated) if recreated else kept
         self._gone = {one.key for of_task in all_known.versions.values() for one in of_task}
         self._gone -= {one.key for of_task in kept.versions.values() for one in of_task}
-        self._begun_otherwise = begun_otherwise
+        self._formerly_other = formerly_other
         self._versions, self._cuts, self._rewinds = kept.versions, kept.cuts, {one.key: one for one in kept.rewinds}
         self._stored = frozenset(self._rewinds)
         self._last_us = max((one.taken_up_at_us for one in kept.rewinds), default=0)  # no two have one key, whatever the clock
-        self._flows, self._born = flows, born
-        self._consumer, self._high_watermarks, self._now_us = consumer, high_watermarks, now_us
+        self.edges, self.offsets, self.now_us, self._born = edges, offsets, now_us, born
         self._ends: dict[str, Mapping[int, int]] = {}
         self._left: list[StateVersion] = []
         self.past = RewindTarget()  # what goes back, and to what
 
-    def taken_back(
+    def take_back(
         self, checkpoints: Mapping[TaskName, Checkpoint], targets: Mapping[TaskName, Mapping[SSP, int]]
     ) -> dict[TaskName, Checkpoint]:
         """The tasks that go back where `targets` are requested, with the newest kept states that suit, and where those were;
         also tasks that no target names, behind repartition streams. Not among them is one whose state can stay, because it has
         none or is not after the requested offsets. `StateError` where no version is old enough."""
         past = self.past = rewind_target_of(
-            self._flows,
+            self.edges,
             checkpoints,
             targets,
             self._versions,
@@ -106,21 +97,21 @@ class StateRewinds:
             self._beginning,
             self._end,
             self._born,
-            self._begun_otherwise,
+            self._formerly_other,
         )
         for task, version in past.versions.items():
-            self._left.append(left_aside(self._versions.get(task, ()), checkpoints[task], version, self._now_us))
+            self._left.append(abandoned_version(self._versions.get(task, ()), checkpoints[task], version, self.now_us))
         if past.versions:
-            rewind = rewind_of(past, checkpoints, max(self._now_us, self._last_us + 1))
+            rewind = rewind_of(past, checkpoints, max(self.now_us, self._last_us + 1))
             self._rewinds[rewind.key] = rewind
         return {task: rewound(checkpoints[task], version) for task, version in past.versions.items()}
 
     def _beginning(self, ssp: SSP) -> int:
-        return self._consumer.register(ssp, EARLIEST)
+        return self.offsets.register(ssp, EARLIEST)
 
     def _end(self, ssp: SSP) -> int:
         if ssp.stream not in self._ends:
-            self._ends[ssp.stream] = self._high_watermarks(ssp.stream)
+            self._ends[ssp.stream] = self.offsets.high_watermarks(ssp.stream)
         return self._ends[ssp.stream][ssp.partition]
 
     def went_back(self, checkpoint: Checkpoint) -> bool:
@@ -130,7 +121,7 @@ class StateRewinds:
     def too_late(self, checkpoints: Mapping[TaskName, Checkpoint]) -> frozenset[TaskName]:
         """Of the tasks that go back with their states, or with others, those that could not be put where they were, if they
         went back: they have committed something since, or one that went back with them has."""
-        with_more = {flow.name for flow in self._flows if flow.has_state} | going_by_cuts(self._flows)
+        with_more = {flow.name for flow in self.edges if flow.has_state} | going_by_cuts(self.edges)
         tasks = frozenset(task for task in checkpoints if task.sub_topology in with_more)
         found, _ = undone_with(tasks, self._rewinds.values(), checkpoints, self._reading_others(checkpoints))
         return tasks - {task for task in found if self.went_back(checkpoints[task])}
@@ -146,7 +137,7 @@ class StateRewinds:
         found, undone = undone_with(tasks, self._rewinds.values(), checkpoints, self._reading_others(checkpoints))
         back = {task: checkpoints[task] for task in sorted(found) if self.went_back(checkpoints[task])}
         for task, checkpoint in back.items():
-            versions, back[task] = brought_back(self._versions[task], checkpoint)
+            versions, back[task] = undo_rewind(self._versions[task], checkpoint)
             self._versions = {**self._versions, task: versions}
             self._left.extend(version for version in versions if version.checkpoint.round_id == checkpoint.round_id)
         for rewind in undone:

@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.core.job_plan.apply_rewinds import Registers, StateHistory, StateRewinds
+from headrace.core.job_plan.apply_rewinds import StateRewinds
 from headrace.core.job_plan.startpoint_requests import SOURCE_START, StartpointRequests, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
-from headrace.core.rewind.rewinds import SubTopologyEdges
 from headrace.core.rewind.startpoints import TaskPartition, in_force, in_order, streams_below, winners
-from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import FencedError, HeadraceError, UnavailableError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import (
@@ -53,28 +51,20 @@ def apply_startpoints(
     asked: StartpointRequests,
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
-    consumer: Registers,
-    read_anew: Collection[str],
-    now_us: int,
-    subs: Sequence[SubTopology | SubTopologyEdges] = (),
-    rewinds: StateRewinds | None = None,
+    rewinds: StateRewinds,
+    read_from_start: Collection[str] = (),
     named: str = "",
 ) -> AppliedStartpoints:
     """Move the positions of `checkpoints`, which the plan begins with; `stored` are those that were committed last.
 
-    `subs`: all of the job: replayed records must not be late further down either.
-    `read_anew`: streams whose position is set at every start: a startpoint there is spent as soon as it is read. Errors of
-    the consumer are raised `about` the startpoint, with its name; nothing has changed then. `named`: the options with which a
-    command names the application, for hints.
+    `rewinds`: resolves startpoints, and takes states back where they ask for it. `read_from_start`: streams whose position is
+    set at every start: a startpoint there is spent as soon as it is read. Errors are raised `about` the startpoint, with its
+    name; nothing has changed then. `named`: the options with which a command names the application, for hints.
     """
-    taking = _StartpointResolver(asked, stored, checkpoints, consumer, rewinds or _no_rewinds(consumer, now_us), now_us, named)
-    taking.take_back()
-    taking.take_up(frozenset(read_anew))
-    return taking.result(subs)
-
-
-def _no_rewinds(consumer: Registers, now_us: int) -> StateRewinds:
-    return StateRewinds(StateHistory(), (), (), consumer, lambda stream: {}, now_us)
+    resolver = _StartpointResolver(asked, stored, checkpoints, rewinds, named)
+    resolver.undo_deleted()
+    resolver.apply(frozenset(read_from_start))
+    return resolver.result()
 
 
 class _StartpointResolver:
@@ -85,17 +75,15 @@ class _StartpointResolver:
         asked: StartpointRequests,
         stored: Mapping[TaskName, Checkpoint],
         checkpoints: Mapping[TaskName, Checkpoint],
-        consumer: Registers,
         rewinds: StateRewinds,
-        now_us: int,
         named: str,
     ) -> None:
-        self.asked, self.consumer, self.rewinds, self.named = asked, consumer, rewinds, named
+        self.asked, self.rewinds, self.named = asked, rewinds, named
         # These times show which was applied last: a clock that goes back must not decide.
-        self.now_us = max(now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
+        self.now_us = max(rewinds.now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
         self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
         self.owners = _owners(self.checkpoints.values())
-        self.records = dict(asked.records) | applied_by(asked.records, stored, now_us)
+        self.records = dict(asked.records) | applied_by(asked.records, stored, rewinds.now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
         self.records |= {
@@ -110,7 +98,7 @@ class _StartpointResolver:
         self.gone_back: set[TaskName] = set()  # with their states, and with the watermarks of these
         self.to_undo: set[TaskName] = set()  # tasks whose states went back for a startpoint that counts no more
 
-    def take_back(self) -> None:
+    def undo_deleted(self) -> None:
         """What is deleted and has moved nothing yet was never there."""
         layers: dict[TaskPartition, list[tuple[StartpointRecord, Resolution]]] = {}
         for layer in in_order(self.records.values()) if self.asked.deleted else ():
@@ -124,11 +112,11 @@ class _StartpointResolver:
                 for one in record.resolutions:
                     of_place = layers[one.task, one.ssp]
                     if of_place[-1][1] is one:  # else a later one has set the position
-                        self._take_back(record, one, of_place[:-1])
+                        self._undo(record, one, of_place[:-1])
                     of_place.remove((record, one))
                 self.records[entry.id] = replace(record, became=StartpointStatus.DELETED, changed_at_us=self.now_us)
 
-    def _take_back(
+    def _undo(
         self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
     ) -> None:
         """`below`: what set this position before, the last of which counts again if it is not spent."""
@@ -143,7 +131,7 @@ class _StartpointResolver:
         is_unspent = bool(below) and below[-1][0].became is StartpointStatus.PENDING
         self.checkpoints[one.task] = _moved(as_before, [below[-1][1]]) if is_unspent else as_before
 
-    def take_up(self, read_anew: Collection[str]) -> None:
+    def apply(self, read_from_start: Collection[str]) -> None:
         """Resolve what counts of the new entries, and move the positions."""
         pending = [record.entry for record in self.records.values() if record.became is StartpointStatus.PENDING]
         counting = winners([*sorted(pending, key=lambda entry: entry.written_at_us), *self.entries], self.owners)
@@ -172,7 +160,7 @@ class _StartpointResolver:
                     moves.setdefault(one.task, []).append(one)
         for entry in taken:
             resolutions = tuple(resolved[entry.id])
-            at_once = entry.key.ssp.stream in read_anew
+            at_once = entry.key.ssp.stream in read_from_start
             became = (
                 StartpointStatus.SUPERSEDED
                 if not resolutions
@@ -216,7 +204,7 @@ class _StartpointResolver:
 
     def _resolved(self, entry: StartpointEntry, place: TaskPartition, unspent: Resolution | None) -> Resolution:
         """What an entry comes to for one task. `unspent`: what another came to there that has moved nothing yet."""
-        (task, ssp), register = place, self.consumer.register
+        (task, ssp), register = place, self.rewinds.offsets.register
         with _named(entry, self.named):
             offset = register(ssp, entry.startpoint)
             is_bootstrap = entry.startpoint.position_type is PositionType.BOOTSTRAP
@@ -250,7 +238,7 @@ class _StartpointResolver:
         first, *_ = all_asking.values()
         with _named(first, self.named, tuple(all_asking)):
             targets = {task: {one.ssp: one.offset for _, one in ones} for task, ones in asking.items()}
-            pasts = self.rewinds.taken_back(self.checkpoints, targets)
+            pasts = self.rewinds.take_back(self.checkpoints, targets)
         for task, past in pasts.items():
             before, ones = self.checkpoints[task], asking.get(task, [])
             self.checkpoints[task] = past
@@ -275,7 +263,7 @@ class _StartpointResolver:
             )
         return gone_back
 
-    def result(self, subs: Sequence[SubTopology | SubTopologyEdges]) -> AppliedStartpoints:
+    def result(self) -> AppliedStartpoints:
         asked, records, rest = self.asked, self.records, len(self.notes) - NOTES_MAX
         new = [record for id_, record in records.items() if id_ not in asked.records]
         back = {
@@ -294,7 +282,7 @@ class _StartpointResolver:
         kept = {id_: record for id_, record in records.items() if id_ not in forgotten}
         changed = {id_: record for id_, record in kept.items() if asked.records.get(id_) != record}
         return AppliedStartpoints(
-            _without_watermarks(self.checkpoints, streams_below(subs, back)),
+            _without_watermarks(self.checkpoints, streams_below(self.rewinds.edges, back)),
             kept,
             {**changed, **dict.fromkeys(forgotten & asked.records.keys())},
             tuple(id_ for id_ in asked.requests if id_ not in waiting),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
+from headrace.model.job_model import ContainerModel, JobModel, TaskModel
 
 
 def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerModel, ...]:
@@ -25,40 +25,25 @@ def containers_of(tasks: Sequence[TaskModel], count: int) -> tuple[ContainerMode
     return tuple(containers)
 
 
-def job_model_of(
-    previous: JobModel | None,
-    application: str,
-    sub_topologies: Sequence[SubTopologyModel],
-    partition_counts: Mapping[str, int],
-    stores: Mapping[str, str],
-    elasticity_factor: int = 1,
-    stream_ids: Mapping[str, str] | None = None,
-    left: tuple[LeftPosition, ...] = (),
-    partitioned_by_users: tuple[str, ...] = (),
-    partitioned_otherwise: tuple[str, ...] = (),
-    databases: Mapping[str, str] | None = None,
-    dropped: Mapping[str, str] | None = None,
-) -> JobModel:
-    """The job model: version 1 without a `previous` one, the same version if nothing changed, else the next.
+def next_job_model(previous: JobModel | None, model: JobModel) -> JobModel:
+    """`model` in its order, with its version: 1 without a `previous` one, the same one if nothing changed, else the next.
 
     The source sub-topology comes first, the others follow by name, whatever order they are given in.
     """
-    assert previous is None or previous.application == application, (previous, application)
-    ordered = tuple(sorted(sub_topologies, key=lambda model: (model.name is not None, model.name or "")))
-    assert len({model.name for model in ordered}) == len(ordered), "two sub-topologies of one name"
-    model = JobModel(
-        application,
-        previous.version if previous else 1,
-        ordered,
-        dict(sorted(partition_counts.items())),
-        dict(sorted(stores.items())),
-        elasticity_factor,
-        dict(sorted((stream_ids or {}).items())),
-        left,
-        tuple(sorted(partitioned_by_users)),
-        tuple(sorted(partitioned_otherwise)),
-        dict(sorted((databases or {}).items())),
-        dict(sorted((dropped or {}).items())),
+    assert previous is None or previous.application == model.application, (previous, model)
+    ordered = tuple(sorted(model.sub_topologies, key=lambda sub: (sub.name is not None, sub.name or "")))
+    assert len({sub.name for sub in ordered}) == len(ordered), "two sub-topologies of one name"
+    model = replace(
+        model,
+        version=previous.version if previous else 1,
+        sub_topologies=ordered,
+        partition_counts=dict(sorted(model.partition_counts.items())),
+        stores=dict(sorted(model.stores.items())),
+        stream_ids=dict(sorted(model.stream_ids.items())),
+        partitioned_by_users=tuple(sorted(model.partitioned_by_users)),
+        partitioned_otherwise=tuple(sorted(model.partitioned_otherwise)),
+        databases=dict(sorted(model.databases.items())),
+        dropped=dict(sorted(model.dropped.items())),
     )
     if previous is None or model == previous:
         return model

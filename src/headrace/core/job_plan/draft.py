@@ -11,7 +11,8 @@ from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
 from headrace.core.job_plan.partition_growth import Growth
 from headrace.core.job_plan.snapshot import Offsets
-from headrace.core.rewind.rewinds import Rewind, RewindTarget, SubTopologyEdges, flows_of
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
+from headrace.core.rewind.rewinds import Rewind, RewindTarget
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.topology.compatibility import check_compatible, notes
@@ -69,7 +70,7 @@ class PlanTerms:
 
     @property
     def flows(self) -> tuple[SubTopologyEdges, ...]:
-        return flows_of(self.subs)
+        return edges_of(self.subs)
 
     def draft(self, offsets: Offsets) -> Draft:
         """Where the steps begin."""
@@ -132,7 +133,8 @@ class Draft:
 
     `creates`: streams to be created, with their partitions; their ids are left open ("") in `model` and `records`.
     `flows`: what the sub-topologies read and write. `read_from_start`: streams whose position is set at every start.
-    `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: see `positions.Begun`.
+    `offsets`: those of the snapshot, and of the streams to be created. `bootstraps`: partitions that are
+    read up to their present end before any other stream.
     `startpoints`: all records; `changed_startpoints`: those to be written (None: deleted); `refused_startpoints`: why, by id;
     `done` and `waiting`: requests. `rewinds`: those in force; `rewound`: what goes back with this plan. `changes`: what is
     recorded in the job's history, by key. `log` is said as the plan is made, `notes` at a start, `applied` once it is

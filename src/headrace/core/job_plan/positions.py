@@ -5,182 +5,133 @@ A start is resolved once and stored with the plan; from then on only the stored 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions, carrying_notes, inherited_positions_of
-from headrace.core.job_plan.draft import Draft
+from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Offsets, Snapshot
-from headrace.core.rewind.rewinds import SkippedRanges, beyond_gaps, gaps_of
+from headrace.core.rewind.rewinds import skipped_ranges_of
+from headrace.core.rewind.skipped_ranges import beyond_skipped
 from headrace.core.rewind.startpoints import start_of, start_offset_of
-from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
+from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import check_positions
 from headrace.core.rounds.partition_barrier import inherited_watermarks
 from headrace.core.rounds.purging import lowest_positions
-from headrace.core.topology.sub_topologies import SubTopology, short_name_of
+from headrace.core.topology.sub_topologies import short_name_of
 from headrace.errors import IncompatibleChangeError
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.job_model import JobModel
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.streams import SSP, StreamDescription
+from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Source, SourceKind
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A checkpoint for every task, and what is to be done and said of partitions without a position.
-
-    `bootstraps`: those that hold something and whose source begins with BOOTSTRAP: they are read up to their present end before
-    any other stream.
-    """
-
-    checkpoints: Mapping[TaskName, Checkpoint]
-    bootstraps: frozenset[SSP]
-    notes: tuple[str, ...]
-
-
 def stranded(draft: Draft, snapshot: Snapshot) -> Draft:
     """Refuse to take out a repartition stream that holds records which were not read: nothing else ever would."""
-    terms, seen = draft.terms, draft.streams
-    check_nothing_stranded(terms.application, snapshot.checkpoints, seen.counts, seen.existing, draft.offsets)
-    return draft
-
-
-def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Find the positions that the job continues from; `OffsetOutOfRangeError` for one that its stream does not hold."""
-    terms, seen, stored = draft.terms, draft.streams, snapshot.checkpoints
-    known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
-    carried = inherited_positions_of(snapshot.model, stored, known)
-    as_planned = {name: n for name, n in seen.counts.items() if name in seen.existing and name not in seen.refused}
-    gaps, to_set = gaps_of(snapshot.rewinds), snapshot.startpoints.ssps
-    check_stored(terms.subs, carried, as_planned, terms.system, draft.offsets, terms.on_lost_offsets, to_set, gaps)
-    return replace(draft, inherited=carried, notes=(*draft.edit.notes(), *carrying_notes(snapshot.model, stored, known)))
-
-
-def positions(draft: Draft, snapshot: Snapshot) -> Draft:
-    """Give every task its checkpoint: the stored one, or the start of its sources."""
     terms = draft.terms
-    begun = resolved_starts(
-        terms.subs,
-        draft.job_model,
-        snapshot.checkpoints,
-        draft.inherited,
-        draft.offsets,
-        snapshot.epoch,
-        draft.streams.before,
-        is_start=not terms.is_replan,
-    )
-    return replace(draft.saying(*begun.notes), checkpoints=begun.checkpoints, bootstraps=begun.bootstraps)
-
-
-def resolved_starts(
-    subs: tuple[SubTopology, ...],
-    model: JobModel,
-    stored: Mapping[TaskName, Checkpoint],
-    carried: InheritedPositions,
-    offsets: Offsets,
-    epoch: int,
-    before: Mapping[str, int],
-    is_start: bool = True,
-) -> Begun:
-    """A checkpoint for every task: the stored one, with positions that were another's, and starts where there are none.
-
-    `before`: how many partitions the streams had that the job model before read. One that is born since then begins at its
-    first record, whatever the stream's default (protocol.md 1), and with the watermark of those whose keys it takes.
-    Without `is_start`, a running job continues: then no task starts over.
-    """
-    starts = _Starts(offsets, before)
-    checkpoints: dict[TaskName, Checkpoint] = {}
-    for sub in subs:
-        sources = {source.stream: source for source in sub.sources}
-        for task in model.sub_topology(sub.name).tasks:
-            found = stored.get(task.name)
-            positions: dict[SSP, int] = {}
-            for ssp in task.ssps:
-                source, position = sources[ssp.stream], carried.position(task.name, ssp)
-                if source.broadcast:  # a task that is new has to read what the others have read
-                    position = carried.by_task.get((task.name, ssp))
-                is_reset = source.reset_offset and is_start
-                if position is None or is_reset:
-                    position = starts.of(source, ssp, as_a_new_job=is_reset)
-                positions[ssp] = position
-            watermarks = carried.watermarks_of(task, found)
-            watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
-            if found is None:
-                found = Checkpoint(task.name, RoundId(epoch, sub.name, 0), model.version, positions)
-            checkpoints[task.name] = replace(
-                found, positions=positions, watermarks=watermarks, job_model_version=model.version
-            )
-    return Begun(checkpoints, frozenset(starts.bootstraps), tuple(starts.notes))
-
-
-def check_stored(
-    subs: tuple[SubTopology, ...],
-    carried: InheritedPositions,
-    counts: Mapping[str, int],
-    system: str,
-    offsets: Offsets,
-    on_lost: OnLostOffsets,
-    to_set: Collection[SSP] = (),
-    gaps: SkippedRanges | None = None,
-) -> None:
-    """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
-
-    The latter only where `on_lost` does not let it pass: then the first round skips it. `counts`: of the streams
-    that exist. Streams that are to be read from another place anyway are left out, and so are partitions that startpoints are
-    about to set, and positions in a gap: the first round resumes behind that.
-    """
-    sources = {source.stream: source for sub in subs for source in sub.sources}
-    positions = [
-        (ssp, position)
-        for ssp, position in carried.positions()
-        if ssp.stream in counts and ssp.stream in sources and not sources[ssp.stream].reset_offset and ssp not in to_set
-        if not beyond_gaps({ssp.whole: position}, gaps or {})
-    ]
-    streams = sorted({ssp.stream for ssp, _ in positions})
-    beginnings = {SSP(system, s, p): offset for s in streams for p, offset in offsets.beginnings(s).items()}
-    ends = {SSP(system, s, p): offset for s in streams for p, offset in offsets.high_watermarks(s).items()}
-    internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
-    for ssp, position in positions:  # of several tasks that read a partition, each
-        check_positions({ssp: position}, {}, ends)
-        lost_offsets({ssp: position}, beginnings, ends, on_lost, internal)
-
-
-def check_nothing_stranded(
-    application: str,
-    stored: Mapping[TaskName, Checkpoint],
-    streams: Mapping[str, int],
-    existing: Mapping[str, StreamDescription],
-    offsets: Offsets,
-) -> None:
-    """Refuse to take out a repartition stream that holds records which were not read: no task ever would.
-
-    `IncompatibleChangeError`; `streams` are those that the job reads now.
-    """
-    unread: dict[str, int] = {}
-    for ssp, position in sorted(lowest_positions(stored.values()).items()):
-        found = existing.get(ssp.stream)
-        if ssp.stream in streams or found is None or found.internal_of != application:
-            continue
-        ends = offsets.high_watermarks(ssp.stream)
-        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends.get(ssp.partition, 0) - position)
-    for stream, count in unread.items():
+    for stream, count in _unread(draft, snapshot).items():
         if count:
+            name = short_name_of(terms.application, stream)
             raise IncompatibleChangeError(
-                f"repartition stream {short_name_of(application, stream)!r} was removed from application {application!r}, and "
+                f"repartition stream {name!r} was removed from application {terms.application!r}, and "
                 f"holds {count} offsets that were not read: their records would be lost",
                 "run the application as it was until it is caught up (headrace run --until caught-up; with a "
                 "dead_letter_stream if it fails at one of them), then edit it; or run the edited application under another "
                 "application name, from the beginning",
             )
+    return draft
+
+
+def _unread(draft: Draft, snapshot: Snapshot) -> dict[str, int]:
+    """Of the application's repartition streams that it reads no more, how many offsets it has not read."""
+    terms, seen = draft.terms, draft.streams
+    unread: dict[str, int] = {}
+    for ssp, position in sorted(lowest_positions(snapshot.checkpoints.values()).items()):
+        found = seen.existing.get(ssp.stream)
+        if ssp.stream in seen.counts or found is None or found.internal_of != terms.application:
+            continue
+        ends = draft.offsets.high_watermarks(ssp.stream)
+        unread[ssp.stream] = unread.get(ssp.stream, 0) + max(0, ends.get(ssp.partition, 0) - position)
+    return unread
+
+
+def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Find the positions that the job continues from; `OffsetOutOfRangeError` for one that its stream does not hold."""
+    seen, stored = draft.streams, snapshot.checkpoints
+    known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
+    carried = inherited_positions_of(snapshot.model, stored, known)
+    _check_stored(carried, draft, snapshot)
+    return replace(draft, inherited=carried, notes=(*draft.edit.notes(), *carrying_notes(snapshot.model, stored, known)))
+
+
+def _check_stored(carried: InheritedPositions, draft: Draft, snapshot: Snapshot) -> None:
+    """Raise `OffsetOutOfRangeError` for a position that its stream does not reach, or does not hold any more.
+
+    The latter only where `on_lost_offsets` does not let it pass: then the first round skips it. Streams that are to be read
+    from another place anyway are left out, and so are partitions that startpoints are about to set, and positions in a gap:
+    the first round resumes behind that.
+    """
+    terms, seen = draft.terms, draft.streams
+    sources = {source.stream: source for sub in terms.subs for source in sub.sources if not source.reset_offset}
+    checked = sources.keys() & seen.counts.keys() & seen.existing.keys() - seen.refused.keys()
+    gaps, to_set = skipped_ranges_of(snapshot.rewinds), snapshot.startpoints.ssps
+    positions = [
+        (ssp, position)
+        for ssp, position in carried.positions()
+        if ssp.stream in checked and ssp not in to_set and not beyond_skipped({ssp.whole: position}, gaps)
+    ]
+    streams = sorted({ssp.stream for ssp, _ in positions})
+    beginnings = {SSP(terms.system, s, p): offset for s in streams for p, offset in draft.offsets.beginnings(s).items()}
+    ends = {SSP(terms.system, s, p): offset for s in streams for p, offset in draft.offsets.high_watermarks(s).items()}
+    internal = {ssp for ssp, _ in positions if sources[ssp.stream].kind is SourceKind.REPARTITION}
+    for ssp, position in positions:  # of several tasks that read a partition, each
+        check_positions({ssp: position}, {}, ends)
+        lost_offsets({ssp: position}, beginnings, ends, terms.on_lost_offsets, internal)
+
+
+def positions(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Give every task its checkpoint: the stored one, with positions that were another's, and starts where there are none.
+
+    A partition that is born since the job model before begins at its first record, whatever the stream's default
+    (protocol.md 1), and with the watermark of those whose keys it takes. While a job runs, no task starts over.
+    """
+    before, carried, model = draft.streams.before, draft.inherited, draft.job_model
+    starts = _Starts(draft.offsets, before)
+    checkpoints: dict[TaskName, Checkpoint] = {}
+    for sub in draft.terms.subs:
+        sources = {source.stream: source for source in sub.sources}
+        for task in model.sub_topology(sub.name).tasks:
+            found = snapshot.checkpoints.get(task.name)
+            begun: dict[SSP, int] = {}
+            for ssp in task.ssps:
+                source, position = sources[ssp.stream], carried.position(task.name, ssp)
+                if source.broadcast:  # a task that is new has to read what the others have read
+                    position = carried.by_task.get((task.name, ssp))
+                is_reset = _starts_over(source, draft.terms)
+                if position is None or is_reset:
+                    position = starts.of(source, ssp, as_a_new_job=is_reset)
+                begun[ssp] = position
+            watermarks = carried.watermarks_of(task, found)
+            watermarks |= inherited_watermarks(set(task.ssps) - set(watermarks), carried.watermarks, before)
+            if found is None:
+                found = Checkpoint(task.name, RoundId(snapshot.epoch, sub.name, 0), model.version, begun)
+            checkpoints[task.name] = replace(found, positions=begun, watermarks=watermarks, job_model_version=model.version)
+    return replace(draft.saying(*starts.notes), checkpoints=checkpoints, bootstraps=frozenset(starts.bootstraps))
+
+
+def _starts_over(source: Source, terms: PlanTerms) -> bool:
+    """Whether its tasks begin at its start again, and not at what is stored."""
+    return source.reset_offset and not terms.is_replan
 
 
 class _Starts:
-    """Where partitions without a position begin, each resolved once. `before`: see `resolved_starts`.
+    """Where partitions without a position begin, each resolved once. `before`: how many partitions the streams had that the
+    job model before read.
 
-    `bootstraps` and `notes` are those of `Begun`.
+    `bootstraps`: those that hold something and whose source begins with BOOTSTRAP: they are read up to their present end before
+    any other stream.
     """
 
     def __init__(self, offsets: Offsets, before: Mapping[str, int]) -> None:

@@ -12,7 +12,8 @@ from headrace.core.job_plan.checkpoint_inheritance import formerly_other_inputs
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoint_requests import StartpointRequests, with_bootstraps
-from headrace.core.rewind.rewinds import SkippedRanges, gaps_of
+from headrace.core.rewind.rewinds import skipped_ranges_of
+from headrace.core.rewind.skipped_ranges import SkippedRanges
 from headrace.core.rounds.handover import Handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.rounds.partition_barrier import born_in
@@ -57,24 +58,14 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Dra
     rewinds = StateRewinds(
         StateHistory(snapshot.versions, snapshot.cuts, snapshot.rewinds),
         draft.flows,
-        born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
         draft.offsets,
-        draft.offsets.high_watermarks,
         snapshot.now_us,
+        born_in(assignment_of(draft.job_model), {name: one.expansions for name, one in draft.records.items()}),
         formerly_other_inputs(draft.job_model),
         draft.streams.recreated,
     )
-    taken = apply_startpoints(
-        asked,
-        snapshot.checkpoints,
-        draft.checkpoints,
-        draft.offsets,
-        draft.read_from_start,
-        snapshot.now_us,
-        draft.flows,
-        rewinds,
-        f"--application {terms.application} --system {terms.url}",
-    )
+    named = f"--application {terms.application} --system {terms.url}"
+    taken = apply_startpoints(asked, snapshot.checkpoints, draft.checkpoints, rewinds, draft.read_from_start, named)
     in_force = rewinds.in_force(taken.checkpoints)
     return replace(
         draft,
@@ -87,7 +78,9 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Dra
         rewinds=in_force,
         rewound=rewinds.past,
         rewind_changes=rewinds.changes(in_force),
-        handovers=handovers_set_elsewhere(snapshot.handovers, snapshot.checkpoints, taken.checkpoints, gaps_of(in_force)),
+        handovers=handovers_set_elsewhere(
+            snapshot.handovers, snapshot.checkpoints, taken.checkpoints, skipped_ranges_of(in_force)
+        ),
         applied=(*draft.applied, *_refusals(asked), *taken.notes),
     )
 

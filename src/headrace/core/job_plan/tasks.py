@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace.core.job_plan.assignment import tasks_of
 from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
-from headrace.core.job_plan.containers import containers_of, job_model_of
+from headrace.core.job_plan.containers import containers_of, next_job_model
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot, WithPartitions
 from headrace.core.job_plan.streams import hints_of, partitioners_of
@@ -18,7 +18,7 @@ from headrace.core.topology.partition_counts import untaken_hints
 from headrace.core.topology.partition_families import upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
-from headrace.model.job_model import SubTopologyModel
+from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.streams import SSP
 
 
@@ -71,9 +71,9 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
     terms, seen, edit = draft.terms, draft.streams, draft.edit
     otherwise = partitioned_otherwise(terms.topology)
     ids = {stream: seen.existing[stream].id if stream in seen.existing else "" for stream in seen.counts}
-    model = job_model_of(
-        snapshot.model,
+    model = JobModel(
         terms.application,
+        1,
         draft.tasks,
         seen.counts,
         remembered(edit.carried, edit.forms),
@@ -82,7 +82,8 @@ def job_model(draft: Draft, snapshot: Snapshot) -> Draft:
         partitioned_by_users=tuple(partitioners_of(terms.topology)),
         partitioned_otherwise=otherwise,
         databases=edit.databases,
-        dropped=None if edit.carried is None else edit.carried.dropped,
+        dropped={} if edit.carried is None else edit.carried.dropped,
     )
+    model = next_job_model(snapshot.model, model)
     records = recorded(snapshot.partition_records, seen.before, seen.counts, ids, otherwise, snapshot.now_us)
     return replace(draft, model=model, records=records)

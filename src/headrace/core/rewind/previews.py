@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headrace.core.rewind.rewinds import RewindTarget, SkippedRanges, Span, SubTopologyEdges, going_by_cuts
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges, going_by_cuts
+from headrace.core.rewind.rewinds import RewindTarget
+from headrace.core.rewind.skipped_ranges import SkippedRanges, Span
 from headrace.core.rewind.startpoints import places_of
 from headrace.core.rewind.state_history import StateVersion, described
 from headrace.core.topology.compatibility import in_use
@@ -29,24 +31,24 @@ _SOURCE = "source"  # what the sub-topology without a name is called where its s
 class Move:
     """How the position of a task in a partition moves. `task` and `before` are None where no task reads the partition yet.
 
-    `passed_over`: how many of the offsets between the two are in gaps, and are not read: what they hold is written again.
+    `in_skipped_ranges`: how many of the offsets between the two are in gaps, and are not read: what they hold is written again.
     """
 
     ssp: SSP
     task: TaskName | None
     before: int | None
     after: int
-    passed_over: int = 0
+    in_skipped_ranges: int = 0
 
     @property
     def read_again(self) -> int:
         """Offsets that are read a second time."""
-        return 0 if self.before is None else max(0, self.before - self.after - self.passed_over)
+        return 0 if self.before is None else max(0, self.before - self.after - self.in_skipped_ranges)
 
     @property
     def skipped(self) -> int:
         """Offsets that are never read, and of which nothing is written again."""
-        return 0 if self.before is None else max(0, self.after - self.before - self.passed_over)
+        return 0 if self.before is None else max(0, self.after - self.before - self.in_skipped_ranges)
 
     @property
     def is_back(self) -> bool:
@@ -145,11 +147,11 @@ def minding_gaps(moves: Iterable[Move], gaps: SkippedRanges) -> tuple[Move, ...]
     >>> from headrace.model.tasks import PartitionGroup
     >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
     >>> (minded,) = minding_gaps([move], {move.ssp: ((20, 30), (100, 230))})
-    >>> minded.passed_over, minded.read_again
+    >>> minded.in_skipped_ranges, minded.read_again
     (110, 20)
     """
     return tuple(
-        replace(move, passed_over=sum(_shared(move, span) for span in gaps[move.ssp.whole]))
+        replace(move, in_skipped_ranges=sum(_shared(move, span) for span in gaps[move.ssp.whole]))
         if move.ssp.whole in gaps
         else move
         for move in moves

@@ -18,58 +18,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, Versions, going_by_cuts
+from headrace.core.rewind.skipped_ranges import Span
 from headrace.core.rewind.state_history import (
-    RetentionPolicy,
     StateVersion,
     empty_order,
-    least_missed,
     no_common_version,
     no_version,
-    on_the_line,
     order_of,
     rewound,
     usable,
     version_for,
 )
-from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-
-Versions = Mapping[TaskName, Sequence[StateVersion]]
-Span = tuple[int, int]  # offsets start <= o < end
-SkippedRanges = Mapping[SSP, tuple[Span, ...]]  # of each partition in order, apart from each other
-
-
-@dataclass(frozen=True, slots=True)
-class ConsistentCut:
-    """The state of a sub-topology between two of its rounds, at `kept_us` (µs since the epoch).
-
-    `rounds`: per task the round of its version. `written`: per partition of the repartition streams that it writes the
-    offset which separates the writes by then from later ones.
-    """
-
-    sub_topology: str | None
-    kept_us: int
-    rounds: Mapping[TaskName, RoundId]
-    written: Mapping[SSP, int]
-
-    @property
-    def key(self) -> str:
-        """Its name among all cuts of all sub-topologies."""
-        return f"{self.sub_topology or 'source'}/{self.kept_us:020d}"
-
-
-@dataclass(frozen=True, slots=True)
-class SubTopologyEdges:
-    """A sub-topology, as far as going back goes: the streams that it reads, the repartition streams that it writes, and
-    whether it has state."""
-
-    name: str | None
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    has_state: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +61,6 @@ class Rewind:
         return f"{self.taken_up_at_us:020d}"
 
 
-def flows_of(subs: Iterable[SubTopology]) -> tuple[SubTopologyEdges, ...]:
-    """In the order of `sub_topologies_of`: each comes after all that write what it reads."""
-    return tuple(SubTopologyEdges(sub.name, sub.reads, sub.writes, has_state(sub)) for sub in subs)
-
-
-def going_by_cuts(flows: Sequence[SubTopologyEdges]) -> frozenset[str | None]:
-    """The sub-topologies with state behind them, across repartition streams: those whose tasks go back together."""
-    found: set[str | None] = set()
-    reads: set[str] = set()  # of what has state, or leads to it
-    for flow in reversed(flows):
-        if reads.intersection(flow.writes):
-            found.add(flow.name)
-        if flow.has_state or flow.name in found:
-            reads.update(flow.reads)
-    return frozenset(found)
-
-
 # --- going back -----------------------------------------------------------------------------------------------------
 
 
@@ -131,12 +78,12 @@ class _RewindPlanner:
         versions: Versions,
         beginning: Callable[[SSP], int],
         born: Collection[SSP],
-        begun_otherwise: Collection[str | None],
+        formerly_other: Collection[str | None],
         given_up: Collection[str],
     ) -> None:
         self.checkpoints, self.targets, self.versions = checkpoints, targets, versions
         self.beginning, self.born, self.given_up = beginning, born, given_up
-        self.begun_otherwise = begun_otherwise
+        self.formerly_other = formerly_other
         self.used: dict[str | None, ConsistentCut] = {}  # by sub-topology
         self.limits: dict[SSP, int] = {}
         self.found: dict[TaskName, StateVersion] = {}
@@ -160,7 +107,7 @@ class _RewindPlanner:
             beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
         found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
         # What came of a stream that is not read now would not come again.
-        return found[1:] if found and found[0].order == empty_order() and task.sub_topology in self.begun_otherwise else found
+        return found[1:] if found and found[0].order == empty_order() and task.sub_topology in self.formerly_other else found
 
     def alone(self, task: TaskName) -> None:
         found = self.usable(task)
@@ -218,13 +165,13 @@ def rewind_target_of(
     beginning: Callable[[SSP], int],
     end: Callable[[SSP], int],
     born: Collection[SSP] = (),
-    begun_otherwise: Collection[str | None] = (),
+    formerly_other: Collection[str | None] = (),
 ) -> RewindTarget:
     """What goes back where `targets` are requested, per task and SSP; a task that is not after them stays.
 
     `checkpoints`: where all tasks are. `beginning` and `end` are called for the partitions that matter: the first offset that
     is still there, and the one behind the last that is written, readable yet or not; no task may be writing.
-    `begun_otherwise`: sub-topologies that have read streams which they do not read now: they cannot start over. `StateError`
+    `formerly_other`: sub-topologies that have read streams which they do not read now: they cannot start over. `StateError`
     where no version of some task is old enough, or no cut that suits all.
 
     Sub-topologies drop what they keep each for itself: where what is behind a cut has no version that is old enough for
@@ -233,7 +180,7 @@ def rewind_target_of(
     given_up: set[str] = set()
     first: StateError | None = None
     while True:
-        going = _RewindPlanner(checkpoints, targets, versions, beginning, born, begun_otherwise, given_up)
+        going = _RewindPlanner(checkpoints, targets, versions, beginning, born, formerly_other, given_up)
         here: list[SubTopologyEdges] = []  # up to the one that could not go back
         try:
             return _past(going, flows, list(cuts), end, here)
@@ -323,39 +270,15 @@ def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkp
     )
 
 
-def cut_of(
-    sub_topology: str | None,
-    checkpoints: Iterable[Checkpoint],
-    versions: Versions,
-    written: Mapping[SSP, int],
-    now_us: int,
-) -> ConsistentCut | None:
-    """The cut of a sub-topology whose tasks are at `checkpoints`, of which versions are kept; None where one has none, and
-    only what it left aside."""
-    rounds = {one.task: _round_of_state(one, on_the_line(versions.get(one.task, ()))) for one in checkpoints}
-    known = {task: round_id for task, round_id in rounds.items() if round_id is not None}
-    return ConsistentCut(sub_topology, now_us, known, written) if len(known) == len(rounds) else None
-
-
-def _round_of_state(checkpoint: Checkpoint, line: Sequence[StateVersion]) -> RoundId | None:
-    """Of the versions on a task's line the one that has its present state: it may have been rewound to it."""
-    if line and rewound(checkpoint, line[-1]) == checkpoint:
-        return line[-1].checkpoint.round_id
-    return next((one.checkpoint.round_id for one in line if one.checkpoint.round_id == checkpoint.round_id), None)
-
-
 def _has_not_gone_on(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName, round_id: RoundId) -> bool:
     return task in checkpoints and checkpoints[task].round_id == round_id
 
 
-# --- skipped ranges -------------------------------------------------------------------------------------------------
-
-
-def gaps_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
+def skipped_ranges_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
     """The skipped ranges of each partition: spans that meet are one.
 
     >>> a = SSP("log", "s", 0)
-    >>> gaps_of([Rewind(1, {}, {a: (5, 9)}), Rewind(2, {}, {a: (3, 20)}), Rewind(3, {}, {a: (30, 31)})])[a]
+    >>> skipped_ranges_of([Rewind(1, {}, {a: (5, 9)}), Rewind(2, {}, {a: (3, 20)}), Rewind(3, {}, {a: (30, 31)})])[a]
     ((3, 20), (30, 31))
     """
     found: dict[SSP, list[Span]] = {}
@@ -368,38 +291,6 @@ def gaps_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
     return {ssp: tuple(spans) for ssp, spans in found.items()}
 
 
-def beyond_gaps(positions: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
-    """Of these positions those that lie in a gap, each where that ends."""
-    return {
-        ssp: end for ssp, spans in gaps.items() for start, end in spans if ssp in positions and start <= positions[ssp] < end
-    }
-
-
-def before_gaps(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
-    """Up to where each partition may be read from these positions: nothing of a gap."""
-    allowed = dict(ends)
-    for ssp, spans in gaps.items():
-        if ssp in allowed and ssp in positions:
-            before = positions[ssp]
-            allowed[ssp] = min([allowed[ssp], *(max(start, before) for start, end in spans if before < end)])
-    return allowed
-
-
-def passed_over(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: SkippedRanges) -> int:
-    """How many offsets between these positions are in gaps, over all partitions.
-
-    >>> a = SSP("log", "s", 0)
-    >>> passed_over({a: 2}, {a: 40}, {a: ((3, 20), (30, 31))})
-    18
-    """
-    return sum(
-        max(0, min(end, after[ssp]) - max(start, before[ssp]))
-        for ssp, spans in gaps.items()
-        if ssp in before and ssp in after
-        for start, end in spans
-    )
-
-
 def needed_rewinds(
     rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint], beginning: Callable[[SSP], int]
 ) -> Iterator[Rewind]:
@@ -410,42 +301,3 @@ def needed_rewinds(
             yield one
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------------
-
-
-def thinned_cuts(
-    versions: Versions, cuts: Sequence[ConsistentCut], now_us: int, keeping: RetentionPolicy
-) -> tuple[dict[TaskName, tuple[StateVersion, ...]], tuple[ConsistentCut, ...]]:
-    """Of a sub-topology's cuts those that stay, and the versions that they are of. As `thinned` does for one task.
-
-    What is off the line stays until something newer is on it: so long going back may be taken back.
-    """
-    lines = {task: on_the_line(kept) for task, kept in versions.items()}
-    on_line = {task: {order_of(one.checkpoint.round_id) for one in line} for task, line in lines.items()}
-    all_known = {task: {one.order for one in kept} for task, kept in versions.items()}
-
-    def is_of(cut: ConsistentCut, known: Mapping[TaskName, set[tuple[int, int]]]) -> bool:
-        return all(order_of(round_id) in known.get(task, ()) for task, round_id in cut.rounds.items())
-
-    ordered = sorted(cuts, key=lambda cut: cut.kept_us)
-    stay = [cut for cut in ordered if is_of(cut, on_line)]
-    if keeping.span_us is not None:
-        stay = [cut for cut in stay if now_us - cut.kept_us <= keeping.span_us]
-    while len(stay) > keeping.most:
-        del stay[least_missed([cut.kept_us for cut in stay], now_us, is_spread=keeping.span_us is not None)]
-    left = {task: _left_open(kept, lines[task]) if keeping.most else set() for task, kept in versions.items()}
-    aside = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
-    if not any(left.values()):
-        aside = []
-    wanted: dict[TaskName, set[tuple[int, int]]] = {task: set(orders) for task, orders in left.items()}
-    for cut in (*stay, *aside):
-        for task, round_id in cut.rounds.items():
-            wanted.setdefault(task, set()).add(order_of(round_id))
-    kept_versions = {task: tuple(one for one in kept if one.order in wanted[task]) for task, kept in versions.items()}
-    return kept_versions, tuple(sorted([*stay, *aside], key=lambda cut: cut.kept_us))
-
-
-def _left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> set[tuple[int, int]]:
-    """Of a task's versions those that are off its line, where nothing newer is on it."""
-    left = [one for one in versions if one not in line]
-    return set() if left and line and line[-1].order > left[-1].order else {one.order for one in left}

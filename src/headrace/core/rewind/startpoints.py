@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from headrace.core.rewind.rewinds import SubTopologyEdges
+from headrace.core.rewind.consistent_cuts import SubTopologyEdges
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint

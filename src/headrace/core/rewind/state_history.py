@@ -211,7 +211,9 @@ def rewound(checkpoint: Checkpoint, version: StateVersion) -> Checkpoint:
     )
 
 
-def left_aside(versions: Sequence[StateVersion], checkpoint: Checkpoint, version: StateVersion, now_us: int) -> StateVersion:
+def abandoned_version(
+    versions: Sequence[StateVersion], checkpoint: Checkpoint, version: StateVersion, now_us: int
+) -> StateVersion:
     """What is to be stored of a task that goes back to `version`: what it comes from, so that its files stay.
 
     A task that went back before, and has committed nothing since, comes from where it was the first time.
@@ -229,7 +231,7 @@ def before_rewind(versions: Iterable[StateVersion], checkpoint: Checkpoint) -> S
     return None
 
 
-def brought_back(
+def undo_rewind(
     versions: Sequence[StateVersion], checkpoint: Checkpoint
 ) -> tuple[tuple[StateVersion, ...], Checkpoint]:
     """A task's versions and checkpoint as if it had not been rewound, where it has committed nothing since; else as they are.

@@ -12,7 +12,7 @@ from functools import partial
 
 from headrace.codec.rewind_records import cuts_of
 from headrace.config.loading import Config
-from headrace.core.rewind.rewinds import flows_of, going_by_cuts
+from headrace.core.rewind.consistent_cuts import edges_of, going_by_cuts
 from headrace.core.rewind.state_history import RetentionPolicy
 from headrace.core.rounds.purging import lowest_positions, purge_offsets
 from headrace.core.topology.sub_topologies import SubTopology, has_state
@@ -100,7 +100,7 @@ class Maintenance:
         }
         for name, current in checkpoints.items():  # what a first commit replaces are the files of these
             self._garbage.committed(name, current)
-        by_cuts = going_by_cuts(flows_of(plan.subs))
+        by_cuts = going_by_cuts(edges_of(plan.subs))
         kept = {
             sub.name: KeptTasks(
                 [one.task for one in checkpoints[sub.name]], partial(_ends, system, sub) if sub.name in by_cuts else None

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from headrace.codec.rewind import encode_cut
 from headrace.codec.rewind_records import STATE_CUTS
 from headrace.codec.state_history import decode_version, encode_version
+from headrace.core.rewind.consistent_cuts import ConsistentCut, cut_of, thinned_cuts
 from headrace.core.rewind.replays import Replay, unfinished
-from headrace.core.rewind.rewinds import ConsistentCut, Rewind, cut_of, may_be_undone, thinned_cuts
+from headrace.core.rewind.rewinds import Rewind, may_be_undone
 from headrace.core.rewind.startpoints import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, by_task, is_due, new_versions, thinned
 from headrace.model.checkpoint import Checkpoint

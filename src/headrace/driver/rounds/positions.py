@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.rewind.rewinds import SkippedRanges, passed_over
+from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
 from headrace.core.rounds.offset_ranges import lags_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports, task_watermark
@@ -60,7 +60,7 @@ class TaskPositions:
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
         after = self.positions()
-        return sum(position - before[ssp] for ssp, position in after.items()) - passed_over(before, after, self._gaps)
+        return sum(position - before[ssp] for ssp, position in after.items()) - skipped_between(before, after, self._gaps)
 
     def positions(self) -> dict[SSP, int]:
         """Per whole partition the lowest position among the tasks that read it."""
@@ -94,14 +94,14 @@ class TaskPositions:
     def lag(self, ends: Mapping[SSP, int]) -> int:
         """Offsets that can be read and were not, nor are skipped; `OffsetOutOfRangeError` for a position behind the end."""
         positions = self.positions()
-        return sum(lags_of(positions, ends).values()) - passed_over(positions, ends, self._gaps)
+        return sum(lags_of(positions, ends).values()) - skipped_between(positions, ends, self._gaps)
 
     def unread(self, stream: str) -> int:
         """How many offsets of one stream can be read and were not, nor are skipped."""
         positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
         found = self._system.end_offsets(stream)
         ends = {ssp: max(position, found.get(ssp.partition, 0)) for ssp, position in positions.items()}
-        return sum(ends[ssp] - position for ssp, position in positions.items()) - passed_over(positions, ends, self._gaps)
+        return sum(ends[ssp] - position for ssp, position in positions.items()) - skipped_between(positions, ends, self._gaps)
 
     # --- event time -------------------------------------------------------------------------------------------------
 

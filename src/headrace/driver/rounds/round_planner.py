@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from headrace.core.rewind.replays import numbers_of, unfinished, within_replays
-from headrace.core.rewind.rewinds import before_gaps, beyond_gaps, gaps_of
+from headrace.core.rewind.rewinds import skipped_ranges_of
+from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
 from headrace.core.rewind.startpoints import held_for_bootstrap
 from headrace.core.rounds.handover import HandoverRound
 from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
@@ -120,7 +121,7 @@ class RoundPlanner:
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
         self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
-        self._skipped = gaps_of(plan.rewinds)  # what readers of repartition streams skip
+        self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
         self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
@@ -245,13 +246,13 @@ class RoundPlanner:
     def _beyond_gaps(self, outlook: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
-        beyond = beyond_gaps(self._standing.positions(), self._skipped) if self._skipped else {}
+        beyond = beyond_skipped(self._standing.positions(), self._skipped) if self._skipped else {}
         return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
 
     def _lost(self, outlook: RoundInputs) -> tuple[OffsetRange, ...]:
         """What was deleted before it was read, and is skipped; `OffsetOutOfRangeError` where that may not be."""
         positions = self._standing.positions()
-        for ssp in beyond_gaps(positions, self._skipped):
+        for ssp in beyond_skipped(positions, self._skipped):
             del positions[ssp]
         internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
         lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
@@ -271,7 +272,7 @@ class RoundPlanner:
         if self._replays:
             ends = within_replays(ends, self._replays)
         if self._skipped:
-            ends = before_gaps(positions, ends, self._skipped)
+            ends = before_skipped(positions, ends, self._skipped)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
         # Where nothing is left behind a skipped range, an empty range still moves the position.
         empty = _empty_at(passed)

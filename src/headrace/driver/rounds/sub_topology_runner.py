@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.codec.checkpoint import decode_checkpoint
-from headrace.core.rewind.rewinds import gaps_of
+from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.sub_topologies import SubTopology
@@ -81,7 +81,7 @@ class SubTopologyRunner:
     def __init__(self, sub: SubTopology, plan: JobPlan, terms: RoundTerms, backend: Backend) -> None:
         system, store, engine = backend.system, backend.store, backend.engine
         self.sub, self.model, self.program = sub, plan.model.sub_topology(sub.name), plan.programs[sub.name]
-        self.standing = TaskPositions(sub, self.model, plan.checkpoints, system, gaps_of(plan.rewinds))
+        self.standing = TaskPositions(sub, self.model, plan.checkpoints, system, skipped_ranges_of(plan.rewinds))
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
