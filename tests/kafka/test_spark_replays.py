@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.codec.startpoint import encode_startpoint_request
-from headrace.driver.rounds import round_planner as round_plans
+from headrace.driver.rounds import round_planner
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
 from headrace.model.streams import SSP
 
@@ -39,8 +39,8 @@ def test_the_passes_of_two_rewinds_are_marked_through_spark(
     kind: str, spark: Any, request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in rounds of many records: on Kafka Spark reads the repartition stream too, and of it only what is looked at.
-    monkeypatch.setattr(round_plans, "SMALL_ROUND_RECORDS", 0)
-    monkeypatch.setattr(round_plans, "READER_RECORDS", 0)
+    monkeypatch.setattr(round_planner, "SMALL_ROUND_RECORDS", 0)
+    monkeypatch.setattr(round_planner, "READER_RECORDS", 0)
     url = f"log:{tmp_path / 'log'}" if kind == "log" else f"kafka://{request.getfixturevalue('kafka_server').bootstrap}"
     name = f"again-{uuid.uuid4().hex[:8]}"
     app = hr.App(name, url, spark, local_store_dir=str(tmp_path / "stores"), containers=1, trigger_interval_ms=20)

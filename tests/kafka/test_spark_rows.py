@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headrace as hr
-from headrace.driver.rounds import round_planner as round_plans
+from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
 from headrace.testing import KafkaServer
 from kafka.clients import QUIET, WAIT_S
@@ -95,7 +95,7 @@ def filled(world: World) -> None:
 @pytest.fixture
 def spark_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small rounds too: else their workers read, where no operator needs Spark."""
-    monkeypatch.setattr(round_plans, "is_small_round", lambda records, few: False)
+    monkeypatch.setattr(round_planner, "is_small_round", lambda records, few: False)
 
 
 @pytest.fixture(params=["spark", "worker"])
@@ -171,15 +171,15 @@ def test_what_a_reader_finds_gone_is_named_or_passed_over(
     filled(world)
     app = world.app("lost", on_lost_offsets=policy)
     app.stream(world.topic).to(f"{world.name}-copy")
-    planned = round_plans.RoundPlanner._planned
+    planned = round_planner.RoundPlanner._planned
 
     def purged_behind(self: Any, *arguments: Any) -> Any:
-        monkeypatch.setattr(round_plans.RoundPlanner, "_planned", planned)
+        monkeypatch.setattr(round_planner.RoundPlanner, "_planned", planned)
         plan = planned(self, *arguments)
         world.system.purge(world.topic, {0: 1})
         return plan
 
-    monkeypatch.setattr(round_plans.RoundPlanner, "_planned", purged_behind)
+    monkeypatch.setattr(round_planner.RoundPlanner, "_planned", purged_behind)
     if policy == "fail":
         with pytest.raises(OffsetOutOfRangeError, match=rf"{world.topic}' partition 0: .* were deleted .* \(0 to 0\)"):
             world.run(app)

@@ -17,7 +17,7 @@ from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.kafka import job_store as jobs
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.lmdb import opening
-from headrace.driver.rounds import round_planner as round_plans
+from headrace.driver.rounds import round_planner
 from headrace.errors import RoundFailedError
 from headrace.model.checkpoint import Head, identity_of
 from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
@@ -182,12 +182,12 @@ def _dirty_reads() -> None:
 
 @_bug("begin a range one record late")
 def _late_range() -> None:
-    ranges_of = round_plans.ranges_of
+    ranges_of = round_planner.ranges_of
 
     def late(*arguments: Any) -> Any:
         return [replace(r, start=min(r.end, r.start + 1)) if r.start else r for r in ranges_of(*arguments)]
 
-    _put(round_plans, "ranges_of", late)
+    _put(round_planner, "ranges_of", late)
 
 
 @_bug("off by one in the position")

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace import wiring
 from headrace.core.rounds.lost_offsets import described, lost_offsets
 from headrace.core.rounds.offset_ranges import OffsetRange
-from headrace.driver.rounds import round_planner as round_plans
+from headrace.driver.rounds import round_planner
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.streams import SSP
 from headrace.wiring.worker.entry import run_container
@@ -137,15 +137,15 @@ def test_what_goes_while_the_job_runs_is_met_by_the_round_or_the_next_look(
     job = world.start(None, on_lost_offsets=policy)
     while not world.read():
         assert job.is_running
-    position, planned = world.end(), round_plans.RoundPlanner._planned
+    position, planned = world.end(), round_planner.RoundPlanner._planned
 
     def purged_before(self: Any, *arguments: Any) -> Any:
-        monkeypatch.setattr(round_plans.RoundPlanner, "_planned", planned)
+        monkeypatch.setattr(round_planner.RoundPlanner, "_planned", planned)
         world.send("b", "c", "d")
         world.system.purge(world.stream, {0: position + 2})
         return planned(self, *arguments)
 
-    monkeypatch.setattr(round_plans.RoundPlanner, "_planned", purged_before)
+    monkeypatch.setattr(round_planner.RoundPlanner, "_planned", purged_before)
     if policy == "fail":
         with pytest.raises(OffsetOutOfRangeError, match=rf"were deleted before .* \({position} to {position + 1}\)"):
             job.wait(60)

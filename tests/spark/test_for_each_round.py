@@ -20,7 +20,7 @@ from headrace.adapters.spark.engine import SparkEngine
 from headrace.adapters.spark.failures import failure_of
 from headrace.adapters.spark.round_frame import in_one_line, is_of_spark
 from headrace.driver import generation
-from headrace.driver.rounds import round_planner as round_plans
+from headrace.driver.rounds import round_planner
 from headrace.errors import RoundFailedError, UnavailableError
 from headrace.ports import EngineFailure
 from headrace.testing import Driver
@@ -393,14 +393,14 @@ def test_a_round_that_is_cut_short_is_ended_without_the_function(
 ) -> None:
     """The time limit is the containers' own: what is handed over is always the whole round."""
     given, rounds = Given(), []
-    common = round_plans.RoundPlanner._common
+    common = round_planner.RoundPlanner._common
 
     def hurried(self: Any, *arguments: Any) -> Any:
         plan = common(self, *arguments)
         rounds.append(plan.round_id)
         return plan if len(rounds) > 1 else msgspec.structs.replace(plan, deadline_s=0.0)
 
-    monkeypatch.setattr(round_plans.RoundPlanner, "_common", hurried)
+    monkeypatch.setattr(round_planner.RoundPlanner, "_common", hurried)
     for _ in range(2):  # two pieces: a round takes one at least
         log_world.produce(5)
     app = log_world.app()

@@ -9,7 +9,7 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.planning.plan_job import JobPlanner
-from headrace.driver.rounds.round_planner import RoundTerms, WorkerPaths
+from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest

@@ -27,8 +27,8 @@ from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job import LaunchedJob
 from headrace.driver.planning.job_plan import Pace
 from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_culprits
-from headrace.driver.rounds.round_planner import PlannedRound
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError

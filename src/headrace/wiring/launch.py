@@ -20,7 +20,7 @@ from headrace.driver.job import Job, LaunchedJob
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
 from headrace.driver.prepared_job import JobPreparer
-from headrace.driver.rounds.round_planner import WorkerPaths
+from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached

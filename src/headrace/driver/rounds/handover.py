@@ -29,7 +29,7 @@ from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ENGINE_LOST, ContainerWork, InputSlice, MetadataStore
 
 if TYPE_CHECKING:
-    from headrace.driver.rounds.round_planner import PlannedRound
+    from headrace.driver.rounds.planned_round import PlannedRound
 
 NAMESPACE = "for_each_round"
 _NOT_OF_USERS = (PACKAGE_FOLDER, str(PurePath(os.__file__).parent))  # ours, and Python's library

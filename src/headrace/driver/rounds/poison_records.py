@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from headrace.core.rounds.offset_ranges import OffsetRange, first_failing
-from headrace.driver.rounds.round_planner import PlannedRound
+from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError
 from headrace.model.streams import SSP

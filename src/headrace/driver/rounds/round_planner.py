@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -12,7 +11,7 @@ from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.skipped_ranges import before_skipped, beyond_skipped
 from headrace.core.rewind.startpoints import held_for_bootstrap
 from headrace.core.rounds.handover import HandoverRound
-from headrace.core.rounds.lost_offsets import OnLostOffsets, lost_offsets
+from headrace.core.rounds.lost_offsets import lost_offsets
 from headrace.core.rounds.offset_ranges import (
     READER_RECORDS,
     SMALL_ROUND_RECORDS,
@@ -28,6 +27,7 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers, handed_works
 from headrace.driver.rounds.partition_barrier import Barrier
+from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
@@ -35,66 +35,10 @@ from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.ports import ContainerWork, InputSlice, RoundControl
+from headrace.ports import ContainerWork, InputSlice
 
 UNCUT_S = 1e9  # 30 years: JSON has no infinity
 BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' beginnings
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPaths:
-    """Where workers find things, how they get signals, and how long a container may work. Folders are absolute."""
-
-    run_id: str
-    local_store_dir: str
-    state_uri: str
-    control: RoundControl
-    max_round_s: float
-    has_other_machines: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTerms:
-    """What is the same for all rounds of a sub-topology under one plan."""
-
-    max_records: int
-    place: WorkerPaths
-    on_lost: OnLostOffsets = "fail"
-    max_bytes: int | None = None  # where the system knows sizes; None: no bound
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRound:
-    """One attempt: what it reads, what each of its tasks builds on, and the work of its containers, packed into Spark
-    tasks. `lost`: offsets that were deleted before they were read, and that it skips.
-
-    `handover`: what the functions of `for_each_round` are given, and `handed` the work that reads it, in Spark tasks.
-    """
-
-    id: RoundId
-    ranges: tuple[OffsetRange, ...]
-    bases: Mapping[TaskName, RoundId]
-    works: tuple[tuple[ContainerWork, ...], ...]
-    lost: tuple[OffsetRange, ...] = ()
-    handover: HandoverRound | None = None
-    handed: tuple[tuple[ContainerWork, ...], ...] = ()
-
-    @property
-    def lanes(self) -> frozenset[int]:
-        return frozenset(work.lane for group in self.works for work in group)
-
-
-@dataclass(frozen=True, slots=True)
-class RoundInputs:
-    """What is known of the world when a round is planned: up to where streams can be read, and how far event time is.
-
-    `limit`: where to end, for SSPs that have one. `now_us` is what wall-clock timers go by.
-    """
-
-    ends: Mapping[SSP, int]
-    idle: frozenset[SSP]
-    now_us: int
-    limit: Mapping[SSP, int] | None = None
 
 
 class RoundPlanner:

@@ -21,9 +21,10 @@ from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.partition_barrier import Barrier
+from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
-from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs, RoundPlanner, RoundTerms
+from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
