@@ -13,10 +13,10 @@ from headrace.core.rounds.partition_barrier import (
     born_in,
     held,
     inherited_watermarks,
+    needs_barrier,
     parents_of,
     recorded,
     settled,
-    to_hold,
     to_settle,
 )
 from headrace.model.expansion import Expansion, PartitionRecord
@@ -114,7 +114,7 @@ def read_some(log, producers, draw, expansions, positions, holds, seen, greedy=F
     ends = log.ends()
     for _ in range(draw.randint(0, 5) if producers else 0):
         draw.choice(producers).write(log, draw)
-    wanting = to_hold(born, holds, positions, ends)
+    wanting = needs_barrier(born, holds, positions, ends)
     holds.update(held(born, wanting, ends, log.highs()))
     allowed = allowed_ends(born, holds, positions, ends)
     order = sorted(positions)
@@ -131,7 +131,7 @@ def read_some(log, producers, draw, expansions, positions, holds, seen, greedy=F
 def test_a_rewind_behind_a_settled_expansion_reads_the_parents_first() -> None:
     grown = Expansion(1, 2, 0, settled={0: 30})
     born = born_in([ssp(0), ssp(1)], {"s": [grown]})
-    assert to_hold(born, {}, {ssp(0): 0, ssp(1): 0}, {ssp(0): 90, ssp(1): 50}) == frozenset()
+    assert needs_barrier(born, {}, {ssp(0): 0, ssp(1): 0}, {ssp(0): 90, ssp(1): 50}) == frozenset()
     for position, allowed in ((29, 5), (30, 50), (90, 50)):
         assert allowed_ends(born, {}, {ssp(0): position, ssp(1): 5}, {ssp(0): 90, ssp(1): 50})[ssp(1)] == allowed
 
@@ -140,7 +140,7 @@ def test_nobody_waits_for_what_lies_behind_a_limit() -> None:
     grown = [Expansion(1, 2, 0)]
     born = born_in([ssp(0), ssp(1)], {"s": grown})
     positions, ends, limit = {ssp(0): 40, ssp(1): 0}, {ssp(0): 40, ssp(1): 7}, {ssp(0): 40, ssp(1): 7}
-    holds = held(born, to_hold(born, {}, positions, ends), ends, {ssp(0): 99, ssp(1): 9}, limit)
+    holds = held(born, needs_barrier(born, {}, positions, ends), ends, {ssp(0): 99, ssp(1): 9}, limit)
     assert allowed_ends(born, holds, positions, ends, limit)[ssp(1)] == 7
     lasting = born_in([ssp(0), ssp(1)], {"s": [Expansion(1, 2, 0, settled={0: 99})]})
     assert allowed_ends(lasting, {}, positions, ends, limit)[ssp(1)] == 7

@@ -142,7 +142,7 @@ def rewind(driver: Driver) -> None:
     """Put every task back to where its partitions begin."""
     for rounds in driver._opened.runners:
         for checkpoint in list(rounds.checkpoints.values()):
-            rounds.standing.checkpoints[checkpoint.task] = replace(
+            rounds.task_positions.checkpoints[checkpoint.task] = replace(
                 checkpoint, positions=dict.fromkeys(checkpoint.positions, 0)
             )
 

@@ -59,7 +59,7 @@ def test_the_writer_waits_until_its_reader_has_come_after_and_nobody_else_does(t
 
         def step(name: str | None) -> bool:
             rounds = by_name[name]
-            planned = following.of(rounds, time.monotonic(), 0)
+            planned = following.next(rounds, time.monotonic(), 0)
             if planned is not None:
                 rounds.commit(planned, rounds.run(planned))
             return planned is not None

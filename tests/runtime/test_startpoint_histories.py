@@ -64,9 +64,9 @@ class Dumb:
                 assert best is not None
                 self._set(place, best)
         for one in new:
-            self.fate[one.id] = StartpointStatus.PENDING if self._holds(one.id) else StartpointStatus.SUPERSEDED
+            self.fate[one.id] = StartpointStatus.PENDING if self._barriers(one.id) else StartpointStatus.SUPERSEDED
         for id_ in self._pending():
-            if not self._holds(id_):
+            if not self._barriers(id_):
                 self.fate[id_] = StartpointStatus.SUPERSEDED
 
     def commit(self, task: TaskName, moves: dict[SSP, int]) -> None:
@@ -121,7 +121,7 @@ class Dumb:
     def _pending(self) -> list[str]:
         return [id_ for id_, fate in self.fate.items() if fate is StartpointStatus.PENDING]
 
-    def _holds(self, id_: str) -> bool:
+    def _barriers(self, id_: str) -> bool:
         return any(layers and layers[-1][0] == id_ for layers in self.layers.values())
 
     def _places(self, one: StartpointEntry) -> list[TaskPartition]:

@@ -100,7 +100,7 @@ class TestWhatIsPurged:
             source, _reader = job.runners
             driver.send("in", "k", "a" + PAYLOAD)
             driver._flush()
-            planned = driver._next.of(source, 0.0, driver.now_us)
+            planned = driver._scheduler.next(source, 0.0, driver.now_us)
             assert planned is not None and source.sub.name is None
             driver._run_round(source, planned)
             job.maintenance.tidy()

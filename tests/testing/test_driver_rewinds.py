@@ -55,7 +55,7 @@ class History:
         driver = self.driver
         for _ in range(self.drawn.randint(1, 6)):
             rounds = self.drawn.choice(driver._prepared.runners)
-            planned = driver._next.of(rounds, driver.now_us / 1e6, driver.now_us)
+            planned = driver._scheduler.next(rounds, driver.now_us / 1e6, driver.now_us)
             if planned is not None:
                 driver._run_round(rounds, planned)
         driver._requests.settle_startpoints(driver.now_us)

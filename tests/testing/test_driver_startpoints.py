@@ -363,7 +363,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
         d.startpoint("words", 1, state="rewind")
         d._plan_again()
         (rounds,) = d._prepared.runners
-        planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
+        planned = d._scheduler.next(rounds, d.now_us / 1e6, d.now_us)
         assert planned is not None
         d._run_round(rounds, planned)
         with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
@@ -391,7 +391,7 @@ def test_one_rewind_after_another_leaves_what_the_first_passes_over() -> None:
             d.startpoint("words", 2, state="rewind")
             d._plan_again()
             for rounds in d._prepared.runners[:2]:  # what is behind the second repartition stream has not gone on
-                planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
+                planned = d._scheduler.next(rounds, d.now_us / 1e6, d.now_us)
                 assert planned is not None
                 d._run_round(rounds, planned)
         assert len({rewind.key for rewind in d._prepared.plan.rewinds}) == 2

@@ -15,7 +15,7 @@ from headrace.driver.job_status import SubTopologyStatus
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
-from headrace.driver.rounds.poison_records import find_culprits
+from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.driver.rounds.whole_rounds import WholeRounds
@@ -62,7 +62,7 @@ class Generation:
         self._pace, self._caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(prepared.plan.subs)
-        self._next_round = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
+        self._scheduler = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
         self._whole_rounds = WholeRounds(self._upstream)
         self._stopping = threading.Event()  # what runs is thrown away
         self._ending = threading.Event()  # nothing new is begun
@@ -151,7 +151,7 @@ class Generation:
     def current_text(self) -> str:
         return ", ".join(str(planned.id) for planned in self._current.values()) or "no round"
 
-    def give_up_what_hangs(self) -> None:
+    def cancel_hung_rounds(self) -> None:
         """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
         now_s = time.monotonic()
         for name, planned in list(self._current.items()):
@@ -175,7 +175,7 @@ class Generation:
                     self._wakes[name].wait(gathering_s)
                     self._wakes[name].clear()
                     continue
-                planned = self._answered(runner, "to look for records", lambda: self._planned(runner))
+                planned = self._when_answered(runner, "to look for records", lambda: self._planned(runner))
                 published = self.publish(runner)
                 if planned is None and self._slowed_by.get(name):
                     self._waiting_for[name] = self._slowed_by[name]
@@ -188,7 +188,7 @@ class Generation:
                     if self._caught_up and self._caught_up.reached(runner, time.monotonic()):
                         return
                     if published:
-                        held_back = self._answered(runner, "to look for records", runner.standing.held_back_by) or ""
+                        held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
                     self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
                     self._wakes[name].wait(self._pace.trigger_s)
                     self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
@@ -226,12 +226,12 @@ class Generation:
         if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
             self._caught_up.writers_done(runner, time.monotonic())
         limit = self._caught_up.limit_of(runner) if self._caught_up else None
-        self._slowed_by[runner.sub.name] = self._next_round.held_back(runner)
+        self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
-        planned = self._next_round.of(runner, time.monotonic(), self._pace.clock_us(), limit)
+        planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
         if planned is not None and self._caught_up:
-            self._caught_up.went_on(runner)
+            self._caught_up.progressed(runner)
         return planned
 
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
@@ -247,9 +247,9 @@ class Generation:
             raise
         except (EngineFailure, RoundFailedError, StoreDamagedError) as failure:
             runner.stop_round(planned)
-            if self._stopping.is_set() or self._finds_culprits(runner, planned, failure):
+            if self._stopping.is_set() or self._finds_poison_records(runner, planned, failure):
                 return True
-            self._again_or_raise(runner, planned, failures, failure)
+            self._retry_or_raise(runner, planned, failures, failure)
             return False
         finally:
             self._whole_rounds.ended(name)
@@ -272,12 +272,12 @@ class Generation:
         except OSError as error:
             LOG.warning("could not delete unneeded files, the next start does: %s", error)
 
-    def _finds_culprits(self, runner: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
+    def _finds_poison_records(self, runner: SubTopologyRunner, planned: PlannedRound, failure: Exception) -> bool:
         """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
         try:
-            return find_culprits(
+            return find_poison_records(
                 self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set
             )
         except EngineFailure as error:
@@ -293,7 +293,7 @@ class Generation:
 
         return say
 
-    def _again_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
+    def _retry_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
         if isinstance(failure, EngineFailure) and failure.error_class == ENGINE_LOST:
             raise engine_loss(planned.id, reason)
@@ -306,18 +306,18 @@ class Generation:
                 f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
             ) from (failure if isinstance(failure, HeadraceError) else None)
         if isinstance(failure, RoundFailedError):
-            self._answered(runner, "to look for what it writes to", runner.check_outputs)
+            self._when_answered(runner, "to look for what it writes to", runner.check_outputs)
         delay_s = min(3.0, 0.1 * 2**failures)
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._ending.wait(delay_s)
-        self._read_again(runner)
+        self._reload_committed(runner)
 
-    def _read_again(self, runner: SubTopologyRunner) -> None:
+    def _reload_committed(self, runner: SubTopologyRunner) -> None:
         """Read what is committed; a system that does not answer is waited for."""
-        self._answered(runner, "to read what is committed", runner.read_again)
+        self._when_answered(runner, "to read what is committed", runner.reload_committed)
 
-    def _answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
+    def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
         """What `ask` gives; a system that does not answer is waited for, up to `SYSTEM_WAIT_S`. None: the job ends."""
         began_s = time.monotonic()
         while not self._ending.is_set():

@@ -261,7 +261,7 @@ class Job:
                 self._fail(error)
             except Exception as error:
                 LOG.warning("heartbeat: %s", error)
-            self._generation.give_up_what_hangs()
+            self._generation.cancel_hung_rounds()
 
     def _keep_tidy(self) -> None:
         """At once too: versions of the state that the plan began with are to be kept."""

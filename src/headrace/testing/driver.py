@@ -28,7 +28,7 @@ from headrace.driver.job import LaunchedJob
 from headrace.driver.planning.job_plan import Pace
 from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
-from headrace.driver.rounds.poison_records import find_culprits
+from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
@@ -201,7 +201,7 @@ class Driver:
         while True:
             worked = False
             for runner in self._opened.runners:
-                planned = self._next.of(runner, self.now_us / 1_000_000, self.now_us)
+                planned = self._scheduler.next(runner, self.now_us / 1_000_000, self.now_us)
                 if planned is not None:
                     self._run_round(runner, planned)
                     worked, done = True, done + 1
@@ -313,7 +313,7 @@ class Driver:
         self._requests = ChangeRequests(self._held.backend, Pace(0.0, idle_timeout_s, 0, 0.0, 0.0), self._held.elsewhere)
         self._requests.begin(prepared.plan, 0.0)
         by_name = {runner.sub.name: runner for runner in prepared.runners}
-        self._next = RoundScheduler(by_name, upstream_names_of(prepared.plan.subs), idle_timeout_s)
+        self._scheduler = RoundScheduler(by_name, upstream_names_of(prepared.plan.subs), idle_timeout_s)
 
     def _config(self) -> Config:
         assert self._root is not None
@@ -351,7 +351,7 @@ class Driver:
         try:
             summaries = runner.run(planned)
         except EngineFailure as failure:
-            if failure.in_expression and find_culprits(self._held.backend.engine, runner, planned):
+            if failure.in_expression and find_poison_records(self._held.backend.engine, runner, planned):
                 return  # the record is known now, and the next round rejects it
             raise RoundFailedError(f"round {planned.id}: {failure.message}") from None
         runner.commit(planned, summaries)

@@ -242,7 +242,7 @@ def undone_with(
     open_ = [
         rewind
         for rewind in rewinds
-        if any(_has_not_gone_on(checkpoints, task, round_id) for task, round_id in rewind.rounds.items())
+        if any(_is_still_at(checkpoints, task, round_id) for task, round_id in rewind.rounds.items())
     ]
     found: set[TaskName] = set()
     undone: list[Rewind] = []
@@ -253,7 +253,7 @@ def undone_with(
             of_group += new
             group.update(task for one in new for task in one.rounds)
         left -= group
-        are_there = all(_has_not_gone_on(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds)
+        are_there = all(_is_still_at(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds)
         if are_there and group.isdisjoint(fixed):
             found |= group
             undone += of_group
@@ -265,12 +265,12 @@ def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkp
     go by gaps that were never there."""
     return any(
         not one.rounds.keys().isdisjoint(tasks)
-        and all(_has_not_gone_on(checkpoints, task, round_id) for task, round_id in one.rounds.items())
+        and all(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
         for one in rewinds
     )
 
 
-def _has_not_gone_on(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName, round_id: RoundId) -> bool:
+def _is_still_at(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName, round_id: RoundId) -> bool:
     return task in checkpoints and checkpoints[task].round_id == round_id
 
 
@@ -296,7 +296,7 @@ def needed_rewinds(
 ) -> Iterator[Rewind]:
     """Those of which a skipped record still exists, or a task that could be rewound back."""
     for one in rewinds:
-        is_open = any(_has_not_gone_on(checkpoints, task, round_id) for task, round_id in one.rounds.items())
+        is_open = any(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
         if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.gaps.items()):
             yield one
 

@@ -77,7 +77,7 @@ def born_in(ssps: Iterable[SSP], expansions: Mapping[str, Collection[Expansion]]
     return {ssp: parents for ssp, parents in found if parents}
 
 
-def to_hold(
+def needs_barrier(
     born: Mapping[SSP, Parents], holds: Mapping[SSP, ReadBarrier], positions: Mapping[SSP, int], ends: Mapping[SSP, int]
 ) -> frozenset[SSP]:
     """The born partitions that need a new hold: they have something to read, and what they were held for is read.

@@ -47,7 +47,7 @@ class Handovers:
     def next(
         self,
         round_id: RoundId,
-        standing: TaskPositions,
+        task_positions: TaskPositions,
         ranges: Sequence[OffsetRange],
         passed: Mapping[SSP, int],
         ends: Mapping[SSP, int],
@@ -56,9 +56,9 @@ class Handovers:
         if not self._is_read:
             self._stored = stored_handover(self._system.metadata_store(self._program.application), self._sub)
             self._is_read = True
-        committed = {checkpoint.round_id for checkpoint in standing.checkpoints.values()}
+        committed = {checkpoint.round_id for checkpoint in task_positions.checkpoints.values()}
         planned = [piece for piece in ranges if piece.records]
-        return next_handover(self._stored, round_id, planned, {**standing.positions(), **passed}, ends, committed)
+        return next_handover(self._stored, round_id, planned, {**task_positions.positions(), **passed}, ends, committed)
 
     def invalidate(self) -> None:
         """A round has failed, perhaps while it was recorded: the next plan reads what is stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, steps_of, to_hold
+from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.model.expansion import Expansion
 from headrace.model.streams import SSP
@@ -16,7 +16,7 @@ class Barrier:
 
     def __init__(self, system: System, records: PartitionRecords) -> None:
         self._system, self._records = system, records
-        self._holds: dict[SSP, ReadBarrier] = {}
+        self._barriers: dict[SSP, ReadBarrier] = {}
         self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
         self._born: dict[SSP, Parents] = {}
 
@@ -31,15 +31,15 @@ class Barrier:
         if expansions is not self._expansions:
             self._expansions, self._born = expansions, born_in(positions, expansions)
         born = self._born
-        wanting = to_hold(born, self._holds, positions, ends)
+        wanting = needs_barrier(born, self._barriers, positions, ends)
         if wanting:
             highs = {
                 SSP(self._system.name, stream, partition): high
                 for stream in sorted({ssp.stream for ssp in wanting})
                 for partition, high in self._system.high_watermarks(stream).items()
             }
-            self._holds |= held(born, wanting, ends, highs, limit)
-        return allowed_ends(born, self._holds, positions, ends, limit)
+            self._barriers |= held(born, wanting, ends, highs, limit)
+        return allowed_ends(born, self._barriers, positions, ends, limit)
 
     def targets(self, streams: tuple[str, ...]) -> dict[SSP, int]:
         """Per partition the end of all that was written so far. Of a stream that grew, the ends of the youngest partitions

@@ -21,7 +21,7 @@ CULPRITS_PER_ROUND_MAX = 10
 KnownFailures = list[tuple[SSP, int, str, str]]
 
 
-def find_culprits(
+def find_poison_records(
     engine: Engine,
     rounds: SubTopologyRunner,
     planned: PlannedRound,

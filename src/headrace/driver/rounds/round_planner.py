@@ -54,11 +54,11 @@ class RoundPlanner:
         plan: JobPlan,
         terms: RoundTerms,
         backend: Backend,
-        standing: TaskPositions,
+        task_positions: TaskPositions,
         barrier: Barrier,
         handovers: Handovers | None,
     ) -> None:
-        self._sub, self._plan, self._terms, self._standing = sub, plan, terms, standing
+        self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
         self._barrier, self._handovers = barrier, handovers
         self._startpoints = plan.startpoints
@@ -67,7 +67,7 @@ class RoundPlanner:
         self._engine_reads, self._is_plain = backend.engine.reads, plan.programs[sub.name].is_plain
         self._skipped = skipped_ranges_of(plan.rewinds)  # what readers of repartition streams skip
         self._containers = {container.lane: container for container in plan.model.sub_topology(sub.name).containers}
-        self._ssps = tuple(sorted({ssp.whole for task in standing.tasks for ssp in task.ssps}))
+        self._ssps = tuple(sorted({ssp.whole for task in task_positions.tasks for ssp in task.ssps}))
         self._numbers = {ssp: number for number, ssp in enumerate(self._ssps)}
         self._number = 0
         self._beginnings_us: int | None = None  # when they were last requested, by the outlook's clock
@@ -76,42 +76,42 @@ class RoundPlanner:
         """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
         self._beginnings_us = None
 
-    def next(self, outlook: RoundInputs, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
+    def next(self, inputs: RoundInputs, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
         """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
 
         `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
         """
-        is_known = self._knows_beginnings(outlook.now_us)
+        is_known = self._knows_beginnings(inputs.now_us)
         try:
-            return self._planned(outlook, () if is_known else self._lost(outlook), known_failures)
+            return self._planned(inputs, () if is_known else self._lost(inputs), known_failures)
         except OffsetOutOfRangeError:
             if not is_known:
                 raise
-        return self._planned(outlook, self._lost(outlook), known_failures)
+        return self._planned(inputs, self._lost(inputs), known_failures)
 
     def _planned(
         self,
-        outlook: RoundInputs,
+        inputs: RoundInputs,
         lost: tuple[OffsetRange, ...],
         known_failures: list[tuple[SSP, int, str, str]],
     ) -> PlannedRound | None:
         round_id = RoundId(self._plan.epoch, self._sub.name, self._number + 1)
         if self._replays:
-            self._replays = unfinished(self._replays, self._standing.checkpoints)
+            self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
-        passed = self._beyond_gaps(outlook) | {piece.ssp: piece.end for piece in lost}
-        ranges = self._ranges(outlook, passed)
+        passed = self._beyond_gaps(inputs) | {piece.ssp: piece.end for piece in lost}
+        ranges = self._ranges(inputs, passed)
         handover = None
         if self._handovers is not None:
-            handover = self._handovers.next(round_id, self._standing, tuple(ranges.values()), passed, outlook.ends)
+            handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), passed, inputs.ends)
             handed = () if handover is None else handover.ranges
             ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
-        marks = self._standing.watermarks(set(outlook.idle))
-        records = self._lanes(ranges, marks, outlook.now_us)
+        marks = self._task_positions.watermarks(set(inputs.idle))
+        records = self._lanes(ranges, marks, inputs.now_us)
         if not records:
             return None
         self._number += 1
-        common = self._common(round_id, outlook)
+        common = self._common(round_id, inputs)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         payloads = {
@@ -124,7 +124,7 @@ class RoundPlanner:
             for group in spark_tasks_of(self._weights(records, ranges), self._slots)
         )
         bases = {
-            task.name: self._standing.checkpoints[task.name].round_id
+            task.name: self._task_positions.checkpoints[task.name].round_id
             for lane in records
             for task in self._containers[lane].tasks
         }
@@ -176,8 +176,8 @@ class RoundPlanner:
         if owner.lane not in planned.lanes:
             owner = self._containers[min(planned.lanes)]
         ranges = {piece.ssp: piece}
-        outlook = RoundInputs({}, frozenset(), 0)
-        common = msgspec.structs.replace(self._common(planned.id, outlook), control=None)
+        inputs = RoundInputs({}, frozenset(), 0)
+        common = msgspec.structs.replace(self._common(planned.id, inputs), control=None)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
         payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
         return self._work(owner, payload, piece.records, ranges)
@@ -187,31 +187,31 @@ class RoundPlanner:
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
 
-    def _beyond_gaps(self, outlook: RoundInputs) -> dict[SSP, int]:
+    def _beyond_gaps(self, inputs: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
-        beyond = beyond_skipped(self._standing.positions(), self._skipped) if self._skipped else {}
-        return {ssp: position for ssp, position in beyond.items() if position <= outlook.ends.get(ssp, 0)}
+        beyond = beyond_skipped(self._task_positions.positions(), self._skipped) if self._skipped else {}
+        return {ssp: position for ssp, position in beyond.items() if position <= inputs.ends.get(ssp, 0)}
 
-    def _lost(self, outlook: RoundInputs) -> tuple[OffsetRange, ...]:
+    def _lost(self, inputs: RoundInputs) -> tuple[OffsetRange, ...]:
         """What was deleted before it was read, and is skipped; `OffsetOutOfRangeError` where that may not be."""
-        positions = self._standing.positions()
+        positions = self._task_positions.positions()
         for ssp in beyond_skipped(positions, self._skipped):
             del positions[ssp]
-        internal = {ssp for ssp in positions if self._standing.is_repartition(ssp)}
-        lost = lost_offsets(positions, self._standing.beginnings(), outlook.ends, self._terms.on_lost, internal)
+        internal = {ssp for ssp in positions if self._task_positions.is_repartition(ssp)}
+        lost = lost_offsets(positions, self._task_positions.beginnings(), inputs.ends, self._terms.on_lost, internal)
         # while something is skipped it is asked again: the answer is of use only once that is committed
-        self._beginnings_us = None if lost else outlook.now_us
+        self._beginnings_us = None if lost else inputs.now_us
         return lost
 
-    def _ranges(self, outlook: RoundInputs, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+    def _ranges(self, inputs: RoundInputs, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
         """The input. `passed`: partitions that are read from further on than their positions, and from where."""
-        positions, ends, limit = self._standing.positions(), outlook.ends, outlook.limit
+        positions, ends, limit = self._task_positions.positions(), inputs.ends, inputs.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
         positions |= passed
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
-        ends = held_for_bootstrap(ends, self._standing.checkpoints.values(), self._startpoints.bootstraps, limit)
+        ends = held_for_bootstrap(ends, self._task_positions.checkpoints.values(), self._startpoints.bootstraps, limit)
         ends = self._barrier.allowed_ends(positions, ends, limit)
         if self._replays:
             ends = within_replays(ends, self._replays)
@@ -230,10 +230,11 @@ class RoundPlanner:
     ) -> dict[int, int]:
         """The lanes that have something to do, and how many records."""
         renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
+        checkpoints = self._task_positions.checkpoints
         lanes = {}
         for container in self._containers.values():
             wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
-            due = any(_is_due(self._standing.checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
+            due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
             moved = any(ssp.whole in ranges for task in container.tasks for ssp in task.ssps)
             if moved or due or container.lane in renewed:
                 lanes[container.lane] = wanted
@@ -248,7 +249,7 @@ class RoundPlanner:
 
     # --- payloads ---------------------------------------------------------------------------------------------------
 
-    def _common(self, round_id: RoundId, outlook: RoundInputs) -> ContainerPlan:
+    def _common(self, round_id: RoundId, inputs: RoundInputs) -> ContainerPlan:
         """What the plans of all containers of the round have in common."""
         place = self._terms.place
         return ContainerPlan(
@@ -258,7 +259,7 @@ class RoundPlanner:
             ssps=[(ssp.system, ssp.stream, ssp.partition) for ssp in self._ssps],
             tasks=[],
             ranges=[],
-            now_us=outlook.now_us,
+            now_us=inputs.now_us,
             deadline_s=place.max_round_s,
             run_id=place.run_id,
             local_store_dir=place.local_store_dir,
@@ -269,7 +270,7 @@ class RoundPlanner:
             has_other_machines=place.has_other_machines,
             upstream={
                 self._numbers[ssp]: claim
-                for ssp, claim in self._standing.upstream_within(outlook.ends).items()
+                for ssp, claim in self._task_positions.upstream_within(inputs.ends).items()
                 if ssp in self._numbers
             },
         )
@@ -299,7 +300,7 @@ class RoundPlanner:
         return InputRange(self._numbers[piece.ssp], piece.start, piece.end, terms)
 
     def _task_plan(self, task: TaskModel, watermark_us: int | None) -> TaskPlan:
-        base = self._standing.checkpoints[task.name]
+        base = self._task_positions.checkpoints[task.name]
         return TaskPlan(
             str(task.name),
             {self._numbers[ssp.whole]: base.positions[ssp] for ssp in task.ssps},

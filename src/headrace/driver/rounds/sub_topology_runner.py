@@ -82,8 +82,8 @@ class SubTopologyRunner:
     def __init__(self, sub: SubTopology, plan: JobPlan, terms: RoundTerms, backend: Backend) -> None:
         system, store, engine = backend.system, backend.store, backend.engine
         self.sub, self.model, self.program = sub, plan.model.sub_topology(sub.name), plan.programs[sub.name]
-        self.standing = TaskPositions(sub, self.model, plan.checkpoints, system, skipped_ranges_of(plan.rewinds))
-        self.tasks = self.standing.tasks
+        self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped_ranges_of(plan.rewinds))
+        self.tasks = self.task_positions.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._key_checks = KeyChecks(self.program.sampled)
@@ -95,12 +95,12 @@ class SubTopologyRunner:
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, self.program, backend, plan.epoch)
-        self._plans = RoundPlanner(sub, plan, terms, backend, self.standing, self._barrier, self._handovers)
+        self._plans = RoundPlanner(sub, plan, terms, backend, self.task_positions, self._barrier, self._handovers)
 
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.known_failures = before.progress, before.known_failures
-        self.standing.inherit_from(before.standing)
+        self.task_positions.inherit_from(before.task_positions)
         self._key_checks.inherit_from(before._key_checks)
         self._event_time_checks.inherit_from(before._event_time_checks)
 
@@ -111,16 +111,16 @@ class SubTopologyRunner:
 
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
-        return self.standing.checkpoints
+        return self.task_positions.checkpoints
 
     def targets(self) -> Mapping[SSP, int]:
         """Per partition the end of all that was written so far, readable or not yet."""
         return self._barrier.targets(self.sub.reads)
 
-    def plan(self, outlook: RoundInputs) -> PlannedRound | None:
+    def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
-        return self._plans.next(outlook, self.known_failures)
+        return self._plans.next(inputs, self.known_failures)
 
     def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine."""
@@ -128,7 +128,7 @@ class SubTopologyRunner:
 
     def run(self, planned: PlannedRound) -> list[Summary]:
         """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
-        round fail: then `read_again`."""
+        round fail: then `reload_committed`."""
         if self._handovers is not None:
             self._handovers.hand_over(planned)
         answers = self._engine.run(self.sub.title, str(planned.id), planned.works, self.program)
@@ -169,7 +169,7 @@ class SubTopologyRunner:
         """Raises where a stream that is written to was deleted, or recreated with fewer partitions."""
         check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
 
-    def read_again(self) -> None:
+    def reload_committed(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
         self._plans.invalidate()
         if self._handovers is not None:
@@ -179,8 +179,8 @@ class SubTopologyRunner:
         self._startpoints.committed(recovered)
 
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        self.progress.records += self.standing.move_to(checkpoints)
-        positions = self.standing.positions()
+        self.progress.records += self.task_positions.move_to(checkpoints)
+        positions = self.task_positions.positions()
         self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
 
 
