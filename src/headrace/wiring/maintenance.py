@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from headrace.codec.rewind_records import cuts_of
+from headrace.codec.job_records import cuts_of
 from headrace.config.loading import Config
 from headrace.core.rewind.rewinds import flows_of, going_by_cuts
 from headrace.core.rewind.state_history import RetentionPolicy

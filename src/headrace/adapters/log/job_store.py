@@ -20,7 +20,7 @@ from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
-from headrace.codec.checkpoint import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
+from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -130,7 +130,7 @@ class LogJobStore:
 
     def job_model(self) -> JobModel | None:
         row = self._one("SELECT model FROM job_models WHERE application = ? ORDER BY version DESC LIMIT 1")
-        return None if row is None else decode_job_model(row[0], f"job model of application {self.application!r}")
+        return None if row is None else decode(JobModel, row[0], f"job model of application {self.application!r}")
 
     def commit_job_model(
         self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
@@ -149,7 +149,7 @@ class LogJobStore:
             assert newest is None or model.version >= newest, f"version {model.version} after version {newest}"
             db.execute(
                 "INSERT OR REPLACE INTO job_models (application, version, model, written_at_us) VALUES (?, ?, ?, ?)",
-                (self.application, model.version, encode_job_model(model).decode(), time.time_ns() // 1000),
+                (self.application, model.version, encode(model).decode(), time.time_ns() // 1000),
             )
             self._put_checkpoints(db, checkpoints)
             for namespace, values in (metadata or {}).items():
@@ -169,7 +169,7 @@ class LogJobStore:
     def _checkpoints(self, db: sqlite3.Connection) -> dict[TaskName, Checkpoint]:
         rows = db.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
         where = f"of application {self.application!r}"
-        found = [decode_checkpoint(text, f"checkpoint of task {task!r} {where}") for task, text in rows]
+        found = [decode(Checkpoint, text, f"checkpoint of task {task!r} {where}") for task, text in rows]
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda checkpoint: checkpoint.task)}
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class LogJobStore:
                 checkpoint.round_id.epoch,
                 checkpoint.round_id.sub_topology,
                 checkpoint.round_id.number,
-                encode_checkpoint(checkpoint).decode(),
+                encode(checkpoint).decode(),
             )
             for checkpoint in checkpoints
         ]
