@@ -28,6 +28,7 @@ from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.model.tasks import TaskName
 from headrace.state.batches import SCHEMA, batches_of_table
+from headrace.state.durable import make_durable_folder, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
@@ -168,7 +169,7 @@ class StateFiles:
         try:
             return open(path, "xb")
         except FileNotFoundError:
-            _make_folder_durably(Path(path).parent)
+            make_durable_folder(Path(path).parent)
         return open(path, "xb")
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
@@ -261,25 +262,8 @@ class StateFiles:
         return f"{self._root.rstrip('/')}/{name}"
 
 
-def _make_folder_durably(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder_durably(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
-
-
 _THREADS = 8
 _PENDING_MAX = 32  # files that are held open until they are durable
-
-
-def sync_folder(folder: Path | str) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Syncing:

@@ -26,8 +26,7 @@ from headrace.adapters.log.catalog_files import (
     make_folder,
     refuse_orphans,
 )
-from headrace.adapters.log.commit_marks import begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
-from headrace.core.log_files import CommitMark
+from headrace.adapters.log.commit_marks import CommitMark, begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck

@@ -12,14 +12,16 @@ import secrets
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from headrace.adapters.log.commit_marks import marks_of
+from headrace.adapters.log.commit_marks import CommitMark, marks_of, mismatch, unknown_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
-from headrace.core.log_files import CommitMark, Fate, fate_of, mismatch, unknown_of
 from headrace.errors import StorageError
+from headrace.model.checkpoint import RoundId
 
+PRODUCER_FILE_AGE_S = 3_600
 _TABLE = """
 CREATE TABLE IF NOT EXISTS log (
     kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
@@ -207,6 +209,48 @@ def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
     return fate_of(
         made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name)
     )
+
+
+class Fate(StrEnum):
+    """What an unreferenced data file is to the catalog."""
+
+    WAITING = "waiting"  # it may be committed yet
+    GARBAGE = "garbage"  # it never will be, or all that is in it was purged
+    UNKNOWN = "unknown"  # the catalog cannot know: never to be deleted
+
+
+def fate_of(
+    made_by: tuple[str, RoundId] | None,
+    epoch: int | None,
+    newest_round: int | None,
+    age_s: float,
+    *,
+    is_stranger: bool,
+    is_uncertain: bool = False,
+) -> Fate:
+    """The fate of a data file that no row of the catalog names (protocol.md 16).
+
+    `made_by`: the application and round that wrote it, None for a producer. `epoch`: the application's current one, None if the
+    catalog knows no such application. `newest_round`: the newest committed round of the file's epoch and sub-topology.
+    `is_stranger`: it was there before the catalog could be compared with the folder. `is_uncertain`: it was there, named by no
+    row, after a commit was cut short that may have named it.
+
+    >>> fate_of(None, None, None, 4000.0, is_stranger=False).value, fate_of(None, None, None, 10.0, is_stranger=False).value
+    ('garbage', 'waiting')
+    >>> [fate_of(("a", RoundId(5, None, 3)), epoch, 2, 0.0, is_stranger=False).value for epoch in (None, 4, 5, 6)]
+    ['unknown', 'unknown', 'waiting', 'garbage']
+    """
+    if is_stranger:
+        return Fate.UNKNOWN
+    if is_uncertain:
+        return Fate.WAITING
+    if made_by is None:
+        return Fate.GARBAGE if age_s > PRODUCER_FILE_AGE_S else Fate.WAITING
+    round_id = made_by[1]
+    if epoch is None or round_id.epoch > epoch:  # an epoch is committed before its first file is written
+        return Fate.UNKNOWN
+    is_finished = newest_round is not None and round_id.number <= newest_round
+    return Fate.GARBAGE if round_id.epoch < epoch or is_finished else Fate.WAITING
 
 
 def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:

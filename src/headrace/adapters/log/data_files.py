@@ -2,7 +2,7 @@
 
 A data file holds chunks of several streams and partitions, what one container writes in one round (or one call of
 `produce`), so that a round costs few fsyncs. A chunk is one Arrow IPC record-batch message without its
-schema, which is fixed: `RECORD_SCHEMA`; before it is a header (`chunk_headers`). Files hold no offsets; the catalog
+schema, which is fixed: `RECORD_SCHEMA`; before it is a header (`chunks`). Files hold no offsets; the catalog
 gives them at the commit (protocol.md 15).
 """
 
@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from headrace.adapters.log.chunk_headers import header_of
-from headrace.adapters.log.chunks import Chunk
-from headrace.adapters.log.durable import make_durable_folder, sync_folder
+from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
 from headrace.codec.record_batches import RECORD_SCHEMA, record_sizes
 from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import RecordTooLargeError, StorageError
+from headrace.state.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger
@@ -122,7 +121,7 @@ class ChunkWriter:
         message = batch.serialize()
         try:
             if self._file is None:
-                make_durable_folder(self._root, self._path.parent)
+                make_durable_folder(self._path.parent)
                 self._file = self._path.open("xb")
             chunk = Chunk(
                 stream=stream,

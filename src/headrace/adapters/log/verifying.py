@@ -13,12 +13,11 @@ from pathlib import Path
 from headrace.adapters.log import commits
 from headrace.adapters.log.catalog import check_version, connect_to_look
 from headrace.adapters.log.catalog_files import FILE_NAME
-from headrace.adapters.log.chunk_headers import chunks_in
-from headrace.adapters.log.chunks import Chunk
+from headrace.adapters.log.chunks import Chunk, chunks_in
 from headrace.adapters.log.commit_marks import marks_of
+from headrace.adapters.log.commits import Fate
 from headrace.adapters.log.data_files import read_chunk
 from headrace.adapters.log.file_names import data_files_of
-from headrace.core.log_files import Fate
 from headrace.errors import HeadraceError, StorageError
 
 _CHUNKS = """

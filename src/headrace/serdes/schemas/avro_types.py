@@ -1,13 +1,20 @@
-"""What an Avro schema means here: the Spark type of its values.
+"""What an Avro schema means here: the Spark type of its values, and the check of a value before it is written.
 
-Logical types without a type of Spark's are read as what they are stored as (`time-micros` as a number), uuid as text.
+Logical types without a type of Spark's are read as what they are stored as (`time-micros` as a number), uuid as text. fastavro
+writes 1.5 as the int 1, 2**31 as a long and a time without a zone as local time, without a word; so every value is checked
+first, and brought into the form that is written as it was meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+from headrace.errors import SerdeError
 from headrace.serdes.ddl import (
     DECIMAL_PRECISION_MAX,
     ArrayType,
@@ -18,8 +25,10 @@ from headrace.serdes.ddl import (
     StructField,
     StructType,
 )
+from headrace.serdes.scalars import shown
 
 Named = Mapping[str, Any]
+Check = Callable[[Any], Any]
 UUID_MARK = "headrace.uuid"  # on a text: fastavro keeps what it does not know
 
 _SCALARS = {
@@ -143,3 +152,220 @@ def _parts(schemas: list[Any]) -> list[Any]:
             waiting += [schema[part] for part in ("items", "values", "type", "fields") if part in schema]
     return found
 
+
+# --- checks -------------------------------------------------------------------------------------------------------------------
+
+_NUMBERS_BITS = {"int": 32, "long": 64}
+
+
+def check_of(schema: Any, named: Named) -> Check:
+    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`."""
+    return _Checks(named).of(schema)
+
+
+class _Checks:
+    """One check per named type, made once, so that a type may hold itself."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._made: dict[str, Check] = {}
+
+    def of(self, schema: Any) -> Check:
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return self._reference(schema) if schema in self._named else _scalar_check(schema, {})
+        kind = schema["type"]
+        if isinstance(kind, (list, Mapping)):
+            return self.of(kind)
+        if kind in ("record", "error"):
+            return self._reference(schema["name"])
+        if kind == "array":
+            return _array_check(self.of(schema["items"]))
+        if kind == "map":
+            return _map_check(self.of(schema["values"]))
+        if kind in self._named:
+            return self._reference(kind)
+        return _scalar_check(kind, schema)
+
+    def _reference(self, name: str) -> Check:
+        if name in self._made:
+            return lambda value: self._made[name](value)  # noqa: PLW0108 - the check may not be made yet
+        schema = self._named[name]
+        if schema["type"] not in ("record", "error"):
+            return _scalar_check(schema["type"], schema)
+        self._made[name] = _refuse  # while its fields are walked; replaced below
+        fields = {field["name"]: (self.of(field["type"]), "default" in field) for field in schema["fields"]}
+        self._made[name] = _record_check(name, fields)
+        return self._made[name]
+
+    def _union(self, branches: list[Any]) -> Check:
+        rest = [branch for branch in branches if branch != "null"]
+        optional = len(rest) < len(branches)
+        if len(rest) == 1:
+            inner = self.of(rest[0])
+            return (lambda value: None if value is None else inner(value)) if optional else inner
+        checks = [self.of(branch) for branch in rest]
+
+        def check(value: Any) -> Any:
+            if value is None and optional:
+                return None
+            for one in checks:
+                try:
+                    return one(value)
+                except SerdeError:
+                    continue
+            raise SerdeError(f"{shown(value)} is of none of the {len(rest)} types of a union")
+
+        return check
+
+
+def _refuse(value: Any) -> Any:
+    raise AssertionError("a check that is not made yet")
+
+
+def _record_check(name: str, fields: Mapping[str, tuple[Check, bool]]) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise SerdeError(f"expected a dict for {name}, found {type(value).__name__} {shown(value)}")
+        result = {}
+        for field, (inner, has_default) in fields.items():
+            if field not in value and has_default:
+                continue
+            try:
+                result[field] = inner(value.get(field))
+            except SerdeError as error:
+                raise SerdeError(f"field {field}: {error.message}", error.hint) from None
+        if len(result) < len(value) and (unknown := [key for key in value if key not in fields]):
+            raise SerdeError(f"{name} has no field {unknown[0]!r}", f"the fields are: {', '.join(fields)}")
+        return result
+
+    return check
+
+
+def _array_check(inner: Check) -> Check:
+    def check(value: Any) -> Any:
+        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+            raise SerdeError(f"expected a list, found {type(value).__name__} {shown(value)}")
+        return [inner(each) for each in value]
+
+    return check
+
+
+def _map_check(inner: Check) -> Check:
+    """In the order of the keys, so that equal maps are equal bytes; Arrow gives maps as pairs."""
+
+    def check(value: Any) -> Any:
+        try:
+            entries = dict(value)
+            return {key: inner(entries[key]) for key in sorted(entries)}
+        except (TypeError, ValueError):
+            raise SerdeError(f"expected a dict with texts as keys, found {type(value).__name__} {shown(value)}") from None
+
+    return check
+
+
+def _scalar_check(kind: str, schema: Mapping[str, Any]) -> Check:
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return _decimal_check(schema)
+    if logical == "date":
+        return lambda value: value if type(value) is date else _wrong("a date", value)
+    if logical is not None:
+        return _time_check(logical)
+    if bits := _NUMBERS_BITS.get(kind):
+        return _whole_check(kind, bits)
+    if kind == "string" and schema.get(UUID_MARK):
+        return _uuid
+    if kind == "float":
+        return _float32
+    if kind == "enum":
+        symbols = frozenset(schema["symbols"])
+        return lambda value: value if value in symbols else _wrong(f"one of {', '.join(sorted(symbols))}", value)
+    if kind == "fixed":
+        size = schema["size"]
+        return lambda value: bytes(value) if _is_bytes(value) and len(value) == size else _wrong(f"{size} bytes", value)
+    return _OTHERS[kind]
+
+
+def _wrong(expected: str, value: Any, hint: str | None = None) -> Any:
+    raise SerdeError(f"expected {expected}, found {type(value).__name__} {shown(value)}", hint)
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, (bytes, bytearray, memoryview))
+
+
+def _whole_check(kind: str, bits: int) -> Check:
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
+            _wrong(f"{kind} of {bits} bits", value)
+        return int(value)
+
+    return check
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        _wrong("a number", value)
+    return float(value)
+
+
+def _float32(value: Any) -> float:
+    number = _number(value)
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        _wrong("a float of 32 bits", value)
+    return number
+
+
+def _uuid(value: Any) -> str:
+    try:
+        return str(value if isinstance(value, UUID) else UUID(value))
+    except (ValueError, TypeError, AttributeError):
+        return str(_wrong("a UUID", value))
+
+
+def _time_check(logical: str) -> Check:
+    local, in_millis = logical.startswith("local-"), logical.endswith("millis")
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, datetime):
+            _wrong("a datetime", value)
+        if (value.tzinfo is None) is not local:
+            kind = "without a zone" if local else "with a zone"
+            _wrong(f"a datetime {kind}", value, None if local else "give aware datetimes, such as datetime.now(UTC)")
+        if in_millis and value.microsecond % 1000:
+            _wrong("whole milliseconds", value, "nothing is rounded here: use timestamp-micros, or truncate it before")
+        return value
+
+    return check
+
+
+def _decimal_check(schema: Mapping[str, Any]) -> Check:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    text = f"a decimal({precision},{scale})"
+
+    def check(value: Any) -> Any:
+        number = Decimal(value) if type(value) is int else value
+        if not isinstance(number, Decimal) or not number.is_finite():
+            _wrong(text, value)
+        _, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        if -exponent > scale or (number and len(digits) + exponent > precision - scale):
+            _wrong(text, value, "nothing is rounded here")
+        return number
+
+    return check
+
+
+_OTHERS: Mapping[str, Check] = {
+    "null": lambda value: None if value is None else _wrong("None", value),
+    "boolean": lambda value: bool(value) if type(value).__name__ in ("bool", "bool_") else _wrong("a bool", value),
+    "double": _number,
+    "bytes": lambda value: bytes(value) if _is_bytes(value) else _wrong("bytes", value),
+    "string": lambda value: value if isinstance(value, str) else _wrong("a text", value),
+}
