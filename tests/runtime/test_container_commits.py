@@ -238,7 +238,7 @@ def test_damage_that_an_apply_meets_costs_one_store_and_no_round(place: Path, mo
     monkeypatch.setattr(TaskStore, "apply", meeting)
     rebuilt: list[str] = []
     remove = opening._Opening._rebuilt
-    monkeypatch.setattr(opening._Opening, "_rebuilt", lambda o: (rebuilt.append(o._place.name), remove(o))[1])
+    monkeypatch.setattr(opening._Opening, "_rebuilt", lambda o: (rebuilt.append(o.place.name), remove(o))[1])
     run(place, engine)
     judge(place, values)
     assert met and rebuilt.count(met[0]) == 2, "when it was new, and after it was found damaged"

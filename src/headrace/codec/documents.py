@@ -44,7 +44,7 @@ _ORDERS: dict[type, tuple[str, ...]] = {
 }
 _OMITTED_EMPTY: dict[type, tuple[str, ...]] = {JobModel: ("databases", "dropped")}
 _LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
-    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel]),
+    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel])
 }
 
 

@@ -82,16 +82,12 @@ def partitions_of(
             if partition is None:
                 continue
             if not isinstance(partition, int) or not 0 <= partition < partitions:
-                raise OffsetOutOfRangeError(
-                    f"a record names partition {partition!r}: expected 0 to {partitions - 1}"
-                )
+                raise OffsetOutOfRangeError(f"a record names partition {partition!r}: expected 0 to {partitions - 1}")
             chosen[index] = partition
     return chosen
 
 
-def split(
-    batch: pa.RecordBatch, partitions: np.ndarray[Any, np.dtype[np.int64]]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def split(batch: pa.RecordBatch, partitions: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """`batch` cut by partition, each part in its order."""
     order = np.argsort(partitions, kind="stable")
     if (partitions[order[:1]] != partitions[order[-1:]]).any():
@@ -170,8 +166,7 @@ def _encoded(part: str, values: Sequence[Any], serde: Serde | None, first: int) 
             if given is not None and not isinstance(given, _BYTES_LIKE):
                 kind = type(given)
                 raise SerdeError(
-                    f"the {part} of record {first + index} is {kind.__name__}: "
-                    "without a serde only bytes or None are taken",
+                    f"the {part} of record {first + index} is {kind.__name__}: without a serde only bytes or None are taken",
                     f"give one, such as {part}=hr.{_SERDE_HINTS.get(kind, 'Json()')}",
                 )
         values = [None if given is None else bytes(given) for given in values]

@@ -15,28 +15,10 @@ from typing import Any, NoReturn
 from headrace.errors import SchemaError
 
 # Every spelling that Spark takes, and the one that its own `simpleString` gives.
-_SCALARS = {
-    "boolean": "boolean",
-    "byte": "tinyint",
-    "tinyint": "tinyint",
-    "short": "smallint",
-    "smallint": "smallint",
-    "int": "int",
-    "integer": "int",
-    "long": "bigint",
-    "bigint": "bigint",
-    "float": "float",
-    "real": "float",
-    "double": "double",
-    "string": "string",
-    "char": "string",
-    "varchar": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-}
+_NAMES = "boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz"
+_SCALARS = {name: name for name in _NAMES.split()}
+_SCALARS |= {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_SCALARS |= {"char": "string", "varchar": "string", "timestamp_ltz": "timestamp"}
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
 _WITH_LENGTH = frozenset({"char", "varchar"})
 _NESTED = frozenset({"array", "map", "struct"})
@@ -103,9 +85,7 @@ def parse_ddl(text: str) -> StructType:
     """
     parsed = parse_type(text)
     if not isinstance(parsed, StructType):
-        raise SchemaError(
-            f"DDL {text!r}: expected fields, found the type {to_ddl(parsed)}", "write: name type, name type"
-        )
+        raise SchemaError(f"DDL {text!r}: expected fields, found the type {to_ddl(parsed)}", "write: name type, name type")
     return parsed
 
 
@@ -357,17 +337,7 @@ def from_arrow_type(arrow_type: Any) -> SparkType:
 def _arrow_scalars() -> dict[str, Any]:
     import pyarrow as pa
 
-    return {
-        "boolean": pa.bool_(),
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
+    scalars = {"boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32()}
+    scalars |= {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
+    scalars |= {"float": pa.float32(), "double": pa.float64()}
+    return scalars | {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us")}

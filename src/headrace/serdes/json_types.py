@@ -126,7 +126,6 @@ def checked_class(given: Any) -> Any:
     if not known:
         name = getattr(given, "__qualname__", repr(given))
         raise SchemaError(
-            f"Json({name}): {reason}",
-            "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing",
+            f"Json({name}): {reason}", "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing"
         )
     return given

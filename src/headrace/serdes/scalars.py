@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from headrace.errors import SerdeError
@@ -28,17 +28,30 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def each(function: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], Failures]:
-    """`function` of every value that is not None; the slow way, which knows who failed."""
+Raised = tuple[type[Exception], ...]
+
+
+def each(function: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[list[Any], Failures]:
+    """`function` of every value that is not None; the slow way, which knows who failed. `raised`: what is no value's fault."""
     results: list[Any] = []
     failures: Failures = []
     for index, value in enumerate(values):
         try:
             results.append(None if value is None else function(value))
+        except raised:
+            raise
         except Exception as error:
             results.append(None)
             failures.append((index, error))
     return results, failures
+
+
+def encoded_each(encode: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[pa.Array, Failures]:
+    """The same as a binary array."""
+    import pyarrow as pa
+
+    results, failures = each(encode, values, raised)
+    return pa.array(results, pa.binary()), failures
 
 
 def only(values: Sequence[Any], *kinds: type) -> bool:
@@ -74,12 +87,6 @@ class Scalar(ABC, Generic[V]):
     def encode(self, value: V) -> bytes:
         """The bytes of one value; `SerdeError` names the value."""
 
-    def _encode_each(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        results, failures = each(self.encode, values)
-        return pa.array(results, pa.binary()), failures
-
 
 class Bytes(Scalar[bytes]):
     """Bytes as they are."""
@@ -100,7 +107,7 @@ class Bytes(Scalar[bytes]):
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
-        return (pa.array(values, pa.binary()), []) if only(values, bytes) else self._encode_each(values)
+        return (pa.array(values, pa.binary()), []) if only(values, bytes) else encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[bytes | None], Failures]:
         return data.to_pylist(), []
@@ -147,7 +154,7 @@ class String(Scalar[str]):
                 return pa.array(values, pa.string()).cast(pa.binary()), []
             except (UnicodeEncodeError, pa.ArrowException):
                 pass  # a lone surrogate somewhere
-        return self._encode_each(values)
+        return encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[str | None], Failures]:
         texts, failures = self.decode_arrow(data)
@@ -202,7 +209,7 @@ class _Number(Scalar[V]):
                 return self.encode_arrow(pa.array(values, _arrow_type(self)))
             except (pa.ArrowException, OverflowError):
                 pass  # a number is out of range
-        return self._encode_each(values)
+        return encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         values, failures = self.decode_arrow(data)
@@ -214,7 +221,7 @@ class _Number(Scalar[V]):
         try:
             typed = _cast(self, values, _arrow_type(self))
         except _OutOfRangeError:  # which of them is it?
-            return self._encode_each(values.to_pylist())
+            return encoded_each(self.encode, values.to_pylist())
         present = valid_of(typed)
         filled = typed.fill_null(0) if typed.null_count else typed
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
@@ -244,8 +251,9 @@ def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
     """`values` as one array of `arrow_type`; an array of another kind is no matter of values, and so it raises."""
     import pyarrow as pa
 
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    from headrace.serdes.binary_arrays import as_array
+
+    values = as_array(values)
     if values.type == arrow_type:
         return values
     kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(arrow_type, pa.types.is_integer)

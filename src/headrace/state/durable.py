@@ -24,10 +24,10 @@ def _sync(path: Path | str, flags: int) -> None:
         os.close(descriptor)
 
 
-def make_durable_folder(folder: Path) -> None:
-    """Make `folder`, and all names on the way to it durable."""
+def make_durable_folder(folder: Path, root: Path | None = None) -> None:
+    """Make `folder`, and all names on the way to it durable; those above `root` are not made."""
     missing = []
-    while not folder.exists():
+    while folder != root and not folder.exists():
         missing.append(folder)
         folder = folder.parent
     for new in reversed(missing):

@@ -7,6 +7,7 @@ Which files are alive is not known here: only the coordinator deletes (protocol.
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections import OrderedDict, deque
@@ -46,14 +47,14 @@ def task_folder_of(application: str, task: TaskName | str) -> str:
     return f"{application}/{quote(str(task), safe='').replace('~', '%7E')}"
 
 
-class _HashingWriter:
-    """A file to write to that counts and hashes what passes."""
+class _HashingWriter(io.RawIOBase):
+    """A file to write to that counts and hashes what passes; closing it leaves `sink` open."""
 
     def __init__(self, sink: IO[bytes]) -> None:
+        super().__init__()
         self._sink = sink
         self._hash = xxhash.xxh3_64()
         self.bytes = 0
-        self.closed = False
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
@@ -62,23 +63,11 @@ class _HashingWriter:
         self.bytes += view.nbytes
         return view.nbytes
 
-    def flush(self) -> None:
-        self._sink.flush()
-
     def tell(self) -> int:
         return self.bytes
 
-    def close(self) -> None:
-        self.closed = True
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     @property
     def checksum(self) -> str:
@@ -282,9 +271,7 @@ class Syncing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pool.shutdown()
         if error is None:
             for pending in self._pending:

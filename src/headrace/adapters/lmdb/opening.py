@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -22,9 +23,8 @@ from msgspec.structs import replace
 
 from headrace.adapters.lmdb import environments
 from headrace.adapters.lmdb.environments import DATA_FILE, Environment
-from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
+from headrace.adapters.lmdb.mark import StoreMark, check_seal, read_mark, write_mark
 from headrace.adapters.lmdb.ownership import owned
-from headrace.adapters.lmdb.seals import check_seal
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.lmdb.verification import check_entries, check_structure
 from headrace.errors import StateError, StoreDamagedError
@@ -75,28 +75,24 @@ def open_task_store(
                 _log.log(logging.WARNING if note in store.troubles else logging.INFO, "local store %s: %s", place, note)
 
 
+@dataclass(slots=True, eq=False)
 class _Opening:
     """One opening of an owned store folder; `troubles` collects what is out of the ordinary."""
 
-    def __init__(
-        self,
-        place: Path,
-        head: Head | None,
-        files: StateReader,
-        run_id: str,
-        boot_id: str,
-        troubles: list[str],
-        applying: Callable[[], None] | None,
-    ) -> None:
-        self._place = place
-        self._head = head
-        self._files = files
-        self._run_id = run_id
-        self._boot_id = boot_id
-        self._notes, self._troubles = list(troubles), troubles
-        self._is_restored = False
-        self._applying = applying
-        self._environment: Environment | None = None
+    place: Path
+    head: Head | None
+    files: StateReader
+    run_id: str
+    boot_id: str
+    troubles: list[str]
+    applying: Callable[[], None] | None
+    notes: list[str] = field(init=False)
+    is_restored: bool = False
+    environment: Environment | None = None
+    mark: StoreMark | None = None
+
+    def __post_init__(self) -> None:
+        self.notes = list(self.troubles)
 
     def store(self) -> TaskStore:
         """The store at the head; rebuilt if what is there cannot be used."""
@@ -105,44 +101,44 @@ class _Opening:
             if environment is None or not self._caught_up(environment):
                 environment = self._rebuilt()
         except StoreDamagedError as error:
-            self._notes.append(f"rebuilt: {error.message}")
-            self._troubles.append(self._notes[-1])
+            self.notes.append(f"rebuilt: {error.message}")
+            self.troubles.append(self.notes[-1])
             environment = self._rebuilt()
         except BaseException:  # a state file is missing, say: the store itself is as good as before
-            if self._environment is not None:
+            if self.environment is not None:
                 self.close(damaged=False)
             raise
-        return TaskStore(environment, self._notes, self._troubles, is_restored=self._is_restored)
+        return TaskStore(environment, self.notes, self.troubles, is_restored=self.is_restored)
 
     def close(self, damaged: bool) -> None:
         """Say in the mark that the store was left in order, and leave the environment to the next round."""
-        environment = self._environment
-        assert environment is not None and self._mark is not None
+        environment, mark = self.environment, self.mark
+        assert environment is not None and mark is not None
         size = (environment.folder / DATA_FILE).stat().st_size
-        write_mark(self._place, replace(self._mark, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
+        write_mark(self.place, replace(mark, in_use=None, damaged=damaged, bytes=size, txnid=environment.txnid))
         environments.give_back(environment)
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
     def _usable(self) -> Environment | None:
         """The environment that is there, proved whole; None if there is none, `StoreDamagedError` if it is not."""
-        mark = read_mark(self._place)
+        mark = read_mark(self.place)
         if mark is None:
             return None
-        folder = self._place / mark.generation
-        environments.close_others(self._place, folder)
+        folder = self.place / mark.generation
+        environments.close_others(self.place, folder)
         try:
             size = (folder / DATA_FILE).stat().st_size
         except OSError:
             return None
-        if mark.boot_id != self._boot_id:
-            self._notes.append("rebuilt from its state files: the machine was restarted and the store was not synced")
+        if mark.boot_id != self.boot_id:
+            self.notes.append("rebuilt from its state files: the machine was restarted and the store was not synced")
             return None
         if mark.damaged:
             raise StoreDamagedError("the last round found it damaged")
         if mark.verifying is not None:
             raise StoreDamagedError(f"process {mark.verifying} ended while it verified the store")
-        if mark.in_use is not None or mark.run_id != self._run_id:
+        if mark.in_use is not None or mark.run_id != self.run_id:
             mark = self._verified(mark, folder)
         elif size < mark.bytes:
             raise StoreDamagedError(f"expected at least {mark.bytes} bytes, found {size}")
@@ -156,27 +152,27 @@ class _Opening:
         started = time.monotonic()
         if mark.in_use is None and (folder / DATA_FILE).stat().st_size < mark.bytes:
             raise StoreDamagedError(f"expected at least {mark.bytes} bytes")
-        environments.close_others(self._place, None)
+        environments.close_others(self.place, None)
         if mark.in_use is None and mark.content:
             check_seal(mark, folder)
             _log.debug("local store %s is as it was sealed, read in %.2f s", folder, time.monotonic() - started)
-            return replace(mark, run_id=self._run_id)
+            return replace(mark, run_id=self.run_id)
         check_structure(folder)
         # Should LMDB fault on what it maps, this process ends; the next one reads here that it did so, and rebuilds.
-        write_mark(self._place, replace(mark, verifying=os.getpid()))
+        write_mark(self.place, replace(mark, verifying=os.getpid()))
         environment = environments.take(folder)
         try:
             check_entries(environment)
         finally:
             environments.give_back(environment)
         _log.debug("verified local store %s in %.2f s", folder, time.monotonic() - started)
-        return replace(mark, run_id=self._run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
+        return replace(mark, run_id=self.run_id, verifying=None, txnid=0 if mark.in_use is not None else mark.txnid)
 
     def _take(self, folder: Path, mark: StoreMark) -> Environment:
-        self._mark = replace(mark, run_id=self._run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
-        write_mark(self._place, self._mark)
-        self._environment = environments.take(folder)
-        return self._environment
+        self.mark = replace(mark, run_id=self.run_id, in_use=os.getpid(), verifying=None, damaged=False, content="")
+        write_mark(self.place, self.mark)
+        self.environment = environments.take(folder)
+        return self.environment
 
     # --- forward ----------------------------------------------------------------------------------------------------
 
@@ -184,23 +180,23 @@ class _Opening:
         """Apply the files of the head that the store lacks; False if its state is none that the head goes through."""
         with environment.lmdb.begin() as txn:
             held = environment.meta(txn).identity
-        states = _states_of(self._head)
+        states = _states_of(self.head)
         if held not in states:
-            self._notes.append(
+            self.notes.append(
                 "rebuilt from its state files, as after a rewind; nothing is damaged: "
-                f"it holds state {held}, and the round begins from {identity_of(self._head)}"
+                f"it holds state {held}, and the round begins from {identity_of(self.head)}"
             )
             return False
         for index in range(states.index(held), len(states) - 1):
-            assert self._head is not None
-            file = self._head.files[index]
+            assert self.head is not None
+            file = self.head.files[index]
             if file.kind is StateFileKind.SNAPSHOT:
                 return False  # it holds no deletions, so it needs an empty store, and is best loaded piece by piece
 
             def changes(file: StateFile = file) -> Iterator[pa.RecordBatch]:
-                return self._files.batches(file)
+                return self.files.batches(file)
 
-            if not environment.apply(states[index], states[index + 1], changes, self._applying):
+            if not environment.apply(states[index], states[index + 1], changes, self.applying):
                 return False
         return True
 
@@ -208,36 +204,33 @@ class _Opening:
 
     def _rebuilt(self) -> Environment:
         """A new generation, made of the head's files one after the other; the old ones are removed."""
-        if self._environment is not None:
-            environments.give_back(self._environment)
-            self._environment = None  # it is about to be removed: whatever fails from here on, there is nothing to close
-        environments.close_others(self._place, None)
-        self._remove_generations(kept=None)
+        if self.environment is not None:
+            environments.give_back(self.environment)
+            self.environment = None  # it is about to be removed: whatever fails from here on, there is nothing to close
+        environments.close_others(self.place, None)
+        for folder in self.place.iterdir():
+            if folder.is_dir():
+                environments.remove(folder)
         started, entries = time.monotonic(), 0
         generation = uuid.uuid4().hex[:8]
-        folder = self._place / generation
+        folder = self.place / generation
         environment = environments.take(folder)
         try:
-            for index, file in enumerate(() if self._head is None else self._head.files):
-                entries += environment.load(self._files.batches(file), append=index == 0)
+            for index, file in enumerate(() if self.head is None else self.head.files):
+                entries += environment.load(self.files.batches(file), append=index == 0)
                 _log.info("local store %s: %d entries read, file %d", folder, entries, index + 1)
-            environment.apply(EMPTY, identity_of(self._head), lambda: (), self._applying)
+            environment.apply(EMPTY, identity_of(self.head), lambda: (), self.applying)
         except BaseException:
             environments.remove(folder)
             raise
-        if self._head is not None:
+        if self.head is not None:
             seconds = time.monotonic() - started
-            count = len(self._head.files)
+            count = len(self.head.files)
             read = f"{count} state file{'' if count == 1 else 's'}"
-            self._notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
-            self._is_restored = True
+            self.notes.append(f"restored {entries:,} entries from {read} in {seconds:.2f} s")
+            self.is_restored = True
         environments.give_back(environment)
-        return self._take(folder, StoreMark(generation, self._boot_id, self._run_id))
-
-    def _remove_generations(self, kept: Path | None) -> None:
-        for folder in self._place.iterdir():
-            if folder.is_dir() and folder != kept:
-                environments.remove(folder)
+        return self._take(folder, StoreMark(generation, self.boot_id, self.run_id))
 
 
 def _states_of(head: Head | None) -> list[str]:

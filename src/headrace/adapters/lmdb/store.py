@@ -104,11 +104,7 @@ class TaskStore:
                 there = following is not None and cursor.set_range(following)
 
     def apply(
-        self,
-        base: str,
-        after: str,
-        changes: Callable[[], Iterable[pa.RecordBatch]],
-        applying: Callable[[], None] | None = None,
+        self, base: str, after: str, changes: Callable[[], Iterable[pa.RecordBatch]], applying: Callable[[], None] | None = None
     ) -> bool:
         """Apply the changes that lead from the state `base` to `after`, if `base` is what the store holds; else False.
 

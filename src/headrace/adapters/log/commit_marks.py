@@ -1,10 +1,10 @@
 """The marks of commits: empty files in `data/commits`, whose names say which catalog wrote the data files last.
 
 A catalog numbers its commits and gives each a random token. A *mark* is a commit as the folder of the data files knows it,
-outside the catalog. It is put there before the commit, as *begun* (its name ends in `-begun`), and is *done* after it: no commit
-is acknowledged without its mark. So a catalog that knows less than the marks that are done is an older copy. One that knows
-another token is of another log, or of a copy that has continued on its own. A mark that is only begun proves nothing: its commit
-may have been cut short. Marks are names, not contents: a folder that is copied over this one adds its marks, and hides none.
+outside the catalog. It is put there before the commit, as *begun* (its name ends so), and is *done* after it: no commit is
+acknowledged without its mark. So a catalog that knows less than the marks that are done is an older copy. One that knows
+another token is of another log, or of a copy that has continued on its own. A mark that is only begun proves nothing: its
+commit may have been cut short. Marks are names, not contents: a folder that is copied over this one hides none.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def begin_mark(root: Path, mark: CommitMark, *, is_first: bool) -> None:
     folder = root / MARKS_FOLDER
     try:
         if is_first:
-            make_durable_folder(folder)
+            make_durable_folder(folder, root)
         (folder / _name(replace(mark, is_done=False))).touch()
         if is_first:
             sync_folder(folder)
@@ -153,7 +153,7 @@ def withdraw_mark(root: Path, mark: CommitMark) -> None:
 
 
 def make_marks_folder(root: Path) -> None:
-    make_durable_folder(root / MARKS_FOLDER)
+    make_durable_folder(root / MARKS_FOLDER, root)
 
 
 def replace_marks(root: Path, mark: CommitMark) -> None:

@@ -206,9 +206,7 @@ def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
             (application, round_id.epoch, round_id.sub_topology),
         ).fetchone()
     is_kept = is_stranger(db, name) or not _has_table(db)  # one without the table may be an older copy
-    return fate_of(
-        made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name)
-    )
+    return fate_of(made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name))
 
 
 class Fate(StrEnum):

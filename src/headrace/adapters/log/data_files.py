@@ -121,7 +121,7 @@ class ChunkWriter:
         message = batch.serialize()
         try:
             if self._file is None:
-                make_durable_folder(self._path.parent)
+                make_durable_folder(self._path.parent, self._root)
                 self._file = self._path.open("xb")
             chunk = Chunk(
                 stream=stream,
@@ -200,8 +200,7 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     assert batch.schema.names == RECORD_SCHEMA.names, f"expected {RECORD_SCHEMA.names}, found {batch.schema.names}"
     assert batch.column(2).null_count == 0, "every record has a timestamp"
     return pa.RecordBatch.from_arrays(
-        [column.cast(wanted.type) for column, wanted in zip(batch.columns, RECORD_SCHEMA, strict=True)],
-        schema=RECORD_SCHEMA,
+        [column.cast(wanted.type) for column, wanted in zip(batch.columns, RECORD_SCHEMA, strict=True)], schema=RECORD_SCHEMA
     )
 
 
@@ -224,8 +223,7 @@ def _refuse_too_large(stream: str, partition: int, batch: pa.RecordBatch) -> Non
     largest = int(record_sizes(batch.column(0), batch.column(1), batch.column(3)).max())
     if largest > RECORD_BYTES_MAX:
         raise RecordTooLargeError(
-            f"a record for {stream!r} partition {partition} has {largest:,} bytes, "
-            f"at most {RECORD_BYTES_MAX:,} are taken",
+            f"a record for {stream!r} partition {partition} has {largest:,} bytes, at most {RECORD_BYTES_MAX:,} are taken",
             "split it, or store the payload elsewhere and send a reference to it",
         )
 
@@ -246,6 +244,4 @@ def _damaged(root: Path, chunk: Chunk, found: str) -> StorageError:
 
 
 def _write_error(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"data file {path} cannot be written: {error.strerror or error}", "check the disk's space and rights"
-    )
+    return StorageError(f"data file {path} cannot be written: {error.strerror or error}", "check the disk's space and rights")

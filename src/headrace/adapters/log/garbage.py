@@ -28,15 +28,11 @@ def collect_garbage(catalog: Catalog, now_us: int | None = None) -> tuple[str, .
     removed: list[str] = []
     for start in range(0, len(names), _FILES_PER_TRANSACTION):
         with catalog.read() as db:  # most files are in use: sort those out without stopping anybody
-            candidates = [
-                name for name in names[start : start + _FILES_PER_TRANSACTION] if not is_referenced(db, name)
-            ]
+            candidates = [name for name in names[start : start + _FILES_PER_TRANSACTION] if not is_referenced(db, name)]
         if candidates:
             with catalog.write() as db:
                 commits.forget_what_is_certain(db)
-                removed += [
-                    name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)
-                ]
+                removed += [name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)]
     _remove_empty_folders(catalog)
     _forget_ended_repairs(catalog)
     return tuple(removed)

@@ -46,9 +46,7 @@ _END = object()
 class _Producer:
     """One call of `produce`: what carries on from commit to commit."""
 
-    def __init__(
-        self, catalog: Catalog, stream: StreamRow, key: Serde | None, value: Serde | None, round_robin: int
-    ) -> None:
+    def __init__(self, catalog: Catalog, stream: StreamRow, key: Serde | None, value: Serde | None, round_robin: int) -> None:
         self._catalog, self._stream = catalog, stream
         self._key, self._value = key, value
         self._round_robin = round_robin  # begins at the stream's length, so that single records spread as well
@@ -104,8 +102,7 @@ class _Producer:
         """Partitions were computed for the stream as it was when the call began."""
         if now.description.id != self._stream.description.id:
             raise StreamNotFoundError(
-                f"stream {now.description.name!r} was deleted and recreated meanwhile; "
-                f"{self.written} records were written",
+                f"stream {now.description.name!r} was deleted and recreated meanwhile; {self.written} records were written",
                 "produce the other records again",
             )
 
@@ -131,9 +128,7 @@ def offsets_for_time(catalog: Catalog, name: str, timestamp_us: int) -> dict[int
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         bounds = stream_tables.bounds_of(db, stream)
-        candidates = {
-            partition: stream_tables.chunks_of(db, stream, partition, *bounds[partition]) for partition in bounds
-        }
+        candidates = {partition: stream_tables.chunks_of(db, stream, partition, *bounds[partition]) for partition in bounds}
     found = {}
     for partition, (first, end) in bounds.items():
         found[partition] = end

@@ -185,7 +185,7 @@ def _move_out(root: Path, name: str, done: Repaired) -> None:
 
 
 def _move(root: Path, source: str, target: str) -> None:
-    make_durable_folder((root / target).parent)
+    make_durable_folder((root / target).parent, root)
     (root / source).rename(root / target)
     sync_folder((root / target).parent)
 
@@ -201,7 +201,7 @@ def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> CommitMa
     """The last commit before the caller's COMMIT: under a new id, and with the repair written down."""
     commits.begin(db)
     commits.add_repair(db, done.quarantine)
-    make_durable_folder(root / done.quarantine)  # even if nothing was moved: state files are kept while it is there
+    make_durable_folder(root / done.quarantine, root)  # even if nothing was moved: state files are kept while it is there
     make_marks_folder(root)
     mark = commits.add_commit(db, root)
     assert mark is not None

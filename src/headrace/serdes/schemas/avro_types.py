@@ -101,9 +101,7 @@ def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkTyp
         name = schema["name"]
         if name in inside:
             raise NoOneTypeError(f"{name} holds itself")
-        fields = [
-            StructField(field["name"], type_of(field["type"], named, (*inside, name))) for field in schema["fields"]
-        ]
+        fields = [StructField(field["name"], type_of(field["type"], named, (*inside, name))) for field in schema["fields"]]
         return StructType(tuple(fields))
     if kind == "array":
         return ArrayType(type_of(schema["items"], named, inside))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from headrace.errors import ConfigError, RegistryError, SchemaError, SerdeError,
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
 from headrace.serdes.ddl import SparkType
-from headrace.serdes.scalars import shown
+from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.schemas.registry import REFERENCES_MAX, Reference, SchemaRegistry, SchemaText, UnknownSchemaError
 from headrace.serdes.typed import V
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct(">bI")  # of Confluent's wire format: a 0, and the id of the schema
 _LANGUAGES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}  # as registries name them
-_NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
+NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
 
 
 class SchemaSerde(ABC, Generic[V]):
@@ -39,11 +39,7 @@ class SchemaSerde(ABC, Generic[V]):
     KIND: str  # for messages and forms, such as `avro`
 
     def __init__(
-        self,
-        registry: SchemaRegistry | str | None,
-        subject: str | None,
-        auto_register: bool,
-        bound: str | None = None,
+        self, registry: SchemaRegistry | str | None, subject: str | None, auto_register: bool, bound: str | None = None
     ) -> None:
         self._registry = SchemaRegistry(registry) if isinstance(registry, str) else registry
         if self._registry is None and subject is not None:
@@ -116,7 +112,7 @@ class SchemaSerde(ABC, Generic[V]):
         try:
             schema_id, body = (None, data) if self._registry is None else _unframed(data)
             return self._value(body, schema_id)
-        except _NOT_OF_A_VALUE:
+        except NOT_OF_A_VALUE:
             raise
         except Exception as error:
             hint = error.hint if isinstance(error, SerdeError) else None
@@ -130,7 +126,7 @@ class SchemaSerde(ABC, Generic[V]):
         try:
             body = body_of(value)
             return body if self._registry is None else _HEAD.pack(0, self._schema_id(self._registry)) + body
-        except _NOT_OF_A_VALUE:
+        except NOT_OF_A_VALUE:
             raise
         except Exception as error:
             hint = error.hint if isinstance(error, SerdeError) else None
@@ -140,30 +136,20 @@ class SchemaSerde(ABC, Generic[V]):
         return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        results, failures = each_value(self.encode, values)
-        return pa.array(results, pa.binary()), failures
+        return encoded_each(self.encode, values, NOT_OF_A_VALUE)
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
-        return each_value(self.decode, data.to_pylist())
+        return each(self.decode, data.to_pylist(), NOT_OF_A_VALUE)
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
+        from headrace.serdes.binary_arrays import as_array, as_array_of
 
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
         schema = self.schema
-        if schema is not None and not values.type.equals(wanted := ddl.to_arrow_type(schema)):
-            try:
-                values = values.cast(wanted)
-            except pa.ArrowException as error:
-                raise SerdeError(f"{self.form}: expected an array of {wanted}: {error}") from None
+        values = as_array(values) if schema is None else as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
             return self.encode_many(values.to_pylist())
         except (ValueError, OverflowError):  # a time that Python has not: which one is it?
-            results, failures = each_value(lambda i: self._encoded_at(values, i), range(len(values)))
-            return pa.array(results, pa.binary()), failures
+            return encoded_each(lambda i: self._encoded_at(values, i), range(len(values)), NOT_OF_A_VALUE)
 
     def _encoded_at(self, values: Any, index: int) -> bytes | None:
         try:
@@ -352,18 +338,3 @@ def reason(error: BaseException) -> str:
     if isinstance(error, (EOFError, IndexError)):
         return "the bytes end within a value"
     return str(error) or type(error).__name__
-
-
-def each_value(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], Failures]:
-    """`function` of every value that is not None; what is no value's fault is raised."""
-    results: list[Any] = []
-    failures: Failures = []
-    for index, value in enumerate(values):
-        try:
-            results.append(None if value is None else function(value))
-        except _NOT_OF_A_VALUE:
-            raise
-        except Exception as error:
-            results.append(None)
-            failures.append((index, error))
-    return results, failures

@@ -22,7 +22,8 @@ from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
 from headrace.serdes.json_serde import Json
-from headrace.serdes.schemas.base import References, TextSchemaSerde, each_value
+from headrace.serdes.scalars import encoded_each
+from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
@@ -179,11 +180,9 @@ class JsonSchema(TextSchemaSerde[_Codec, V]):
         return msgspec.json.encode(tree)
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         typed, failures = self._codec.typed.encode_arrow(values)
-        results, more = each_value(lambda data: self._written(data, self._checked), typed.to_pylist())
-        return pa.array(results, pa.binary()), sorted(failures + more, key=lambda failure: failure[0])
+        encoded, more = encoded_each(lambda data: self._written(data, self._checked), typed.to_pylist(), NOT_OF_A_VALUE)
+        return encoded, sorted(failures + more, key=lambda failure: failure[0])
 
 
 def _to_text(value: Any) -> str:
