@@ -48,11 +48,12 @@ def batch_of(
     encoded_keys = _encoded("key", keys, key, first)
     encoded_values = _encoded("value", values, value, first)
     if whole is None:
-        times = pa.array(np.full(len(records), now_us, np.int64))
-        return _batch(encoded_keys, encoded_values, times, pa.nulls(len(records), HEADERS_TYPE)), None
-    times = _times(whole, first, now_us)
-    asked = [record.partition for record in whole]
-    batch = _batch(encoded_keys, encoded_values, times, _headers(whole, first))
+        times, headers = pa.array(np.full(len(records), now_us, np.int64)), pa.nulls(len(records), HEADERS_TYPE)
+        asked = []
+    else:
+        times, headers = _times(whole, first, now_us), _headers(whole, first)
+        asked = [record.partition for record in whole]
+    batch = pa.RecordBatch.from_arrays([encoded_keys, encoded_values, times, headers], schema=RECORD_SCHEMA)
     return batch, asked if any(partition is not None for partition in asked) else None
 
 
@@ -136,10 +137,6 @@ def records_of(
                 f"does not decode: {bad[1]}",
                 f"was it written with another serde? read it as bytes, without {bad[2]}=",
             ) from bad[1]
-
-
-def _batch(keys: pa.Array, values: pa.Array, times: pa.Array, headers: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([keys, values, times, headers], schema=RECORD_SCHEMA)
 
 
 def _record(record: Any, number: int) -> Record:

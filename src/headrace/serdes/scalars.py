@@ -63,16 +63,8 @@ class Scalar(ABC, Generic[V]):
     """What the serdes here share."""
 
     __slots__ = ()
-    FORM: ClassVar[str]
-    SPARK_TYPE: ClassVar[str]
-
-    @property
-    def form(self) -> str:
-        return self.FORM
-
-    @property
-    def spark_type(self) -> str:
-        return self.SPARK_TYPE
+    form: str
+    spark_type: str
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -92,8 +84,8 @@ class Bytes(Scalar[bytes]):
     """Bytes as they are."""
 
     __slots__ = ()
-    FORM = "bytes"
-    SPARK_TYPE = "binary"
+    form = "bytes"
+    spark_type = "binary"
 
     def encode(self, value: bytes) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -125,8 +117,8 @@ class String(Scalar[str]):
     """Text in UTF-8, checked in both directions: bytes that are no UTF-8 are a failure, not a replacement character."""
 
     __slots__ = ()
-    FORM = "string"
-    SPARK_TYPE = "string"
+    form = "string"
+    spark_type = "string"
 
     def encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -197,7 +189,7 @@ class _Number(Scalar[V]):
     def _wrong_length(self, data: bytes) -> SerdeError:
         printable = data.isascii() and data[:_SHOWN].decode("ascii").isprintable() and bool(data)
         return SerdeError(
-            f"{self.FORM}: expected {self.PACKER.size} bytes, found {len(data)}: {shown(data)}",
+            f"{self.form}: expected {self.PACKER.size} bytes, found {len(data)}: {shown(data)}",
             "these look like text: use String()" if printable else None,
         )
 
@@ -276,21 +268,21 @@ class _Whole(_Number[int]):
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             hint = "use Double() for fractions" if isinstance(value, float) else None
             hint = "use Json() for true and false" if isinstance(value, bool) else hint
-            raise SerdeError(f"{self.FORM}: expected int, found {type(value).__name__} {shown(value)}", hint)
+            raise SerdeError(f"{self.form}: expected int, found {type(value).__name__} {shown(value)}", hint)
         try:
             return self.PACKER.pack(value)
         except struct.error:
             bits = 8 * self.PACKER.size
             hint = "use Long()" if bits == 32 else "use String() or Json() for numbers of any size"
-            raise SerdeError(f"{self.FORM}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
+            raise SerdeError(f"{self.form}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
 
 
 class Long(_Whole):
     """A whole number in 8 bytes with a sign, most significant first. Python's int is a Long; a bool is none."""
 
     __slots__ = ()
-    FORM = "long"
-    SPARK_TYPE = "bigint"
+    form = "long"
+    spark_type = "bigint"
     DTYPE = ">i8"
     PACKER = struct.Struct(">q")
 
@@ -299,8 +291,8 @@ class Int(_Whole):
     """A whole number in 4 bytes with a sign, most significant first, as Spark's `int` and Java's."""
 
     __slots__ = ()
-    FORM = "int"
-    SPARK_TYPE = "int"
+    form = "int"
+    spark_type = "int"
     DTYPE = ">i4"
     PACKER = struct.Struct(">i")
 
@@ -309,8 +301,8 @@ class Double(_Number[float]):
     """An IEEE-754 number in 8 bytes, most significant first; takes whole numbers too."""
 
     __slots__ = ()
-    FORM = "double"
-    SPARK_TYPE = "double"
+    form = "double"
+    spark_type = "double"
     DTYPE = ">f8"
     PACKER = struct.Struct(">d")
     KINDS = (float, int)

@@ -53,8 +53,6 @@ def damage_named(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Environment:
-    """One open LMDB environment and the handles of its databases."""
-
     folder: Path
     lmdb: Any
     pid: int
@@ -214,14 +212,12 @@ def close_others(place: Path, kept: Path | None) -> None:
 
 
 def close_idle() -> None:
-    """Close all environments that no round uses."""
     with _lock:
         for folder in list(_idle):
             _close(folder)
 
 
 def remove(folder: Path) -> None:
-    """Close and delete an environment."""
     with _lock:
         if folder in _open:
             _close(folder)

@@ -45,12 +45,10 @@ class TaskStore:
 
     @property
     def identity(self) -> str:
-        """The identity of the state that is read."""
         return self._meta.identity
 
     @property
     def entries(self) -> int:
-        """How many entries all databases have together."""
         return self._meta.entries
 
     def databases(self) -> list[str]:

@@ -147,7 +147,6 @@ def finish_if_begun(root: Path, mark: CommitMark) -> None:
 
 
 def withdraw_mark(root: Path, mark: CommitMark) -> None:
-    """The commit failed."""
     with suppress(OSError):
         (root / MARKS_FOLDER / _name(replace(mark, is_done=False))).unlink()
 
@@ -157,7 +156,6 @@ def make_marks_folder(root: Path) -> None:
 
 
 def replace_marks(root: Path, mark: CommitMark) -> None:
-    """Make `mark` the only one."""
     make_marks_folder(root)
     (root / MARKS_FOLDER / _name(mark)).touch()
     sync_folder(root / MARKS_FOLDER)

@@ -56,13 +56,17 @@ def begin(db: sqlite3.Connection) -> None:
 
 
 def log_id(db: sqlite3.Connection) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = 'id'", (_LOG,)).fetchone()
-    return None if row is None else str(row[0])
+    return _value_of(db, _LOG, "id")
 
 
 def is_marked(db: sqlite3.Connection) -> bool:
     """Whether a commit of this catalog has been marked, or was about to be."""
-    return db.execute("SELECT 1 FROM log WHERE kind = ? AND key = 'marked'", (_LOG,)).fetchone() is not None
+    return _value_of(db, _LOG, "marked") is not None
+
+
+def _value_of(db: sqlite3.Connection, kind: str, key: str) -> str | None:
+    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def newest_of(db: sqlite3.Connection) -> int:
@@ -93,8 +97,7 @@ def has_unknown(db: sqlite3.Connection, marks: Collection[CommitMark]) -> bool:
 
 
 def _token_of(db: sqlite3.Connection, number: int) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (_COMMITS, _key(number))).fetchone()
-    return None if row is None else str(row[0])
+    return _value_of(db, _COMMITS, _key(number))
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
@@ -164,7 +167,7 @@ def is_stranger(db: sqlite3.Connection, name: str) -> bool:
 
 
 def _is_kept(db: sqlite3.Connection, kind: str, name: str) -> bool:
-    return _has_table(db) and db.execute("SELECT 1 FROM log WHERE kind = ? AND key = ?", (kind, name)).fetchone() is not None
+    return _has_table(db) and _value_of(db, kind, name) is not None
 
 
 def forget_what_is_certain(db: sqlite3.Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +90,8 @@ def verify(root: Path) -> Verified:
 def _compare(db: sqlite3.Connection, found: Verified, *, has_unknown_commit: bool) -> None:
     (found.streams,) = db.execute("SELECT count(*) FROM streams").fetchone()
     named: dict[str, bool] = {}  # file to whether it is there
-    for chunk in _named_chunks(db):
+    for row in db.execute(_CHUNKS):
+        chunk = Chunk(*row)
         found.records += chunk.records
         is_there = named.setdefault(chunk.file, (found.root / chunk.file).exists())
         if not is_there:
@@ -116,11 +117,6 @@ def _compare(db: sqlite3.Connection, found: Verified, *, has_unknown_commit: boo
             found.waiting += 1
         else:
             found.garbage += 1
-
-
-def _named_chunks(db: sqlite3.Connection) -> Iterator[Chunk]:
-    for row in db.execute(_CHUNKS):
-        yield Chunk(*row)
 
 
 def names_of(items: Sequence[str], most: int = 5) -> str:

@@ -31,17 +31,8 @@ Named = Mapping[str, Any]
 Check = Callable[[Any], Any]
 UUID_MARK = "headrace.uuid"  # on a text: fastavro keeps what it does not know
 
-_SCALARS = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "bytes": "binary",
-    "fixed": "binary",
-    "string": "string",
-    "enum": "string",
-}
+_SCALARS = {kind: kind for kind in ("boolean", "int", "float", "double", "string")}
+_SCALARS |= {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string"}
 _LOGICAL = {
     "date": "date",
     "timestamp-millis": "timestamp",
@@ -86,69 +77,61 @@ def _is_kept(schema: Mapping[str, Any]) -> bool:
     return isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= DECIMAL_PRECISION_MAX
 
 
+def _resolved(schema: Any, named: Named) -> Mapping[str, Any]:
+    """A schema out of references, and of types that only hold another one; of a union its `branches`."""
+    while not isinstance(schema, list):
+        if isinstance(schema, str):
+            if schema not in named:
+                return {"type": schema}
+            schema = named[schema]
+        elif isinstance(schema["type"], (list, Mapping)) or schema["type"] in named:
+            schema = schema["type"]
+        else:
+            found: Mapping[str, Any] = schema
+            return found
+    return {"type": "union", "branches": schema}
+
+
 def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkType:
     """The Spark type of a parsed schema; `NoOneTypeError` for unions of several types, and for types inside themselves."""
-    if isinstance(schema, list):
-        return _union_type(schema, named, inside)
-    if isinstance(schema, str):
-        if schema in named:
-            return type_of(named[schema], named, inside)
-        return _scalar(schema)
-    kind = schema["type"]
-    if isinstance(kind, (list, Mapping)):
-        return type_of(kind, named, inside)
-    if kind in ("record", "error"):
-        name = schema["name"]
-        if name in inside:
-            raise NoOneTypeError(f"{name} holds itself")
-        fields = [StructField(field["name"], type_of(field["type"], named, (*inside, name))) for field in schema["fields"]]
-        return StructType(tuple(fields))
-    if kind == "array":
-        return ArrayType(type_of(schema["items"], named, inside))
-    if kind == "map":
-        return MapType(ScalarType("string"), type_of(schema["values"], named, inside))
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return DecimalType(schema["precision"], schema.get("scale", 0))
-    if logical is not None:
-        return ScalarType(_LOGICAL[logical])
-    return type_of(named[kind], named, inside) if kind in named else _scalar(kind)
-
-
-def _scalar(kind: str) -> SparkType:
-    if kind not in _SCALARS:
-        raise NoOneTypeError(f"{kind} has no Spark type")
-    return ScalarType(_SCALARS[kind])
-
-
-def _union_type(branches: list[Any], named: Named, inside: tuple[str, ...]) -> SparkType:
-    rest = [branch for branch in branches if branch != "null"]
-    if len(rest) == 1:
-        return type_of(rest[0], named, inside)
-    if sorted(map(str, rest)) == ["int", "long"]:
-        return ScalarType("bigint")
-    raise NoOneTypeError(f"a union of {len(rest)} types")
+    match _resolved(schema, named):
+        case {"type": "union", "branches": branches}:
+            rest = [branch for branch in branches if branch != "null"]
+            if len(rest) == 1:
+                return type_of(rest[0], named, inside)
+            if sorted(map(str, rest)) == ["int", "long"]:
+                return ScalarType("bigint")
+            raise NoOneTypeError(f"a union of {len(rest)} types")
+        case {"type": "record" | "error", "name": name, "fields": fields}:
+            if name in inside:
+                raise NoOneTypeError(f"{name} holds itself")
+            around = (*inside, name)
+            return StructType(tuple(StructField(each["name"], type_of(each["type"], named, around)) for each in fields))
+        case {"type": "array", "items": items}:
+            return ArrayType(type_of(items, named, inside))
+        case {"type": "map", "values": values}:
+            return MapType(ScalarType("string"), type_of(values, named, inside))
+        case {"logicalType": "decimal", "precision": precision, **rest_of}:
+            return DecimalType(precision, rest_of.get("scale", 0))
+        case {"logicalType": logical}:
+            return ScalarType(_LOGICAL[logical])
+        case {"type": kind} if kind in _SCALARS:
+            return ScalarType(_SCALARS[kind])
+    raise NoOneTypeError(f"{schema} has no Spark type")
 
 
 def decimals_of(schema: Any, named: Named) -> bool:
     """Whether any part is a decimal, whose bytes may hold more digits than it declares."""
-    return any(_is_decimal(each) for each in _parts([schema, *named.values()]))
-
-
-def _is_decimal(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("logicalType") == "decimal"
-
-
-def _parts(schemas: list[Any]) -> list[Any]:
-    found, waiting = [], list(schemas)
+    waiting = [schema, *named.values()]
     while waiting:
-        schema = waiting.pop()
-        if isinstance(schema, list):
-            waiting += schema
-        elif isinstance(schema, Mapping):
-            found.append(schema)
-            waiting += [schema[part] for part in ("items", "values", "type", "fields") if part in schema]
-    return found
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, Mapping):
+            if part.get("logicalType") == "decimal":
+                return True
+            waiting += [part[inner] for inner in ("items", "values", "type", "fields") if inner in part]
+    return False
 
 
 # --- checks -------------------------------------------------------------------------------------------------------------------
@@ -169,32 +152,26 @@ class _Checks:
         self._made: dict[str, Check] = {}
 
     def of(self, schema: Any) -> Check:
-        if isinstance(schema, list):
-            return self._union(schema)
-        if isinstance(schema, str):
-            return self._reference(schema) if schema in self._named else _scalar_check(schema, {})
-        kind = schema["type"]
-        if isinstance(kind, (list, Mapping)):
-            return self.of(kind)
-        if kind in ("record", "error"):
-            return self._reference(schema["name"])
-        if kind == "array":
-            return _array_check(self.of(schema["items"]))
-        if kind == "map":
-            return _map_check(self.of(schema["values"]))
-        if kind in self._named:
-            return self._reference(kind)
-        return _scalar_check(kind, schema)
+        schema = _resolved(schema, self._named)
+        match schema["type"]:
+            case "union":
+                return self._union(schema["branches"])
+            case "record" | "error":
+                return self._record(schema["name"])
+            case "array":
+                return _array_check(self.of(schema["items"]))
+            case "map":
+                return _map_check(self.of(schema["values"]))
+            case kind:
+                return _scalar_check(kind, schema)
 
-    def _reference(self, name: str) -> Check:
-        if name in self._made:
-            return lambda value: self._made[name](value)  # noqa: PLW0108 - the check may not be made yet
-        schema = self._named[name]
-        if schema["type"] not in ("record", "error"):
-            return _scalar_check(schema["type"], schema)
-        self._made[name] = _refuse  # while its fields are walked; replaced below
-        fields = {field["name"]: (self.of(field["type"]), "default" in field) for field in schema["fields"]}
-        self._made[name] = _record_check(name, fields)
+    def _record(self, name: str) -> Check:
+        if name not in self._made:
+            self._made[name] = lambda value: self._made[name](value)  # noqa: PLW0108 - for those in it: it is not made yet
+            fields = self._named[name]["fields"]
+            self._made[name] = _record_check(
+                name, {field["name"]: (self.of(field["type"]), "default" in field) for field in fields}
+            )
         return self._made[name]
 
     def _union(self, branches: list[Any]) -> Check:
@@ -216,10 +193,6 @@ class _Checks:
             raise SerdeError(f"{shown(value)} is of none of the {len(rest)} types of a union")
 
         return check
-
-
-def _refuse(value: Any) -> Any:
-    raise AssertionError("a check that is not made yet")
 
 
 def _record_check(name: str, fields: Mapping[str, tuple[Check, bool]]) -> Check:
