@@ -49,16 +49,16 @@ def batch_of(
     encoded_values = _encoded("value", values, value, first)
     if whole is None:
         times, headers = pa.array(np.full(len(records), now_us, np.int64)), pa.nulls(len(records), HEADERS_TYPE)
-        asked = []
+        requested = []
     else:
         times, headers = _times(whole, first, now_us), _headers(whole, first)
-        asked = [record.partition for record in whole]
+        requested = [record.partition for record in whole]
     batch = pa.RecordBatch.from_arrays([encoded_keys, encoded_values, times, headers], schema=RECORD_SCHEMA)
-    return batch, asked if any(partition is not None for partition in asked) else None
+    return batch, requested if any(partition is not None for partition in requested) else None
 
 
 def partitions_of(
-    keys: pa.Array, asked: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
+    keys: pa.Array, requested: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The partition of each record: the requested one, else Kafka's default for its key, else one after the other.
 
@@ -78,8 +78,8 @@ def partitions_of(
         if keys.null_count:
             null = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
             chosen[null] = (round_robin + np.arange(len(null))) % partitions
-    if asked is not None:
-        for index, partition in enumerate(asked):
+    if requested is not None:
+        for index, partition in enumerate(requested):
             if partition is None:
                 continue
             if not isinstance(partition, int) or not 0 <= partition < partitions:

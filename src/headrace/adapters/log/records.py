@@ -84,11 +84,11 @@ class _Producer:
             step = list(islice(records, self._step))
             if not step:
                 return count, False
-            batch, asked = batch_of(step, self._key, self._value, self.written + count, time.time_ns() // 1000)
+            batch, requested = batch_of(step, self._key, self._value, self.written + count, time.time_ns() // 1000)
             if len(self._partition_of_key) > _KNOWN_KEYS_MAX:
                 self._partition_of_key.clear()
             keys = routing_keys(self._key, batch.column(0))
-            partitions = partitions_of(keys, asked, description.partitions, self._round_robin, self._partition_of_key)
+            partitions = partitions_of(keys, requested, description.partitions, self._round_robin, self._partition_of_key)
             self._round_robin += keys.null_count
             for partition, part in split(batch, partitions):
                 writer.write(description.name, partition, part)
@@ -154,10 +154,10 @@ def _start_of(start: Any, partition: int, bounds: tuple[int, int] | None) -> int
     first = 0 if bounds is None else bounds[0]
     if start is None:
         return first
-    asked = start.get(partition, first) if isinstance(start, Mapping) else start
-    if not isinstance(asked, int) or isinstance(asked, bool):
-        raise OffsetOutOfRangeError(f"start {asked!r}: expected an offset, a mapping partition to offset, or None")
-    return asked
+    requested = start.get(partition, first) if isinstance(start, Mapping) else start
+    if not isinstance(requested, int) or isinstance(requested, bool):
+        raise OffsetOutOfRangeError(f"start {requested!r}: expected an offset, a mapping partition to offset, or None")
+    return requested
 
 
 def _records(

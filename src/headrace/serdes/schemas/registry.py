@@ -213,11 +213,11 @@ class _Connection:
         try:
             return request(self._client)
         except self._library.SchemaRegistryError as error:
-            status, said = error.http_status_code, self._without_secrets(str(error.error_message))
+            status, text = error.http_status_code, self._without_secrets(str(error.error_message))
             if status == _NOT_FOUND:
                 raise UnknownSchemaError(f"the registry {url} has no {what.removeprefix('the ')}") from None
             hint = "check auth=(user, password) of the registry" if status in _DENIED else None
-            raise RegistryError(f"schema registry {url}: the request for {what} failed with {status}: {said}", hint) from None
+            raise RegistryError(f"schema registry {url}: the request for {what} failed with {status}: {text}", hint) from None
         except Exception as error:  # of the client's transport, whichever that is
             reason = f"{type(error).__name__}: {self._without_secrets(str(error))}".removesuffix(": ")
             raise RegistryError(
