@@ -28,17 +28,13 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, StartpointManager
-from headrace.codec.startpoint import (
-    decode_startpoint_record,
-    decode_startpoint_request,
-    encode_startpoint_request,
-)
+from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import offset_of
 from headrace.model.checkpoint import Checkpoint, RoundId
-from headrace.model.startpoint import PositionType, Startpoint, StartpointKey
+from headrace.model.startpoint import PositionType, Startpoint, StartpointKey, StartpointRecord, StartpointRequest
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, TaskName
 from headrace.ports import SystemConsumer
@@ -141,14 +137,14 @@ def plan(tasks: int, partitions: int, profile: bool) -> None:
     manager = StartpointManager(None)  # type: ignore[arg-type]  # it makes entries here, and stores nothing
     entries = [manager.entry_of(StartpointKey(ssp, name), EARLIEST) for ssp in ssps for name in names]
     parts = [entries[at : at + ENTRIES_PER_REQUEST_MAX] for at in range(0, len(entries), ENTRIES_PER_REQUEST_MAX)]
-    requests = {f"{number:05d}": encode_startpoint_request(part) for number, part in enumerate(parts)}
+    requests = {f"{number:05d}": encode(StartpointRequest(tuple(part))) for number, part in enumerate(parts)}
 
     def first() -> None:
-        asked = StartpointRequests({id_: decode_startpoint_request(data) for id_, data in requests.items()})
+        asked = StartpointRequests({id_: decode(StartpointRequest, data, id_) for id_, data in requests.items()})
         taken.append(apply_startpoints(asked, checkpoints, checkpoints, rewinds(1)))
 
     def again() -> None:
-        records = {id_: decode_startpoint_record(data) for id_, data in taken[0].written.items() if data is not None}
+        records = {id_: decode(StartpointRecord, data, id_) for id_, data in taken[0].written.items() if data is not None}
         taken.append(
             apply_startpoints(StartpointRequests({}, records), taken[0].checkpoints, taken[0].checkpoints, rewinds(2))
         )

@@ -66,11 +66,11 @@ from headrace.model.streams import SystemStreamPartition
 from headrace.model.tasks import TaskName
 from headrace.record import Record
 from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import Bytes, Double, Int, Long, String
 from headrace.serdes.schemas.avro import Avro
 from headrace.serdes.schemas.json_schema import JsonSchema
 from headrace.serdes.schemas.protobuf import Protobuf
 from headrace.serdes.schemas.registry import SchemaRegistry
-from headrace.serdes.serdes import Bytes, Double, Int, Long, String
 from headrace.serdes.typed import Serde
 from headrace.serdes.windowed import Windowed, WindowedKey
 

@@ -14,7 +14,7 @@ import headrace as hr
 from cli.shop import SALES, SHOPS
 from headrace import wiring
 from headrace.cli.app_loading import load_app
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import STARTPOINTS
 from headrace.core.keys.hashing import partition_of
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine

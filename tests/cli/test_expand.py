@@ -17,7 +17,7 @@ from headrace import wiring
 from headrace.adapters.log.system import LogSystem
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import this_user
-from headrace.codec.expansion_request import PARTITION_CHECKS
+from headrace.codec.job_records import PARTITION_CHECKS
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
 from headrace.core.keys.hashing import partition_of
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel

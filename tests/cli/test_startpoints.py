@@ -18,8 +18,7 @@ from headrace import wiring
 from headrace.cli import previews
 from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import StartpointManager
-from headrace.codec.rewind_records import FLOWS
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import FLOWS, STARTPOINTS
 from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.ports import DriverLease

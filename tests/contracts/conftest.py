@@ -20,7 +20,7 @@ from headrace.adapters.kafka.job_store import no_steps, task_positions
 from headrace.adapters.kafka.names import checkpoint_topic
 from headrace.adapters.kafka.system import open_system as open_kafka
 from headrace.adapters.log.system import open_system
-from headrace.codec.checkpoint import encode_checkpoint
+from headrace.codec.documents import encode
 from headrace.errors import FencedError, HeadraceError, RoundFailedError
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.tasks import TaskName
@@ -97,7 +97,7 @@ def _commit_on_kafka(store: Any, commit: RoundCommit, bases: Bases) -> None:
         transaction.begin()
         transaction.commit(
             [position for checkpoint in made for position in task_positions(store.application, checkpoint, shared)],
-            [(str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in made],
+            [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in made],
             checkpoint_topic(store.application),
         )
         answers.append(replace(container, receipt=f"process of lane {container.lane}"))

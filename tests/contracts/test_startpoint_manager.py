@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.client.startpoint_manager import ENTRIES_PER_REQUEST_MAX, OffsetManager, StartpointManager, this_user
-from headrace.codec.checkpoint import encode_ssp_task_mapping
-from headrace.codec.startpoint import encode_startpoint_record
+from headrace.codec.documents import encode
 from headrace.errors import ConfigError, StartpointError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.expansion import SetSSPTaskMapping
@@ -58,7 +57,7 @@ def on_record(entry: StartpointEntry, became: StartpointStatus) -> dict[str, byt
         if became in (StartpointStatus.SUPERSEDED, StartpointStatus.DELETED)
         else (Resolution(TASKS[0], entry.key.ssp, 7, 20),)
     )
-    return {entry.id: encode_startpoint_record(StartpointRecord(entry, resolutions, NOW_US, became, NOW_US))}
+    return {entry.id: encode(StartpointRecord(entry, resolutions, NOW_US, became, NOW_US))}
 
 
 class TestWriting:
@@ -208,7 +207,7 @@ class TestReading:
         self, manager: StartpointManager, job_store: Any, epoch: int
     ) -> None:
         mapping = SetSSPTaskMapping(ssp(0), (TASKS[1],))
-        job_store.write_metadata(epoch, "ssp-assignment", {str(ssp(0)): encode_ssp_task_mapping(mapping)})
+        job_store.write_metadata(epoch, "ssp-assignment", {str(ssp(0)): encode(mapping)})
         manager.write_startpoint(StartpointKey(ssp(0), TASKS[0]), AT_7)
         assert self._read(manager, StartpointKey(ssp(0), TASKS[1]), ssp(0)) == [AT_7, AT_7]
 

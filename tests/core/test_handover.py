@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.codec.documents import decode, encode
 from headrace.core.rounds.handover import Handover, HandoverRound, next_handover, set_elsewhere
 from headrace.core.rounds.offset_ranges import OffsetRange, ranges_of
 from headrace.model.checkpoint import RoundId
@@ -85,7 +85,7 @@ def test_a_handover_that_was_interrupted_before_a_startpoint_is_not_given_out_ag
         again = after({A: position, B: 5}, unknown, void)
         assert (again.handover.id, again.handover.is_done, pieces(again)[B]) == (4, False, (5, 100))
     assert set_elsewhere(STORED, {SSP("log", "other", 0)}, {unknown}) == STORED
-    assert decode_handover(encode_handover(void)) == void
+    assert decode(Handover, encode(void), "handover") == void
 
 
 def test_ranges_that_cannot_be_given_again_have_the_next_id() -> None:
@@ -106,7 +106,7 @@ def test_a_position_that_was_set_back_is_a_new_id() -> None:
 
 def test_what_is_stored_is_read_as_it_was() -> None:
     for handover in (STORED, Handover(0, SECOND, (), is_done=True)):
-        assert decode_handover(encode_handover(handover)) == handover
+        assert decode(Handover, encode(handover), "handover") == handover
 
 
 # --- any history ----------------------------------------------------------------------------------------------------

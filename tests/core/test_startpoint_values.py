@@ -13,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.codec.startpoint import decode_startpoint_request, encode_startpoint_request
+from headrace.codec.documents import decode, encode
 from headrace.errors import ConfigError, HeadraceError, StartpointError
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy, state_policy_of
+from headrace.model.startpoint import (
+    PositionType,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRequest,
+    StatePolicy,
+    state_policy_of,
+)
 from headrace.model.streams import SSP
 from headrace.model.tasks import EverySspGroup, KeyBucket, PartitionGroup, SspGroup, TaskName
 
@@ -49,7 +57,7 @@ def made(kind: Any, *values: Any) -> Any:
 
 
 def read_back(entry: StartpointEntry) -> StartpointEntry:
-    (found,) = decode_startpoint_request(encode_startpoint_request([entry])).entries
+    (found,) = decode(StartpointRequest, encode(StartpointRequest((entry,))), "request").entries
     return found
 
 

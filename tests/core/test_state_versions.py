@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.codec.state_history import decode_version, encode_version
+from headrace.codec.documents import decode, encode
 from headrace.core.rewind.state_history import (
     RetentionPolicy,
     StateVersion,
@@ -217,5 +217,5 @@ class TestGoingBack:
 
 def test_a_version_is_stored_as_it_is() -> None:
     for one in (version(9, 40), version(15, 90, left_for=9), StateVersion(checkpoint(0, 0), 0)):
-        assert decode_version(encode_version(one)) == one
-        assert b'"wire":' in encode_version(one)
+        assert decode(StateVersion, encode(one), "version") == one
+        assert b'"wire":' in encode(one)

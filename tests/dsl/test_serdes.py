@@ -18,20 +18,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import ConfigError, SchemaError, SerdeError
 from headrace.model.serde import Serde
-from headrace.serdes.serdes import (
-    Bytes,
-    Double,
-    Int,
-    Json,
-    Long,
-    String,
-    Windowed,
-    WindowedKey,
-    natural_serde,
-    serde_of_annotation,
-    serde_of_spark_type,
-    serde_of_text,
-)
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import Bytes, Double, Int, Long, String
+from headrace.serdes.serdes import natural_serde, serde_of_annotation, serde_of_spark_type, serde_of_text
+from headrace.serdes.windowed import Windowed, WindowedKey
 
 SCALARS = [Bytes(), String(), Long(), Int(), Double()]
 LONGS = st.integers(-(2**63), 2**63 - 1)

@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.codec.expansion_request import PARTITION_CHECKS
+from headrace.codec.job_records import PARTITION_CHECKS
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine

@@ -14,7 +14,7 @@ from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction,
 from headrace.adapters.kafka.job_store import positions_of
 from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, metadata_topic
 from headrace.adapters.kafka.system import open_system
-from headrace.codec.checkpoint import encode_checkpoint
+from headrace.codec.documents import encode
 from headrace.errors import FencedError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel, SubTopologyModel, TaskModel
@@ -74,7 +74,7 @@ def test_what_an_attempt_commits_while_its_driver_recovers_is_not_overwritten(
         transaction = LaneTransaction(lane, lambda protocol, step: None)
         assert transaction.check([before]) is Verdict.WORK
         transaction.begin()
-        transaction.commit([after], [(str(TASK).encode(), encode_checkpoint(made))], checkpoint_topic(application))
+        transaction.commit([after], [(str(TASK).encode(), encode(made))], checkpoint_topic(application))
 
     monkeypatch.setattr(store._checkpoints, "refresh", after_its_first_call(store._checkpoints.refresh, late_attempt))
     recovered = store.recover(epoch, None)

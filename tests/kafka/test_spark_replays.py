@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.codec.startpoint import encode_startpoint_request
+from headrace.codec.documents import encode
 from headrace.driver.rounds import round_planner
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest
 from headrace.model.streams import SSP
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -31,7 +31,7 @@ def back_to(system: Any, application: str, stream: str, offset: int) -> None:
     at = Startpoint(PositionType.SPECIFIC_OFFSET, offset)
     key = StartpointKey(SSP(system.name, stream, 0))
     entry = StartpointEntry(uuid.uuid4().hex, key, at, "a test", time.time_ns() // 1000)
-    system.metadata_store(application).request("startpoints", encode_startpoint_request([entry]))
+    system.metadata_store(application).request("startpoints", encode(StartpointRequest((entry,))))
 
 
 @pytest.mark.parametrize("kind", ["kafka", "log"])

@@ -16,9 +16,9 @@ import pytest
 from headrace.adapters.common.lease_holder import is_known_dead, this_process
 from headrace.adapters.log import garbage
 from headrace.adapters.log.chunks import Chunk, chunks_from, terms_of
+from headrace.adapters.log.commits import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.data_files import ChunkWriter
 from headrace.adapters.log.file_names import parts_of_round
-from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.codec.record_batches import HEADERS_TYPE, RECORD_SCHEMA

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from headrace.adapters.log import catalog, chunk_headers, commits, data_files
+from headrace.adapters.log import catalog, chunks, commits, data_files
 from headrace.adapters.log.commit_marks import marks_of
-from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
+from headrace.adapters.log.commits import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.repairing import take
 from headrace.adapters.log.system import LogSystem, open_system
 from headrace.adapters.log.verifying import verify
@@ -487,7 +487,7 @@ def test_a_data_file_shows_what_it_holds(folder: Path) -> None:
     (name, *_) = sorted(files(folder))
     with open_system(f"log:{folder}") as system:
         named = [chunk for partition, end in system.end_offsets("s").items() for chunk in system.chunks("s", partition, 0, end)]
-    found = chunk_headers.chunks_in(folder, name)
+    found = chunks.chunks_in(folder, name)
     assert found is not None
     for chunk, _ in found:
         (same,) = [one for one in named if one.file == name and one.position == chunk.position]
@@ -501,8 +501,8 @@ def test_a_data_file_shows_what_it_holds(folder: Path) -> None:
     whole = (folder / name).read_bytes()
     for cut in range(len(whole) - 1, 0, -97):
         (folder / name).write_bytes(whole[:cut])
-        assert chunk_headers.chunks_in(folder, name) is None
+        assert chunks.chunks_in(folder, name) is None
     for at in range(0, len(whole), 31):
         (folder / name).write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
-        found = chunk_headers.chunks_in(folder, name)
+        found = chunks.chunks_in(folder, name)
         assert found is None or [chunk.checksum for chunk, _ in found]

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.adapters.log import records as log_records
+from headrace.adapters.log.commits import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.data_files import ChunkWriter, read_chunk
-from headrace.adapters.log.garbage import PRODUCER_FILE_AGE_S
 from headrace.adapters.log.system import LogSystem, open_system
 from headrace.errors import OffsetOutOfRangeError, SerdeError, StorageError, StreamNotFoundError
 from headrace.record import Record

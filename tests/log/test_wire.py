@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.codec import checkpoint as wire
-from headrace.codec import operators as wire_operators
-from headrace.codec import rewind as wire_rewinds
-from headrace.codec import startpoint as wire_startpoints
+from headrace.codec import documents
+from headrace.codec.documents import Flows, Operators, decode, encode
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
+from headrace.core.rewind.state_history import StateVersion
+from headrace.core.rounds.handover import Handover
+from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import StorageError
+from headrace.model.change import Change, ChangeKind, Outcome
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.job_model import ContainerModel, JobModel, LeftPosition, SubTopologyModel, TaskModel
@@ -29,6 +30,7 @@ from headrace.model.startpoint import (
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointRequest,
     StartpointStatus,
     StatePolicy,
 )
@@ -105,7 +107,7 @@ ENTRIES = st.builds(
     st.sampled_from(StatePolicy),
 )
 REQUESTS = st.builds(
-    wire_startpoints.StartpointRequest, st.lists(ENTRIES, max_size=3).map(tuple), st.lists(TEXTS, max_size=3).map(tuple)
+    StartpointRequest, st.lists(ENTRIES, max_size=3).map(tuple), st.lists(TEXTS, max_size=3).map(tuple)
 )
 RESOLUTIONS = st.builds(Resolution, TASKS, SSPS, NUMBERS, NUMBERS, st.none() | TIMES, st.none() | NUMBERS)
 STARTPOINT_RECORDS = st.builds(
@@ -131,27 +133,26 @@ FLOWS = st.lists(st.builds(SubTopologyEdges, st.none() | NAMES, STREAM_NAMES, ST
     tuple
 )
 
-KINDS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[..., Any]]] = {
-    "round id": (ROUND_IDS, wire.encode_round_id, wire.decode_round_id),
-    "head": (HEADS, wire.encode_head, wire.decode_head),
-    "checkpoint": (CHECKPOINTS, wire.encode_checkpoint, wire.decode_checkpoint),
-    "job model": (JOB_MODELS, wire.encode_job_model, wire.decode_job_model),
-    "request for startpoints": (
-        REQUESTS,
-        lambda request: wire_startpoints.encode_startpoint_request(request.entries, request.deleted),
-        wire_startpoints.decode_startpoint_request,
-    ),
-    "startpoint": (
-        STARTPOINT_RECORDS,
-        wire_startpoints.encode_startpoint_record,
-        wire_startpoints.decode_startpoint_record,
-    ),
-    "assignment of an SSP": (MAPPINGS, wire.encode_ssp_task_mapping, wire.decode_ssp_task_mapping),
-    "number of partitions": (RECORDS, wire.encode_partition_record, wire.decode_partition_record),
-    "cut": (CUTS, wire_rewinds.encode_cut, wire_rewinds.decode_cut),
-    "rewind": (REWINDS, wire_rewinds.encode_rewind, wire_rewinds.decode_rewind),
-    "flows of the job": (FLOWS, wire_rewinds.encode_flows, wire_rewinds.decode_flows),
-    "operators of the job": (OPERATORS, wire_operators.encode_operators, wire_operators.decode_operators),
+HANDOVERS = st.builds(
+    Handover, NUMBERS, ROUND_IDS, st.lists(st.builds(OffsetRange, SSPS, NUMBERS, NUMBERS), max_size=3).map(tuple), st.booleans()
+)
+VERSIONS = st.builds(StateVersion, CHECKPOINTS, TIMES, st.none() | ROUND_IDS)
+CHANGES = st.builds(Change, TIMES, st.sampled_from(ChangeKind), TEXTS, st.sampled_from(Outcome), NUMBERS, TEXTS, TEXTS)
+
+KINDS: dict[str, tuple[Any, type]] = {
+    "checkpoint": (CHECKPOINTS, Checkpoint),
+    "job model": (JOB_MODELS, JobModel),
+    "handover": (HANDOVERS, Handover),
+    "request for startpoints": (REQUESTS, StartpointRequest),
+    "startpoint": (STARTPOINT_RECORDS, StartpointRecord),
+    "assignment of an SSP": (MAPPINGS, SetSSPTaskMapping),
+    "number of partitions": (RECORDS, PartitionRecord),
+    "version of a task's state": (VERSIONS, StateVersion),
+    "entry of the history": (CHANGES, Change),
+    "cut": (CUTS, ConsistentCut),
+    "rewind": (REWINDS, Rewind),
+    "flows of the job": (st.builds(Flows, FLOWS), Flows),
+    "operators of the job": (st.builds(Operators, OPERATORS), Operators),
 }
 
 
@@ -164,50 +165,50 @@ LATER = {  # what older versions did not store
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_every_value_comes_back(kind: str, data: st.DataObject) -> None:
-    values, encode, decode = KINDS[kind]
+    values, cls = KINDS[kind]
     value = data.draw(values)
     encoded = encode(value)
-    assert decode(encoded) == value
-    assert decode(encoded.decode()) == value
-    assert json.loads(encoded)["wire"] == wire.WIRE
+    assert decode(cls, encoded, kind) == value
+    assert decode(cls, encoded.decode(), kind) == value
+    assert json.loads(encoded)["wire"] == documents.WIRE
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_does_not_fit_is_named(kind: str, data: st.DataObject) -> None:
-    values, encode, decode = KINDS[kind]
+    values, cls = KINDS[kind]
     document = json.loads(encode(data.draw(values)))
     removed = data.draw(st.sampled_from(sorted(document.keys() - LATER.get(kind, {}).keys())))
     del document[removed]
     with pytest.raises(StorageError, match=f"stored {kind}: cannot be read"):
-        decode(json.dumps(document))
+        decode(cls, json.dumps(document), kind)
     with pytest.raises(StorageError, match="stored the one of task 7: cannot be read"):
-        decode(json.dumps(document), "the one of task 7")
+        decode(cls, json.dumps(document), "the one of task 7")
 
 
 @pytest.mark.parametrize("kind", LATER)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_what_an_older_version_stored_is_read_with_what_came_later_absent(kind: str, data: st.DataObject) -> None:
-    values, encode, decode = KINDS[kind]
+    values, cls = KINDS[kind]
     value = data.draw(values)
     absent = data.draw(st.sets(st.sampled_from(sorted(LATER[kind])), min_size=1))
     document = {name: part for name, part in json.loads(encode(value)).items() if name not in absent}
-    assert decode(json.dumps(document)) == replace(value, **{name: LATER[kind][name] for name in absent})
+    assert decode(cls, json.dumps(document), kind) == replace(value, **{name: LATER[kind][name] for name in absent})
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"wire":1}', b'{"wire":"1"}', b"\xff", b'{"wire":1} x'])
 def test_garbage_is_refused(kind: str, data: bytes) -> None:
     with pytest.raises(StorageError, match=f"stored {kind}: cannot be read"):
-        KINDS[kind][2](data)
+        decode(KINDS[kind][1], data, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
     with pytest.raises(StorageError, match="written in form 2, this version of Headrace reads form 1"):
-        KINDS[kind][2](b'{"wire":2,"new":[]}')
+        decode(KINDS[kind][1], b'{"wire":2,"new":[]}', kind)
 
 
 @pytest.mark.parametrize(
@@ -220,14 +221,14 @@ def test_a_newer_form_is_refused_whatever_it_looks_like(kind: str) -> None:
     ],
 )
 def test_texts_that_name_nothing_are_refused(old: str, new: str) -> None:
-    text = wire.encode_checkpoint(_checkpoint()).decode()
+    text = encode(_checkpoint()).decode()
     assert old in text
     with pytest.raises(StorageError, match="stored checkpoint: cannot be read"):
-        wire.decode_checkpoint(text.replace(old, new))
+        decode(Checkpoint, text.replace(old, new), "checkpoint")
 
 
 def test_the_form_is_readable_and_sorted() -> None:
-    assert wire.encode_checkpoint(_checkpoint()).decode() == (
+    assert encode(_checkpoint()).decode() == (
         '{"wire":1,"task":"by-carrier/Partition_3-1-4","round_id":{"epoch":2,"sub_topology":"by-carrier","number":8},'
         '"job_model_version":1,"positions":{"log.views.3":4,"log.views.3/1":17},"head":null,"watermarks":{},'
         '"event_timer_us":null,"wall_timer_us":null,"spent_startpoints":{"log.views.3":"s-1"}}'
@@ -241,18 +242,18 @@ def test_the_form_is_readable_and_sorted() -> None:
 def test_cuts_and_rewinds_of_what_has_no_such_name_are_refused(old: str, new: str) -> None:
     rounds, place = {TaskName.parse("a/Partition_3"): RoundId(2, "a", 8)}, SSP("log", "s", 1)
     cut, rewind = ConsistentCut("a", 5, rounds, {place: 7}), Rewind(5, rounds, {place: (7, 9)})
-    for text, decode in (
-        (wire_rewinds.encode_cut(cut).decode(), wire_rewinds.decode_cut),
-        (wire_rewinds.encode_rewind(rewind).decode(), wire_rewinds.decode_rewind),
+    for text, kind in (
+        (encode(cut).decode(), ConsistentCut),
+        (encode(rewind).decode(), Rewind),
     ):
         assert old in text
         with pytest.raises(StorageError, match="stored the one of now: cannot be read"):
-            decode(text.replace(old, new), "the one of now")
+            decode(kind, text.replace(old, new), "the one of now")
 
 
 def test_a_checkpoint_from_before_startpoints_is_read() -> None:
-    text = wire.encode_checkpoint(_checkpoint()).decode().replace('{"log.views.3":"s-1"}', "[]")
-    assert wire.decode_checkpoint(text) == replace(_checkpoint(), spent_startpoints={})
+    text = encode(_checkpoint()).decode().replace('{"log.views.3":"s-1"}', "[]")
+    assert decode(Checkpoint, text, "checkpoint") == replace(_checkpoint(), spent_startpoints={})
 
 
 def _checkpoint() -> Checkpoint:

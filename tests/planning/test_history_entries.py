@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from headrace.codec.expansion_request import expansion_of, expansion_request
-from headrace.codec.history import decode_change, encode_change
+from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import expansion_of, expansion_request
 from headrace.core.job_plan.history import ENTRIES_MAX, key_of, to_forget
 from headrace.errors import StorageError
 from headrace.model.change import Change, ChangeKind, Outcome
@@ -20,7 +20,7 @@ CHANGE = Change(17, ChangeKind.EXPANSION, "stream clicks", Outcome.APPLIED, 3, "
 @given(st.text(), st.text(), st.none() | st.integers(0, 2**53), st.sampled_from(Outcome))
 def test_an_entry_is_read_back_as_it_was_written(who: str, why: str, pause_us: int | None, outcome: Outcome) -> None:
     change = replace(CHANGE, requested_by=who, why=why, pause_us=pause_us, outcome=outcome)
-    assert decode_change(encode_change(change)) == change
+    assert decode(Change, encode(change), "entry") == change
 
 
 def test_the_form_stays() -> None:
@@ -29,13 +29,13 @@ def test_the_form_stays() -> None:
         b'{"wire":1,"change":{"at_us":17,"kind":"expansion","what":"stream clicks","outcome":"applied","job_model":3,'
         b'"requested_by":"ann@desk","before":"2 partitions","after":"4 partitions","why":"","pause_us":null}}'
     )
-    assert (encode_change(CHANGE), decode_change(stored)) == (stored, CHANGE)
+    assert (encode(CHANGE), decode(Change, stored, "entry")) == (stored, CHANGE)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"wire":99,"change":{}}', b'{"wire":1,"change":{"at_us":"x"}}'])
 def test_what_is_no_entry_is_named(data: bytes) -> None:
     with pytest.raises(StorageError, match="entry 'k' of the history"):
-        decode_change(data, "entry 'k' of the history")
+        decode(Change, data, "entry 'k' of the history")
 
 
 @given(st.integers(0, 1_100), st.integers(0, 30))

@@ -57,7 +57,6 @@ DEFINED_TWICE = frozenset(
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.
 CRUMBS = {
     "adapters.kafka_server.certificates": "it runs keytool",
-    "adapters.lmdb.verification": "the scan of a whole store, apart from opening one",
     "adapters.spark.placement": "on which machine a Spark task runs",
     "cli.describe": "a command",
     "cli.history": "a command",

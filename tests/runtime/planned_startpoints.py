@@ -6,12 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.codec.startpoint import (
-    decode_startpoint_record,
-    decode_startpoint_request,
-    encode_startpoint_record,
-    encode_startpoint_request,
-)
+from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
@@ -24,6 +19,7 @@ from headrace.model.startpoint import (
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointRequest,
     StartpointStatus,
 )
 from headrace.model.streams import SSP
@@ -66,7 +62,7 @@ class Stored:
     def ask(self, *entries: StartpointEntry, delete: Iterable[str] = ()) -> str:
         self._numbers += 1
         id_ = f"{self._numbers:05d}"
-        self.requests[id_] = encode_startpoint_request(entries, tuple(delete))
+        self.requests[id_] = encode(StartpointRequest(tuple(entries), tuple(delete)))
         return id_
 
     # --- the driver ---------------------------------------------------------------------------------------------------
@@ -81,8 +77,8 @@ class Stored:
     ) -> AppliedStartpoints:
         """Plan anew and commit the plan; without `removes` it ends before it has removed the requests that are done."""
         self._now_us = self._now_us + 1 if now_us is None else now_us
-        requests = {id_: decode_startpoint_request(data) for id_, data in sorted(self.requests.items())}
-        records = {id_: decode_startpoint_record(data) for id_, data in self.records.items()}
+        requests = {id_: decode(StartpointRequest, data, id_) for id_, data in sorted(self.requests.items())}
+        records = {id_: decode(StartpointRecord, data, id_) for id_, data in self.records.items()}
         carried = self.checkpoints if owners is None else self._carried(owners)
         rewinds = StateRewinds(StateHistory(), (), self.consumer, self._now_us)
         taken = apply_startpoints(
@@ -92,8 +88,8 @@ class Stored:
             if record is None:
                 del self.records[id_]
             else:
-                self.records[id_] = encode_startpoint_record(record)
-        assert self.records == {id_: encode_startpoint_record(record) for id_, record in taken.records.items()}
+                self.records[id_] = encode(record)
+        assert self.records == {id_: encode(record) for id_, record in taken.records.items()}
         self.checkpoints = dict(taken.checkpoints)
         if removes:
             self.requests = {id_: data for id_, data in self.requests.items() if id_ not in taken.done}
@@ -138,7 +134,7 @@ class Stored:
         return {id_: self.record(id_).became for id_ in sorted(self.records)}
 
     def record(self, id_: str) -> StartpointRecord:
-        return decode_startpoint_record(self.records[id_])
+        return decode(StartpointRecord, self.records[id_], id_)
 
 
 def entry(id_: str, ssp: SSP, at: int | PositionType, task: TaskName | None = None, written_at_us: int = 0) -> StartpointEntry:

@@ -20,7 +20,7 @@ from headrace.adapters.lmdb import TaskStore, open_task_store, opening
 from headrace.adapters.lmdb.mark import read_mark
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
-from headrace.codec.checkpoint import decode_checkpoint
+from headrace.codec.documents import decode
 from headrace.driver import generation
 from headrace.errors import FencedError, RoundFailedError, StoreDamagedError
 from headrace.exchange.errors import error_of
@@ -238,7 +238,7 @@ def test_damage_that_an_apply_meets_costs_one_store_and_no_round(place: Path, mo
     monkeypatch.setattr(TaskStore, "apply", meeting)
     rebuilt: list[str] = []
     remove = opening._Opening._rebuilt
-    monkeypatch.setattr(opening._Opening, "_rebuilt", lambda o: (rebuilt.append(o._place.name), remove(o))[1])
+    monkeypatch.setattr(opening._Opening, "_rebuilt", lambda o: (rebuilt.append(o.place.name), remove(o))[1])
     run(place, engine)
     judge(place, values)
     assert met and rebuilt.count(met[0]) == 2, "when it was new, and after it was found damaged"
@@ -269,11 +269,11 @@ def test_an_attempt_that_is_run_again_answers_what_it_has_committed(place: Path)
 
     run(place, Twice(lambda number, position: False))
     judge(place, values)
-    assert again and all(decode(first) == decode(second) for first, second in again)
+    assert again and all(checkpoints_in(first) == checkpoints_in(second) for first, second in again)
 
 
-def decode(checkpoints: list[bytes]) -> list[Checkpoint]:
-    return [decode_checkpoint(data) for data in checkpoints]
+def checkpoints_in(documents: list[bytes]) -> list[Checkpoint]:
+    return [decode(Checkpoint, data, "checkpoint") for data in documents]
 
 
 def test_an_attempt_that_wakes_after_others_have_committed_changes_nothing(place: Path) -> None:

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.test_rewinds import LINE, SHAPES, Step, World, run_some
-from headrace.codec.rewind import decode_rewind, encode_rewind
-from headrace.codec.state_history import decode_version, encode_version
+from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoints import offset_of
-from headrace.core.rewind.state_history import by_task
+from headrace.core.rewind.state_history import StateVersion, by_task
 from headrace.errors import OffsetOutOfRangeError, StateError
 from headrace.model.startpoint import (
     Startpoint,
@@ -75,9 +75,9 @@ class Planned(World):
         in_force = rewinds.in_force(taken.checkpoints)
         changes = rewinds.changes(in_force)
         stored = {one.key: one for kept in self.versions.values() for one in kept}
-        stored |= {key: decode_version(encode_version(one)) for key, one in changes.versions.items() if one}
+        stored |= {key: decode(StateVersion, encode(one), key) for key, one in changes.versions.items() if one}
         self.versions = {task: by_task(stored.values()).get(task, ()) for task in self.checkpoints}
-        self.rewinds |= {key: decode_rewind(encode_rewind(one)) for key, one in changes.rewinds.items() if one}
+        self.rewinds |= {key: decode(Rewind, encode(one), key) for key, one in changes.rewinds.items() if one}
         for key in [key for key, one in changes.rewinds.items() if one is None]:
             del self.rewinds[key]
         assert tuple(self.rewinds[key] for key in sorted(self.rewinds)) == in_force

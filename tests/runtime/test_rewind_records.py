@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.codec.rewind import encode_cut, encode_flows, encode_rewind
-from headrace.codec.rewind_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
+from headrace.codec.documents import Flows, encode
+from headrace.codec.job_records import FLOWS, REWINDS, STATE_CUTS, cuts_of, rewinds_of, stored_flows
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
 from headrace.core.rewind.rewinds import Rewind
 from headrace.errors import StorageError
@@ -53,19 +53,19 @@ def test_cuts_come_oldest_first_whatever_their_sub_topology(books: Books) -> Non
         ConsistentCut("a", 40, {}, {}),
         ConsistentCut(None, 300, ROUNDS, {PLACE: 7}),
     ]
-    books.write(STATE_CUTS, {cut.key: encode_cut(cut) for cut in reversed(cuts)})
+    books.write(STATE_CUTS, {cut.key: encode(cut) for cut in reversed(cuts)})
     assert cuts_of(books.metadata) == tuple(cuts)
 
 
 def test_rewinds_come_in_the_order_in_which_they_were_taken_up(books: Books) -> None:
     rewinds = [Rewind(40, ROUNDS, {PLACE: (7, 9)}), Rewind(300, {}, {})]
-    books.write(REWINDS, {one.key: encode_rewind(one) for one in reversed(rewinds)})
+    books.write(REWINDS, {one.key: encode(one) for one in reversed(rewinds)})
     assert rewinds_of(books.metadata) == tuple(rewinds)
 
 
 def test_flows_come_as_they_were_stored(books: Books) -> None:
     flows = (SubTopologyEdges("z", ("in",), ("a", "b"), False), SubTopologyEdges("a", ("a", "b"), (), True))
-    books.write(FLOWS, {FLOWS: encode_flows(flows)})
+    books.write(FLOWS, {FLOWS: encode(Flows(flows))})
     assert stored_flows(books.metadata) == flows
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.codec.rewind import decode_rewind, encode_rewind
-from headrace.codec.state_history import decode_version, encode_version
+from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
 from headrace.core.job_plan.apply_startpoints import AppliedStartpoints, apply_startpoints
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
@@ -54,8 +53,8 @@ class Job:
         self.asked = StartpointRequests({}, taken.records)
         in_force = rewinds.in_force(taken.checkpoints)
         changes = rewinds.changes(in_force)
-        self.versions |= {key: decode_version(encode_version(one), key) for key, one in changes.versions.items() if one}
-        self.stored_rewinds |= {key: decode_rewind(encode_rewind(one)) for key, one in changes.rewinds.items() if one}
+        self.versions |= {key: decode(StateVersion, encode(one), key) for key, one in changes.versions.items() if one}
+        self.stored_rewinds |= {key: decode(Rewind, encode(one), key) for key, one in changes.rewinds.items() if one}
         for key in [key for key, one in changes.rewinds.items() if one is None]:
             del self.stored_rewinds[key]
         assert tuple(self.stored_rewinds.values()) == in_force

@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
-from headrace.codec.rewind import encode_cut
-from headrace.codec.rewind_records import STATE_CUTS, cuts_of
+from headrace.codec.documents import encode
+from headrace.codec.job_records import STATE_CUTS, cuts_of
 from headrace.core.rewind.consistent_cuts import ConsistentCut
 from headrace.core.rewind.replays import Replay
 from headrace.core.rewind.rewinds import Rewind
@@ -367,7 +367,7 @@ def test_versions_and_cuts_that_lack_each_other_go(job: Job, number: int) -> Non
     lonely = StateVersion(job._checkpoint(TASKS[0], 7, 70), 5)
     cut = ConsistentCut(None, 7, {task: RoundId(1, None, number) for task in TASKS}, {WRITTEN: number})
     job.store.write_metadata(job.epoch, STATE_VERSIONS, to_store([lonely]))
-    job.store.write_metadata(job.epoch, STATE_CUTS, {cut.key: encode_cut(cut)})
+    job.store.write_metadata(job.epoch, STATE_CUTS, {cut.key: encode(cut)})
     versions = job.plan(interval_s=60)
     job.us += 60 * S
     versions.keep()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.codec.startpoint import encode_startpoint_request
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
+from headrace.codec.documents import encode
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest, StatePolicy
 from headrace.model.streams import SSP
 from startpoint_kills.passes import Jump, jumps_of, one_pass_each
 from support.checker import KillReport, Row
@@ -66,7 +66,7 @@ class StartpointWorld(World):
         at, now_us = Startpoint(kind, position), time.time_ns() // 1000
         entry = StartpointEntry(f"sp-{partition}", key, at, "a test", now_us, state)
         self.asked[entry.id] = entry
-        self._metadata().request("startpoints", encode_startpoint_request([entry]))
+        self._metadata().request("startpoints", encode(StartpointRequest((entry,))))
         return entry
 
     def _metadata(self) -> Any:

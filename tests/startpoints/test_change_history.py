@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
-from headrace.codec.history import history_of
+from headrace.codec.job_records import PARTITION_CHECKS, expansion_request, history_of
 from headrace.model.change import Change, ChangeKind, Outcome
 from headrace.model.startpoint import PositionType, StartpointStatus
 from startpoints.world import PassingWorld

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.codec.startpoint import STARTPOINTS, decode_startpoint_record, encode_startpoint_request
+from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import STARTPOINTS
 from headrace.model.startpoint import (
     PositionType,
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointRequest,
     StartpointStatus,
     StatePolicy,
 )
@@ -137,21 +139,21 @@ class PassingWorld(World):
         """One request for all of them, as a command writes it. What was processed before is noted for the checker."""
         before = self.processed_by_place() if self.is_passing else {}
         self.seen |= {entry.id: len(before.get((entry.key.ssp.stream, entry.key.ssp.partition), ())) for entry in entries}
-        self.system.metadata_store(self.name).request(STARTPOINTS, encode_startpoint_request(entries))
+        self.system.metadata_store(self.name).request(STARTPOINTS, encode(StartpointRequest(tuple(entries))))
         return [entry.id for entry in entries]
 
     def ask_for(self, position_type: PositionType, partition: int, position: int | None = None, **options: Any) -> str:
         return self.ask(self.entry(position_type, partition, position, **options))[0]
 
     def delete(self, *ids: str) -> None:
-        self.system.metadata_store(self.name).request(STARTPOINTS, encode_startpoint_request(deleted=ids))
+        self.system.metadata_store(self.name).request(STARTPOINTS, encode(StartpointRequest(deleted=ids)))
 
     def requests(self) -> int:
         return len(self.system.metadata_store(self.name).requests(STARTPOINTS))
 
     def records(self) -> dict[str, StartpointRecord]:
         found = self.system.metadata_store(self.name).all(STARTPOINTS)
-        return {id_: decode_startpoint_record(data) for id_, data in found.items()}
+        return {id_: decode(StartpointRecord, data, id_) for id_, data in found.items()}
 
     def became(self, id_: str) -> StartpointStatus | None:
         """What became of a startpoint, None where no driver has taken it up."""

@@ -18,6 +18,7 @@ from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.state import task_state
+from state.tables import table_in
 
 LONG = ["k" * 1_000 + str(number) for number in range(4)]
 KEYS = ["a", "b", *LONG]
@@ -53,7 +54,7 @@ def dbs_of(driver: Driver, root: Path) -> Counter[str]:
             files = type(driver._held.files)(str(root / "state"))
             entries: dict[tuple[str, bytes], bytes] = {}
             for file in checkpoint.head.files:
-                for row in files.read(file).to_pylist():
+                for row in table_in(files, file).to_pylist():
                     entries[row["db"], row["key"]] = row["value"]
             found.update(db for (db, _), value in entries.items() if value is not None)
     return found

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.state import batches as state_batches
-from headrace.state.batches import batches_of, batches_of_entries, batches_of_table, merged
+from headrace.state.batches import batches_of, batches_of_entries, merged
 
 keys = st.binary(min_size=1, max_size=2)
 layers = st.lists(st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c"]), keys), st.none() | st.binary(max_size=2)))
@@ -49,12 +49,3 @@ def test_cutting_by_rows_and_bytes_loses_nothing(entries: dict[bytes, bytes], ro
     for batch in batches:
         assert batch.num_rows <= rows
         assert batch.num_rows == 1 or sum(map(len, batch["value"].to_pylist())) <= size
-
-
-def test_a_table_is_cut_where_the_database_changes() -> None:
-    table = pa.table({"db": ["a", "b", "b"], "key": [b"1", b"1", b"2"], "value": [None, b"x", b"y"]})
-    twice = pa.concat_tables([table.slice(0, 2), table.slice(2)])
-    for variant in (table, twice):
-        assert pa.Table.from_batches(list(batches_of_table(variant))).to_pydict() == table.to_pydict()
-        assert all(len(set(batch["db"].to_pylist())) == 1 for batch in batches_of_table(variant))
-    assert list(batches_of_table(table.slice(0, 0))) == []

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from state_place import Changes, Contents, Place, after, contents_of
 
-from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening, seals
+from headrace.adapters.lmdb import TaskStore, close_idle, environments, opening
+from headrace.adapters.lmdb import mark as marks
 from headrace.adapters.lmdb.mark import StoreMark, read_mark, write_mark
 from headrace.errors import StateError, StoreDamagedError
 from headrace.model.checkpoint import EMPTY, Head, identity_of
@@ -218,14 +219,14 @@ def test_a_seal_is_not_given_to_what_is_not_in_order(place: Place) -> None:
 
 def test_a_store_that_is_used_while_it_is_hashed_gets_no_seal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     head, contents = history(place)[-1]
-    hashed = seals._content
+    hashed = marks._content
 
     def content(*arguments: object) -> str | None:
         found = hashed(*arguments)
         place.read(head)  # a worker that the end of the job does not wait for applies the last delta
         return found
 
-    monkeypatch.setattr(seals, "_content", content)
+    monkeypatch.setattr(marks, "_content", content)
     assert not place.seal()
     monkeypatch.undo()
     assert place.read(head, run_id="run-2")[0] == contents

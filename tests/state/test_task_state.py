@@ -10,6 +10,7 @@ from state_place import Place, contents_of
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFileKind
 from headrace.worker.state.task_state import Database, Journal, TaskState
+from state.tables import table_in
 
 keys = st.binary(min_size=1, max_size=2)
 
@@ -140,7 +141,7 @@ def test_a_head_names_what_it_was_built_on(place: Place) -> None:
     second = place.round(first, {"a": {b"1": None}, "b": {b"1": b"z"}})
     assert (first.version, second.version) == (1, 2)
     assert second.files[0] == first.files[0]
-    delta = place.files.read(second.files[1])
+    delta = table_in(place.files, second.files[1])
     assert delta.to_pydict() == {"db": ["a", "b"], "key": [b"1", b"1"], "value": [None, b"z"]}
 
 
@@ -161,7 +162,7 @@ def test_a_snapshot_holds_no_deletions_and_is_the_same_state(place: Place, monke
     folded = place.round(head, {"c": {b"9": b"w"}})
     snapshot, delta = folded.files
     assert snapshot.kind is StateFileKind.SNAPSHOT
-    assert place.files.read(snapshot).to_pydict() == {"db": ["a"], "key": [b"2"], "value": [b"y"]}
+    assert table_in(place.files, snapshot).to_pydict() == {"db": ["a"], "key": [b"2"], "value": [b"y"]}
     assert (snapshot.identity, snapshot.version) == (head.identity, head.version)
     assert delta.version == folded.version == 3
     assert place.read(folded) == ({"a": {b"2": b"y"}, "c": {b"9": b"w"}}, [])  # no rebuild: only the delta was applied
@@ -174,7 +175,7 @@ def test_a_fold_of_deltas_keeps_deletions(place: Place, monkeypatch: pytest.Monk
     monkeypatch.setattr("headrace.worker.state.task_state.fold_start", lambda files: 1)
     folded = place.round(head, {"a": {b"4": b"w"}})
     assert [file.kind for file in folded.files] == [StateFileKind.DELTA] * 3
-    assert place.files.read(folded.files[1]).to_pydict() == {
+    assert table_in(place.files, folded.files[1]).to_pydict() == {
         "db": ["a", "a"],
         "key": [b"1", b"3"],
         "value": [None, b"z"],

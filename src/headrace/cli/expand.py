@@ -207,7 +207,7 @@ def _refuse_to_break(
 def _tell(system: Any, application: str, stream: StreamDescription) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
     from headrace.client.startpoint_manager import this_user
-    from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_request
+    from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
     from headrace.errors import HeadraceError
 
     try:

@@ -26,7 +26,7 @@ def history(target: Target, json: JsonOption = False) -> None:
     A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
     ran. The newest thousand are kept.
     """
-    from headrace.codec.history import history_of
+    from headrace.codec.job_records import history_of
 
     with opened(target) as (system, _):
         changes = list(history_of(system.metadata_store(target.application)).values())

@@ -49,7 +49,7 @@ class Ends:
 
     @cached_property
     def _gaps(self) -> SkippedRanges:
-        from headrace.codec.rewind_records import rewinds_of
+        from headrace.codec.job_records import rewinds_of
         from headrace.core.rewind.rewinds import skipped_ranges_of
 
         return skipped_ranges_of(rewinds_of(self._system.metadata_store(self._application)))

@@ -92,8 +92,8 @@ def _show(found: Verified) -> None:
 def _show_repaired(found: Verified, done: Repaired) -> None:
     for stream, count in sorted(done.added.items()):
         print(f"added {counted(count, 'record')} to {stream}")
-    if done.brought_back:
-        print(f"brought {counted(len(done.brought_back), 'data file')} back from the quarantine")
+    if done.undo_rewind:
+        print(f"brought {counted(len(done.undo_rewind), 'data file')} back from the quarantine")
     print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
     print("earlier state files are kept while that folder exists; delete it when the newest catalog need not be restored")
     print("done; `headrace doctor --system` verifies it")

@@ -174,7 +174,7 @@ def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str
 
 def _writers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
     """The applications that have written a stream as an output when they last ran; whether each runs."""
-    from headrace.codec.run_operators import stored_operators
+    from headrace.codec.job_records import stored_operators
     from headrace.core.job_plan.stream_readers import is_output
     from headrace.errors import StorageError, UnavailableError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import STARTPOINTS
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.snapshot import Snapshot

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import STARTPOINTS
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import Draft, PlanTerms, SeenStreams
 from headrace.core.job_plan.partition_growth import check_expansion

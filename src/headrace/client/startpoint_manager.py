@@ -17,18 +17,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.codec.checkpoint import decode_ssp_task_mapping
-from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_request
-from headrace.codec.startpoint_requests import asked_of
+from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import STARTPOINTS, startpoints_of
 from headrace.core.job_plan.startpoint_requests import StartpointRequests
 from headrace.core.rewind.startpoints import counting_for, newest_by_key
 from headrace.driver.planning.stored_assignment import SSP_ASSIGNMENT
 from headrace.errors import StartpointError
+from headrace.model.expansion import SetSSPTaskMapping
 from headrace.model.startpoint import (
     Startpoint,
     StartpointEntry,
     StartpointKey,
     StartpointRecord,
+    StartpointRequest,
     StartpointStatus,
     StatePolicy,
     state_policy_of,
@@ -233,7 +234,7 @@ class StartpointManager:
         stamps = self._own.stamp(), None if self._elsewhere is None else self._elsewhere.stamp()
         if self._read is None or self._read.stamps != stamps:
             elsewhere = None if self._elsewhere is None else self._elsewhere.requests(STARTPOINTS)
-            self._read = _Read(stamps, asked_of(self._own, elsewhere), self._own.all(SSP_ASSIGNMENT))
+            self._read = _Read(stamps, startpoints_of(self._own, elsewhere), self._own.all(SSP_ASSIGNMENT))
         return self._read
 
     def _write(self, entries: list[StartpointEntry]) -> None:
@@ -241,11 +242,11 @@ class StartpointManager:
             self._batch += entries
             return
         parts = [entries[at : at + ENTRIES_PER_REQUEST_MAX] for at in range(0, len(entries), ENTRIES_PER_REQUEST_MAX)]
-        self._requests_in.request_all(STARTPOINTS, [encode_startpoint_request(part) for part in parts])
+        self._requests_in.request_all(STARTPOINTS, [encode(StartpointRequest(tuple(part))) for part in parts])
 
     def _ask_deletion(self, ids: Collection[str]) -> None:
         if ids:
-            self._requests_in.request(STARTPOINTS, encode_startpoint_request(deleted=tuple(ids)))
+            self._requests_in.request(STARTPOINTS, encode(StartpointRequest(deleted=tuple(ids))))
 
     def _entry_at(self, now_us: int, key: Key, startpoint: Startpoint, state: StatePolicy | str) -> StartpointEntry:
         policy = state_policy_of(state)
@@ -278,7 +279,7 @@ class _Read:
     def tasks_of(self, ssp: SystemStreamPartition) -> tuple[TaskName, ...]:
         """The tasks that read it by the last plan; none where it is not known."""
         stored = self._assignment.get(str(ssp))
-        return () if stored is None else tuple(decode_ssp_task_mapping(stored, f"task of SSP {str(ssp)!r}").tasks)
+        return () if stored is None else tuple(decode(SetSSPTaskMapping, stored, f"task of SSP {str(ssp)!r}").tasks)
 
 
 class OffsetManager:

@@ -18,7 +18,8 @@ from headrace.core.topology.store_forms import aggregates_in, parts_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
-from headrace.serdes.serdes import Bytes, Double, Int, Json, Long, String
+from headrace.serdes.json_serde import Json
+from headrace.serdes.scalars import Bytes, Double, Int, Long, String
 from headrace.serdes.windowed import Windowed, WindowedKey
 
 _SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}

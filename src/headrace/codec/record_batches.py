@@ -48,16 +48,17 @@ def batch_of(
     encoded_keys = _encoded("key", keys, key, first)
     encoded_values = _encoded("value", values, value, first)
     if whole is None:
-        times = pa.array(np.full(len(records), now_us, np.int64))
-        return _batch(encoded_keys, encoded_values, times, pa.nulls(len(records), HEADERS_TYPE)), None
-    times = _times(whole, first, now_us)
-    asked = [record.partition for record in whole]
-    batch = _batch(encoded_keys, encoded_values, times, _headers(whole, first))
-    return batch, asked if any(partition is not None for partition in asked) else None
+        times, headers = pa.array(np.full(len(records), now_us, np.int64)), pa.nulls(len(records), HEADERS_TYPE)
+        requested = []
+    else:
+        times, headers = _times(whole, first, now_us), _headers(whole, first)
+        requested = [record.partition for record in whole]
+    batch = pa.RecordBatch.from_arrays([encoded_keys, encoded_values, times, headers], schema=RECORD_SCHEMA)
+    return batch, requested if any(partition is not None for partition in requested) else None
 
 
 def partitions_of(
-    keys: pa.Array, asked: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
+    keys: pa.Array, requested: Sequence[int | None] | None, partitions: int, round_robin: int, known: dict[bytes, int]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The partition of each record: the requested one, else Kafka's default for its key, else one after the other.
 
@@ -77,21 +78,17 @@ def partitions_of(
         if keys.null_count:
             null = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
             chosen[null] = (round_robin + np.arange(len(null))) % partitions
-    if asked is not None:
-        for index, partition in enumerate(asked):
+    if requested is not None:
+        for index, partition in enumerate(requested):
             if partition is None:
                 continue
             if not isinstance(partition, int) or not 0 <= partition < partitions:
-                raise OffsetOutOfRangeError(
-                    f"a record names partition {partition!r}: expected 0 to {partitions - 1}"
-                )
+                raise OffsetOutOfRangeError(f"a record names partition {partition!r}: expected 0 to {partitions - 1}")
             chosen[index] = partition
     return chosen
 
 
-def split(
-    batch: pa.RecordBatch, partitions: np.ndarray[Any, np.dtype[np.int64]]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def split(batch: pa.RecordBatch, partitions: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """`batch` cut by partition, each part in its order."""
     order = np.argsort(partitions, kind="stable")
     if (partitions[order[:1]] != partitions[order[-1:]]).any():
@@ -142,10 +139,6 @@ def records_of(
             ) from bad[1]
 
 
-def _batch(keys: pa.Array, values: pa.Array, times: pa.Array, headers: pa.Array) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([keys, values, times, headers], schema=RECORD_SCHEMA)
-
-
 def _record(record: Any, number: int) -> Record:
     if isinstance(record, Record):
         return record
@@ -170,8 +163,7 @@ def _encoded(part: str, values: Sequence[Any], serde: Serde | None, first: int) 
             if given is not None and not isinstance(given, _BYTES_LIKE):
                 kind = type(given)
                 raise SerdeError(
-                    f"the {part} of record {first + index} is {kind.__name__}: "
-                    "without a serde only bytes or None are taken",
+                    f"the {part} of record {first + index} is {kind.__name__}: without a serde only bytes or None are taken",
                     f"give one, such as {part}=hr.{_SERDE_HINTS.get(kind, 'Json()')}",
                 )
         values = [None if given is None else bytes(given) for given in values]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from headrace.codec.expansion_request import PARTITION_CHECKS, expansion_of
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import PARTITION_CHECKS, STARTPOINTS, expansion_of
 from headrace.core.job_plan.partition_growth import changes_of
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams

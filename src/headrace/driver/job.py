@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.codec.history import HISTORY, encode_change
+from headrace.codec.documents import encode
+from headrace.codec.job_records import HISTORY
 from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.generation import SYSTEM_WAIT_S, Generation
@@ -229,7 +230,7 @@ class Job:
         try:
             with self._holding:
                 if paused:
-                    encoded = {key: encode_change(change) for key, change in paused.items()}
+                    encoded = {key: encode(change) for key, change in paused.items()}
                     self._store.write_metadata(plan.epoch, HISTORY, encoded)
         except HeadraceError as error:
             LOG.warning("how long the pause was could not be stored: %s", error.message)

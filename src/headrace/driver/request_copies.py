@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Collection, Mapping
 
-from headrace.codec.startpoint import STARTPOINTS
+from headrace.codec.job_records import STARTPOINTS
 from headrace.errors import HeadraceError
 from headrace.ports import MetadataStore
 

@@ -28,7 +28,7 @@ from headrace.model.names import checked_name, checked_own_name
 from headrace.model.serde import Serde, of_stream
 from headrace.model.startpoint import OFFSET_MAX, PositionType, Startpoint
 from headrace.model.topology import Function, FunctionKind, Partitioning, Source, SourceKind, Topology
-from headrace.serdes.serdes import Bytes
+from headrace.serdes.scalars import Bytes
 
 if TYPE_CHECKING:
     from headrace.core.topology.description_types import TopologyDescription

@@ -14,7 +14,7 @@ from headrace.dsl.stream_cursor import StreamCursor, checked_function
 from headrace.errors import ConfigError, TopologyError
 from headrace.model.durations import duration_us
 from headrace.model.topology import DropDuplicates, Filter, Function, FunctionKind, Split, SplitOutput, StoreKind, StoreSpec
-from headrace.serdes.serdes import Long
+from headrace.serdes.scalars import Long
 
 
 def split_by_expressions(

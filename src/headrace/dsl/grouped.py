@@ -26,7 +26,8 @@ from headrace.model.topology import (
     Table,
 )
 from headrace.model.windows import AnyWindows, SessionWindows, Windows
-from headrace.serdes.serdes import Long, natural_serde
+from headrace.serdes.scalars import Long
+from headrace.serdes.serdes import natural_serde
 from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Spark's types as a small tree of values, and the ways in and out of it: DDL text, pyspark's own types, Arrow.
 
-`parse_ddl` takes `name type, name type` or `struct<name: type, …>`; `NOT NULL` and `COMMENT '…'` are read over, because
+`parse_type` takes `name type, name type` or `struct<name: type, …>`; `NOT NULL` and `COMMENT '…'` are read over, because
 any field of a record may be missing. Reading bytes by such a type is not done here, but in `json_serde`.
 """
 
@@ -15,28 +15,10 @@ from typing import Any, NoReturn
 from headrace.errors import SchemaError
 
 # Every spelling that Spark takes, and the one that its own `simpleString` gives.
-_SCALARS = {
-    "boolean": "boolean",
-    "byte": "tinyint",
-    "tinyint": "tinyint",
-    "short": "smallint",
-    "smallint": "smallint",
-    "int": "int",
-    "integer": "int",
-    "long": "bigint",
-    "bigint": "bigint",
-    "float": "float",
-    "real": "float",
-    "double": "double",
-    "string": "string",
-    "char": "string",
-    "varchar": "string",
-    "binary": "binary",
-    "date": "date",
-    "timestamp": "timestamp",
-    "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-}
+_NAMES = "boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz"
+_SCALARS = {name: name for name in _NAMES.split()}
+_SCALARS |= {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_SCALARS |= {"char": "string", "varchar": "string", "timestamp_ltz": "timestamp"}
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
 _WITH_LENGTH = frozenset({"char", "varchar"})
 _NESTED = frozenset({"array", "map", "struct"})
@@ -95,25 +77,12 @@ class StructType:
 SparkType = ScalarType | DecimalType | ArrayType | MapType | StructType
 
 
-def parse_ddl(text: str) -> StructType:
-    """The struct that `text` declares; `SchemaError` names the text, the position and what was expected.
-
-    >>> parse_ddl("a int, b array<string>") == parse_ddl("struct<a: INT, b: array<string>>")
-    True
-    """
-    parsed = parse_type(text)
-    if not isinstance(parsed, StructType):
-        raise SchemaError(
-            f"DDL {text!r}: expected fields, found the type {to_ddl(parsed)}", "write: name type, name type"
-        )
-    return parsed
-
-
 def parse_type(text: str) -> SparkType:
-    """Like `parse_ddl`, and takes a whole type too, such as `array<int>` or `bigint`.
+    """The type that `text` declares, a whole one such as `array<int>`, or the fields of a struct; `SchemaError` names the text,
+    the position and what was expected.
 
-    >>> to_ddl(parse_type("map<string, decimal(10, 2)>"))
-    'map<string,decimal(10,2)>'
+    >>> to_ddl(parse_type("map<string, decimal(10, 2)>")), to_ddl(parse_type("a int, b array<string>"))
+    ('map<string,decimal(10,2)>', 'struct<a:int,b:array<string>>')
     """
     if not isinstance(text, str):
         raise SchemaError(f"DDL {text!r}: expected a text, found {type(text).__name__}")
@@ -128,7 +97,8 @@ def _parse_cached(text: str) -> SparkType:
 class _Parser:
     """Recursive descent over the tokens that sqlglot's Spark dialect makes of one DDL text.
 
-    Its full parser is not used: it has no position for a field whose type is unknown, and takes types that Spark lacks.
+    Its full parser is not used: it has no position for a field whose type is unknown, takes types that Spark lacks and skips
+    commas that are too many, and refuses names such as `select`, empty structs and `it''s` in a comment.
     """
 
     def __init__(self, text: str) -> None:
@@ -209,30 +179,27 @@ class _Parser:
         if depth > DEPTH_MAX:
             self._fail(f"at most {DEPTH_MAX} types inside each other")
         word = self._peek().lower()
-        result: SparkType
         if word not in _NESTED | _DECIMALS | _SCALARS.keys():
             self._fail(f"a type ({_KNOWN})")
         self._next += 1
-        if word in _NESTED:
-            self._take("<")
-            result = self._nested(word, depth)
-            self._take(">")
-        elif word in _DECIMALS:
-            result = self._decimal()
-        else:
+        if word in _DECIMALS:
+            return self._decimal()
+        if word not in _NESTED:
             if word in _WITH_LENGTH:
                 self._numbers(most=1)
-            result = ScalarType(_SCALARS[word])
-        return result
-
-    def _nested(self, word: str, depth: int) -> SparkType:
+            return ScalarType(_SCALARS[word])
+        self._take("<")
+        result: SparkType
         if word == "struct":
-            return self._fields(closing=">", depth=depth)
-        if word == "array":
-            return ArrayType(self._type(depth + 1))
-        key = self._type(depth + 1)
-        self._take(",")
-        return MapType(key, self._type(depth + 1))
+            result = self._fields(closing=">", depth=depth)
+        elif word == "array":
+            result = ArrayType(self._type(depth + 1))
+        else:
+            key = self._type(depth + 1)
+            self._take(",")
+            result = MapType(key, self._type(depth + 1))
+        self._take(">")
+        return result
 
     def _decimal(self) -> DecimalType:
         begin = self._next
@@ -289,7 +256,7 @@ def to_ddl(spark_type: SparkType) -> str:
 def fields_ddl(struct: StructType) -> str:
     """The fields as a user writes them.
 
-    >>> fields_ddl(parse_ddl("struct<a:int,b:array<long>>"))
+    >>> fields_ddl(parse_type("struct<a:int,b:array<long>>"))
     'a int, b array<bigint>'
     """
     return ", ".join(f"{_quoted(field.name)} {to_ddl(field.type)}" for field in struct.fields)
@@ -357,17 +324,7 @@ def from_arrow_type(arrow_type: Any) -> SparkType:
 def _arrow_scalars() -> dict[str, Any]:
     import pyarrow as pa
 
-    return {
-        "boolean": pa.bool_(),
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }
+    scalars = {"boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32()}
+    scalars |= {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
+    scalars |= {"float": pa.float32(), "double": pa.float64()}
+    return scalars | {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us")}

@@ -18,19 +18,10 @@ from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
 from headrace.serdes.ddl import SparkType, StructType
-from headrace.serdes.json_shapes import (
-    Normal,
-    annotation_of,
-    column_of,
-    encodables,
-    normal_of,
-    python_of,
-    pythons,
-    shape_of,
-)
+from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
 from headrace.serdes.json_types import checked_class, ordered, type_of_class
-from headrace.serdes.scalars import each, shown
+from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
 if TYPE_CHECKING:
@@ -173,13 +164,7 @@ class Json(Generic[V]):
             lines = codec.text.lines(rows, are_finite=codec.are_finite)
             return _array(lines, [value is None for value in values]), []
         except Exception:
-            return self._encode_each(values)
-
-    def _encode_each(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        results, failures = each(self.encode, values)
-        return pa.array(results, pa.binary()), failures
+            return encoded_each(self.encode, values)
 
     def _rows(self, data: pa.Array) -> tuple[list[Any], Failures]:
         """What the decoder makes of each value: all at once, and one by one only if anything is wrong."""
@@ -200,7 +185,7 @@ class Json(Generic[V]):
         """All values by one call, 70 ns less for each; None if one of them may be wrong."""
         import pyarrow as pa
 
-        from headrace.serdes.json_lines import joined
+        from headrace.serdes.binary_arrays import joined
 
         codec = self._codec
         try:
@@ -244,17 +229,10 @@ class Json(Generic[V]):
         return columns, failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
+        from headrace.serdes.binary_arrays import as_array_of
 
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
         schema = ddl.from_arrow_type(values.type) if self._type is None else self._type
-        wanted = ddl.to_arrow_type(schema)
-        if not values.type.equals(wanted):
-            try:
-                values = values.cast(wanted)
-            except pa.ArrowException as error:
-                raise SerdeError(f"{self.form}: expected an array of {wanted}: {error}") from None
+        values = as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
             rows = encodables(values, schema)
         except SerdeError:  # one of the times has no ISO form, or a number is NaN
@@ -264,14 +242,11 @@ class Json(Generic[V]):
         return self.encode_many(pythons(rows, schema))
 
     def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         def one(index: int) -> bytes | None:
             value = pythons(encodables(values.slice(index, 1), schema), schema)[0]
             return None if value is None else self.encode(value)
 
-        results, failures = each(one, range(len(values)))
-        return pa.array(results, pa.binary()), failures
+        return encoded_each(one, range(len(values)))
 
     def _typed_rows(self, data: Any, schema: SparkType) -> tuple[list[Any], Failures]:
         """Rows of the generated class, also where the values are instances of a user's."""
@@ -336,7 +311,7 @@ def _reason(error: Exception) -> str:
 
 
 def _array(lines: bytes, nulls: list[bool]) -> Any:
-    from headrace.serdes.json_lines import parted
+    from headrace.serdes.binary_arrays import parted
 
     return parted(lines, nulls)
 

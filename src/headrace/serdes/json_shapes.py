@@ -20,16 +20,7 @@ from typing import Annotated, Any
 import msgspec
 
 from headrace.errors import SchemaError, SerdeError
-from headrace.serdes.ddl import (
-    ArrayType,
-    DecimalType,
-    MapType,
-    ScalarType,
-    SparkType,
-    StructType,
-    to_arrow_type,
-    to_ddl,
-)
+from headrace.serdes.ddl import ArrayType, DecimalType, MapType, ScalarType, SparkType, StructType, to_arrow_type, to_ddl
 from headrace.serdes.json_text import NOT_FINITE
 
 Normal = Callable[[Any], Any]
@@ -98,9 +89,7 @@ def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
             return list[annotation_of(element, encoding) | None]  # type: ignore[misc]  # built when it runs
         case MapType(key, value):
             if not isinstance(key, ScalarType) or not (key.name == "string" or key.name in _BITS):
-                raise SchemaError(
-                    f"json: keys of type {to_ddl(key)} in {to_ddl(spark_type)}: expected string or integers"
-                )
+                raise SchemaError(f"json: keys of type {to_ddl(key)} in {to_ddl(spark_type)}: expected string or integers")
             return dict[annotation_of(key), annotation_of(value, encoding) | None]  # type: ignore[misc]
         case StructType():
             return shape_of(spark_type, encoding).cls
@@ -183,9 +172,7 @@ def _decimal_normal(precision: int, scale: int) -> Normal:
         except InvalidOperation:
             exact = None
         if exact is None or exact != value:
-            raise SerdeError(
-                f"json: {value} has more digits than decimal({precision},{scale})", "nothing is rounded here"
-            )
+            raise SerdeError(f"json: {value} has more digits than decimal({precision},{scale})", "nothing is rounded here")
         return exact
 
     return normal
@@ -273,9 +260,7 @@ def _arrow_python_of(spark_type: SparkType) -> Normal | None:
             return _over_list(_arrow_python_of(element))
         case MapType(_, item):
             over = _over_map(_arrow_python_of(item))
-            return (
-                (lambda values: list(values.items())) if over is None else (lambda values: list(over(values).items()))
-            )
+            return (lambda values: list(values.items())) if over is None else (lambda values: list(over(values).items()))
         case StructType():
             return _struct_arrow_python(shape_of(spark_type))
         case _:
@@ -319,9 +304,7 @@ def encodables(values: Any, spark_type: SparkType) -> list[Any]:
         case ArrayType(element):
             return _lists(values, encodables(values.flatten(), element))
         case MapType(key, item):
-            entries = values.cast(
-                pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)]))
-            )
+            entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
             flat = entries.flatten()
             pairs = zip(encodables(flat.field(0), key), encodables(flat.field(1), item), strict=True)
             return [None if each is None else dict(each) for each in _lists(values, list(pairs))]

@@ -23,11 +23,7 @@ _NO_FLOATS = frozenset({str, int, bool, type(None), *_BUILTIN})
 NOT_FINITE = "there is no NaN and no infinity in JSON"
 
 Sorted = Literal["all", "maps", "as given"]
-_ORDERS: dict[Sorted, Literal["sorted", "deterministic"] | None] = {
-    "all": "sorted",
-    "maps": "deterministic",
-    "as given": None,
-}
+_ORDERS: dict[Sorted, Literal["sorted", "deterministic"] | None] = {"all": "sorted", "maps": "deterministic", "as given": None}
 
 
 class Text:

@@ -51,35 +51,22 @@ def _type_of(info: inspect.Type, inside: frozenset[Any]) -> SparkType:
             return ScalarType("timestamp_ntz" if tz is False else "timestamp")
         case inspect.ListType(item_type=item):
             return ArrayType(_type_of(item, inside))
-        case inspect.DictType(key_type=key, value_type=value):
-            return MapType(_key_type(key), _type_of(value, inside))
+        case inspect.DictType(key_type=key_info, value_type=value):
+            if (key := _type_of(key_info, frozenset())) in (ScalarType("string"), ScalarType("bigint")):
+                return MapType(key, _type_of(value, inside))
         case inspect.Metadata(type=inner):
             return _type_of(inner, inside)
         case inspect.LiteralType(values=values):
             return _type_of_values(list(values))
         case inspect.EnumType(cls=cls):
             return _type_of_values([member.value for member in cls])
-        case inspect.UnionType(types=types):
-            return _type_of_union(types, inside)
+        case inspect.UnionType(types=types):  # `T | None` is T; of others there is no one type
+            rest = [each for each in types if not isinstance(each, inspect.NoneType)]
+            if len(rest) == 1:
+                return _type_of(rest[0], inside)
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
             return _type_of_fields(info, inside)
-        case _:
-            raise _OpenError
-
-
-def _key_type(info: inspect.Type) -> SparkType:
-    key = _type_of(info, frozenset())
-    if key not in (ScalarType("string"), ScalarType("bigint")):
-        raise _OpenError
-    return key
-
-
-def _type_of_union(types: tuple[inspect.Type, ...], inside: frozenset[Any]) -> SparkType:
-    """`T | None` is T; of others there is no one type."""
-    rest = [each for each in types if not isinstance(each, inspect.NoneType)]
-    if len(rest) != 1:
-        raise _OpenError
-    return _type_of(rest[0], inside)
+    raise _OpenError
 
 
 def _type_of_values(values: list[object]) -> SparkType:
@@ -126,7 +113,6 @@ def checked_class(given: Any) -> Any:
     if not known:
         name = getattr(given, "__qualname__", repr(given))
         raise SchemaError(
-            f"Json({name}): {reason}",
-            "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing",
+            f"Json({name}): {reason}", "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing"
         )
     return given

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from headrace.errors import SerdeError
@@ -28,17 +28,30 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def each(function: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], Failures]:
-    """`function` of every value that is not None; the slow way, which knows who failed."""
+Raised = tuple[type[Exception], ...]
+
+
+def each(function: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[list[Any], Failures]:
+    """`function` of every value that is not None; the slow way, which knows who failed. `raised`: what is no value's fault."""
     results: list[Any] = []
     failures: Failures = []
     for index, value in enumerate(values):
         try:
             results.append(None if value is None else function(value))
+        except raised:
+            raise
         except Exception as error:
             results.append(None)
             failures.append((index, error))
     return results, failures
+
+
+def encoded_each(encode: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[pa.Array, Failures]:
+    """The same as a binary array."""
+    import pyarrow as pa
+
+    results, failures = each(encode, values, raised)
+    return pa.array(results, pa.binary()), failures
 
 
 def only(values: Sequence[Any], *kinds: type) -> bool:
@@ -50,16 +63,8 @@ class Scalar(ABC, Generic[V]):
     """What the serdes here share."""
 
     __slots__ = ()
-    FORM: ClassVar[str]
-    SPARK_TYPE: ClassVar[str]
-
-    @property
-    def form(self) -> str:
-        return self.FORM
-
-    @property
-    def spark_type(self) -> str:
-        return self.SPARK_TYPE
+    form: str
+    spark_type: str
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -74,19 +79,13 @@ class Scalar(ABC, Generic[V]):
     def encode(self, value: V) -> bytes:
         """The bytes of one value; `SerdeError` names the value."""
 
-    def _encode_each(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        results, failures = each(self.encode, values)
-        return pa.array(results, pa.binary()), failures
-
 
 class Bytes(Scalar[bytes]):
     """Bytes as they are."""
 
     __slots__ = ()
-    FORM = "bytes"
-    SPARK_TYPE = "binary"
+    form = "bytes"
+    spark_type = "binary"
 
     def encode(self, value: bytes) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -100,7 +99,7 @@ class Bytes(Scalar[bytes]):
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
-        return (pa.array(values, pa.binary()), []) if only(values, bytes) else self._encode_each(values)
+        return (pa.array(values, pa.binary()), []) if only(values, bytes) else encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[bytes | None], Failures]:
         return data.to_pylist(), []
@@ -118,8 +117,8 @@ class String(Scalar[str]):
     """Text in UTF-8, checked in both directions: bytes that are no UTF-8 are a failure, not a replacement character."""
 
     __slots__ = ()
-    FORM = "string"
-    SPARK_TYPE = "string"
+    form = "string"
+    spark_type = "string"
 
     def encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -147,7 +146,7 @@ class String(Scalar[str]):
                 return pa.array(values, pa.string()).cast(pa.binary()), []
             except (UnicodeEncodeError, pa.ArrowException):
                 pass  # a lone surrogate somewhere
-        return self._encode_each(values)
+        return encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[str | None], Failures]:
         texts, failures = self.decode_arrow(data)
@@ -190,7 +189,7 @@ class _Number(Scalar[V]):
     def _wrong_length(self, data: bytes) -> SerdeError:
         printable = data.isascii() and data[:_SHOWN].decode("ascii").isprintable() and bool(data)
         return SerdeError(
-            f"{self.FORM}: expected {self.PACKER.size} bytes, found {len(data)}: {shown(data)}",
+            f"{self.form}: expected {self.PACKER.size} bytes, found {len(data)}: {shown(data)}",
             "these look like text: use String()" if printable else None,
         )
 
@@ -202,7 +201,7 @@ class _Number(Scalar[V]):
                 return self.encode_arrow(pa.array(values, _arrow_type(self)))
             except (pa.ArrowException, OverflowError):
                 pass  # a number is out of range
-        return self._encode_each(values)
+        return encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         values, failures = self.decode_arrow(data)
@@ -214,7 +213,7 @@ class _Number(Scalar[V]):
         try:
             typed = _cast(self, values, _arrow_type(self))
         except _OutOfRangeError:  # which of them is it?
-            return self._encode_each(values.to_pylist())
+            return encoded_each(self.encode, values.to_pylist())
         present = valid_of(typed)
         filled = typed.fill_null(0) if typed.null_count else typed
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
@@ -244,8 +243,9 @@ def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
     """`values` as one array of `arrow_type`; an array of another kind is no matter of values, and so it raises."""
     import pyarrow as pa
 
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    from headrace.serdes.binary_arrays import as_array
+
+    values = as_array(values)
     if values.type == arrow_type:
         return values
     kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(arrow_type, pa.types.is_integer)
@@ -268,21 +268,21 @@ class _Whole(_Number[int]):
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             hint = "use Double() for fractions" if isinstance(value, float) else None
             hint = "use Json() for true and false" if isinstance(value, bool) else hint
-            raise SerdeError(f"{self.FORM}: expected int, found {type(value).__name__} {shown(value)}", hint)
+            raise SerdeError(f"{self.form}: expected int, found {type(value).__name__} {shown(value)}", hint)
         try:
             return self.PACKER.pack(value)
         except struct.error:
             bits = 8 * self.PACKER.size
             hint = "use Long()" if bits == 32 else "use String() or Json() for numbers of any size"
-            raise SerdeError(f"{self.FORM}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
+            raise SerdeError(f"{self.form}: {shown(value)} does not fit into {bits} bits with a sign", hint) from None
 
 
 class Long(_Whole):
     """A whole number in 8 bytes with a sign, most significant first. Python's int is a Long; a bool is none."""
 
     __slots__ = ()
-    FORM = "long"
-    SPARK_TYPE = "bigint"
+    form = "long"
+    spark_type = "bigint"
     DTYPE = ">i8"
     PACKER = struct.Struct(">q")
 
@@ -291,8 +291,8 @@ class Int(_Whole):
     """A whole number in 4 bytes with a sign, most significant first, as Spark's `int` and Java's."""
 
     __slots__ = ()
-    FORM = "int"
-    SPARK_TYPE = "int"
+    form = "int"
+    spark_type = "int"
     DTYPE = ">i4"
     PACKER = struct.Struct(">i")
 
@@ -301,8 +301,8 @@ class Double(_Number[float]):
     """An IEEE-754 number in 8 bytes, most significant first; takes whole numbers too."""
 
     __slots__ = ()
-    FORM = "double"
-    SPARK_TYPE = "double"
+    form = "double"
+    spark_type = "double"
     DTYPE = ">f8"
     PACKER = struct.Struct(">d")
     KINDS = (float, int)

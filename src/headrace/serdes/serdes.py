@@ -1,5 +1,5 @@
 """Which serde belongs to what: to an annotation, a Spark type, a value, a text. The serdes are in modules of their
-own (`scalars`, `json_serde`, `windowed`, `schemas`) and all names of them are here."""
+own: `scalars`, `json_serde`, `windowed`, `schemas`."""
 
 from __future__ import annotations
 
@@ -15,46 +15,11 @@ from headrace.model.serde import Serde
 from headrace.serdes.ddl import parse_type, to_arrow_type
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import Bytes, Double, Int, Long, String
-from headrace.serdes.schemas.avro import Avro
-from headrace.serdes.schemas.json_schema import JsonSchema
-from headrace.serdes.schemas.protobuf import Protobuf
 from headrace.serdes.windowed import Windowed, WindowedKey
 
-__all__ = [
-    "Avro",
-    "Bytes",
-    "Double",
-    "Int",
-    "Json",
-    "JsonSchema",
-    "Long",
-    "Protobuf",
-    "String",
-    "Windowed",
-    "WindowedKey",
-    "fits_spark_type",
-    "natural_serde",
-    "serde_of_annotation",
-    "serde_of_spark_type",
-    "serde_of_text",
-]
-
 _BY_CLASS: dict[Any, Serde] = {str: String(), int: Long(), float: Double(), bytes: Bytes(), bool: Json()}
-_BY_SPARK_TYPE: dict[str, Serde] = {
-    "string": String(),
-    "bigint": Long(),
-    "int": Int(),
-    "double": Double(),
-    "binary": Bytes(),
-}
-_BY_TEXT: dict[str, Serde] = {
-    "bytes": Bytes(),
-    "string": String(),
-    "long": Long(),
-    "int": Int(),
-    "double": Double(),
-    "json": Json(),
-}
+_BY_SPARK_TYPE: dict[str, Serde] = {serde.spark_type: serde for serde in (String(), Long(), Int(), Double(), Bytes())}
+_BY_TEXT: dict[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
 
 
 def serde_of_annotation(annotation: Any) -> Serde | None:
@@ -127,9 +92,7 @@ def natural_serde(value: Any) -> Serde:
         return Json()
     if _is_record_class(type(value)):
         return Json(type(value))
-    raise SerdeError(
-        f"{value!r:.60}: no serde belongs to {type(value).__name__}", "name one, for example key=hr.String()"
-    )
+    raise SerdeError(f"{value!r:.60}: no serde belongs to {type(value).__name__}", "name one, for example key=hr.String()")
 
 
 def serde_of_text(text: str) -> Serde:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from datetime import datetime
+from functools import total_ordering
 from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.durations import datetime_of, time_text, time_us
 from headrace.model.serde import Failures
-from headrace.serdes.scalars import each, shown
+from headrace.serdes.scalars import encoded_each, shown
 from headrace.serdes.typed import K, Serde
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _TIMES = struct.Struct(">qq")
 TIMES_BYTES = _TIMES.size
 
 
+@total_ordering
 class WindowedKey(Generic[K]):
     """A key and the window [start, end), or session [start, end], of a result. A value: it cannot be changed, and has an order.
 
@@ -77,15 +79,6 @@ class WindowedKey(Generic[K]):
     def __lt__(self, other: WindowedKey) -> bool:
         return self._parts < other._parts if isinstance(other, WindowedKey) else NotImplemented
 
-    def __le__(self, other: WindowedKey) -> bool:
-        return self._parts <= other._parts if isinstance(other, WindowedKey) else NotImplemented
-
-    def __gt__(self, other: WindowedKey) -> bool:
-        return self._parts > other._parts if isinstance(other, WindowedKey) else NotImplemented
-
-    def __ge__(self, other: WindowedKey) -> bool:
-        return self._parts >= other._parts if isinstance(other, WindowedKey) else NotImplemented
-
     def __reduce__(self) -> tuple[Any, ...]:
         return (WindowedKey, self._parts)
 
@@ -111,9 +104,7 @@ class Windowed(Generic[K]):
 
     def __init__(self, inner: Serde[K]) -> None:
         if not isinstance(inner, Serde) or isinstance(inner, type):
-            raise SerdeError(
-                f"Windowed: expected the serde of the key, found {inner!r}", "for example Windowed(String())"
-            )
+            raise SerdeError(f"Windowed: expected the serde of the key, found {inner!r}", "for example Windowed(String())")
         self.inner = inner
 
     @property
@@ -166,30 +157,22 @@ class Windowed(Generic[K]):
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         import numpy as np
-        import pyarrow as pa
 
         try:
             parts = [(None, 0, 0) if value is None else value._parts for value in values]
             starts, ends = (np.array([part[at] for part in parts], dtype=np.int64) for at in (1, 2))
             inner, failures = self.inner.encode_many([part[0] for part in parts])
-            if (
-                not failures
-                and None not in {type(value) for value in values}
-                and inner.null_count == values.count(None)
-            ):
+            if not failures and None not in {type(value) for value in values} and inner.null_count == values.count(None):
                 return self.encode_parts(inner, starts, ends), []
         except (AttributeError, OverflowError):
             pass  # something that is no WindowedKey, or a time beyond 64 bits
-        results, failures = each(self.encode, values)
-        return pa.array(results, pa.binary()), failures
+        return encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[WindowedKey[K] | None], Failures]:
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_many(inner)
         values: list[Any] = [_made(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
-        absent = (
-            [index for index, missing in enumerate(inner.is_null().to_pylist()) if missing] if inner.null_count else []
-        )
+        absent = [index for index, missing in enumerate(inner.is_null().to_pylist()) if missing] if inner.null_count else []
         for index in [*absent, *(index for index, _ in more)]:
             values[index] = None
         return values, sorted(failures + more, key=lambda failure: failure[0])
@@ -238,8 +221,9 @@ class Windowed(Generic[K]):
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         import pyarrow as pa
 
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
+        from headrace.serdes.binary_arrays import as_array
+
+        values = as_array(values)
         if not pa.types.is_struct(values.type) or [field.name for field in values.type] != ["key", "start", "end"]:
             raise SerdeError(f"{self.form}: expected an array of {self.spark_type}, found {values.type}")
         key, start, end = values.flatten()

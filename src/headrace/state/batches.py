@@ -47,21 +47,6 @@ def batches_of_entries(db: str, entries: Iterable[tuple[bytes, bytes]]) -> Itera
         yield from _cut(db, [key for key, _ in chunk], [value for _, value in chunk])
 
 
-def batches_of_table(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """A table with the three columns, sorted by (db, key), as batches of one database each.
-
-    `db` may be dictionary-encoded. Values of a table are not cut by size: its batches are taken as they come.
-    """
-    import pyarrow.compute as pc  # not above: commands that only read by key are to be quick
-
-    plain = table.select(SCHEMA.names).cast(SCHEMA)
-    for batch in plain.to_batches(max_chunksize=BATCH_ROWS_MAX):
-        start = 0
-        for end in pc.run_end_encode(batch["db"]).run_ends.to_pylist():
-            yield batch.slice(start, end - start)
-            start = end
-
-
 def db_of(batch: pa.RecordBatch) -> str:
     """The database that all rows of `batch` belong to."""
     return str(batch.column(0)[0].as_py())

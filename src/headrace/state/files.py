@@ -7,6 +7,7 @@ Which files are alive is not known here: only the coordinator deletes (protocol.
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
 from collections import OrderedDict, deque
@@ -16,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock, local
-from types import TracebackType
-from typing import IO, Any, NoReturn, Self, cast
+from typing import IO, Any, NoReturn, cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -27,12 +27,15 @@ from pyarrow import fs
 from headrace.errors import StateError
 from headrace.model.checkpoint import StateFile, StateFileKind
 from headrace.model.tasks import TaskName
-from headrace.state.batches import SCHEMA, batches_of_table
+from headrace.state.batches import SCHEMA
+from headrace.state.durable import make_durable_folder, sync_folder
 
 _IN_MEMORY_BYTES_MAX = 32 * 1024 * 1024  # up to this size a file is read once, checked and parsed from memory
 _REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
 _CHUNK_BYTES = 4 * 1024 * 1024
 _BUFFER_BYTES = 64 * 1024
+_THREADS = 8
+_PENDING_MAX = 32  # files that are held open until they are durable
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -45,14 +48,14 @@ def task_folder_of(application: str, task: TaskName | str) -> str:
     return f"{application}/{quote(str(task), safe='').replace('~', '%7E')}"
 
 
-class _HashingWriter:
-    """A file to write to that counts and hashes what passes."""
+class _HashingWriter(io.RawIOBase):
+    """A file to write to that counts and hashes what passes; closing it leaves `sink` open."""
 
     def __init__(self, sink: IO[bytes]) -> None:
+        super().__init__()
         self._sink = sink
         self._hash = xxhash.xxh3_64()
         self.bytes = 0
-        self.closed = False
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
@@ -61,23 +64,11 @@ class _HashingWriter:
         self.bytes += view.nbytes
         return view.nbytes
 
-    def flush(self) -> None:
-        self._sink.flush()
-
     def tell(self) -> int:
         return self.bytes
 
-    def close(self) -> None:
-        self.closed = True
-
     def writable(self) -> bool:
         return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
 
     @property
     def checksum(self) -> str:
@@ -102,10 +93,6 @@ class StateFiles:
         self._here = local()  # of each thread: `syncing`, within `together`
 
     # --- writing ----------------------------------------------------------------------------------------------------
-
-    def write(self, task_folder: str, kind: StateFileKind, version: int, table: pa.Table) -> StateFile:
-        """Write `table` (columns db, key, value, sorted by db and key; a null value deletes) as one new file."""
-        return self.write_batches(task_folder, kind, version, batches_of_table(table))
 
     def write_batches(
         self, task_folder: str, kind: StateFileKind, version: int, batches: Iterable[pa.RecordBatch], reaches: str = ""
@@ -145,21 +132,30 @@ class StateFiles:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread writes within is durable when the context is left, not before: one wait instead of many."""
-        with Syncing() as syncing:
-            self._here.syncing = syncing
+        """What this thread writes within is durable when the context is left without an error, not before: one wait instead of
+        many."""
+        pending: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(_THREADS, "headrace-sync") as pool:  # of this context: threads do not survive a fork
+            self._here.syncing = pool, pending
             try:
                 yield
             finally:
                 self._here.syncing = None
+        for one in pending:
+            one.result()
 
     def _sync(self, descriptor: int, folder: str) -> None:
-        syncing: Syncing | None = getattr(self._here, "syncing", None)
-        if syncing is not None:
-            syncing.add(descriptor, folder)
+        """Make the file of `descriptor` durable, and its name in `folder`; within `together` the descriptor may be closed at
+        once."""
+        syncing: tuple[ThreadPoolExecutor, deque[Future[None]]] | None = getattr(self._here, "syncing", None)
+        if syncing is None:
+            os.fsync(descriptor)
+            sync_folder(folder)
             return
-        os.fsync(descriptor)
-        sync_folder(folder)
+        pool, pending = syncing
+        while len(pending) >= _PENDING_MAX:
+            pending.popleft().result()
+        pending.append(pool.submit(_sync, os.dup(descriptor), folder))
 
     def _create(self, name: str) -> IO[bytes]:
         if not self._local:
@@ -168,7 +164,7 @@ class StateFiles:
         try:
             return open(path, "xb")
         except FileNotFoundError:
-            _make_folder_durably(Path(path).parent)
+            make_durable_folder(Path(path).parent)
         return open(path, "xb")
 
     def _remember(self, name: str, batches: list[pa.RecordBatch], size: int) -> None:
@@ -181,14 +177,11 @@ class StateFiles:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def read(self, file: StateFile) -> pa.Table:
-        """All of `file`; `StateError` naming it if it is missing or damaged."""
-        return pa.Table.from_batches(self.batches(file), SCHEMA)
-
     def batches(self, file: StateFile) -> Iterator[pa.RecordBatch]:
         """The batches of `file`, in order; size and checksum are checked before the first one is given.
 
-        A large file is read twice, once for its checksum, and never held in memory. Errors as for `read`.
+        A large file is read twice, once for its checksum, and never held in memory. `StateError` naming it if it is missing or
+        damaged.
         """
         with self._lock:
             remembered = self._remembered.get(file.name)
@@ -232,10 +225,6 @@ class StateFiles:
 
     # --- the files themselves ---------------------------------------------------------------------------------------
 
-    def exists(self, name: str) -> bool:
-        """Whether there is a file of that name, as `StateFile.name` gives it."""
-        return bool(self._fs.get_file_info(self._path(name)).type == fs.FileType.File)
-
     def delete(self, name: str) -> None:
         """Delete the file; no error if it is missing."""
         with self._lock:
@@ -259,52 +248,6 @@ class StateFiles:
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
-
-
-def _make_folder_durably(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder_durably(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
-
-
-_THREADS = 8
-_PENDING_MAX = 32  # files that are held open until they are durable
-
-
-def sync_folder(folder: Path | str) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-class Syncing:
-    """Files that are durable when its context is left without an error, and not before. For one thread."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, "headrace-sync")  # of this context: threads do not survive a fork
-        self._pending: deque[Future[None]] = deque()
-
-    def add(self, descriptor: int, folder: str) -> None:
-        """Have the file of `descriptor` made durable, and its name in `folder`; the descriptor may be closed at once."""
-        while len(self._pending) >= _PENDING_MAX:
-            self._pending.popleft().result()
-        self._pending.append(self._pool.submit(_sync, os.dup(descriptor), folder))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-        if error is None:
-            for pending in self._pending:
-                pending.result()
 
 
 def _sync(descriptor: int, folder: str) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.codec.checkpoint import encode_checkpoint
+from headrace.codec.documents import encode
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.key_samples import KeySample
 from headrace.core.rounds.stream_limits import ANY
@@ -101,7 +101,7 @@ def run(
 
 
 def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
-    return msgspec.Raw(encode_checkpoint(checkpoint))
+    return msgspec.Raw(encode(checkpoint))
 
 
 def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:

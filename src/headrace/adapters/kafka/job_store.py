@@ -37,7 +37,7 @@ from headrace.adapters.kafka.names import (
     metadata_topic,
     transactional_id,
 )
-from headrace.codec.checkpoint import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
+from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError, UnavailableError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -280,7 +280,7 @@ class KafkaJobStore:
 
     def job_model(self) -> JobModel | None:
         found = self._read(MODELS).get("current")
-        return None if found is None else decode_job_model(found, f"job model of application {self.application!r}")
+        return None if found is None else decode(JobModel, found, f"job model of application {self.application!r}")
 
     def commit_job_model(
         self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
@@ -289,7 +289,7 @@ class KafkaJobStore:
         self._check_own(epoch)
         self._reached("start", 9)
         before = self._read(MODELS).get("current")
-        encoded = encode_job_model(model)
+        encoded = encode(model)
         entries: list[tuple[str, str, bytes | None]] = [(MODELS, "current", encoded)]
         if before is not None and before != encoded:
             entries.append((MODELS, "previous", before))
@@ -302,7 +302,7 @@ class KafkaJobStore:
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
         topic = checkpoint_topic(self.application)
         records: list[tuple[str, bytes, bytes | None]] = [
-            (topic, str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints
+            (topic, str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints
         ]
         planned = {str(checkpoint.task).encode() for checkpoint in checkpoints}
         records += [(topic, key, None) for key in self._checkpoints.refresh() if key not in planned]
@@ -338,7 +338,7 @@ class KafkaJobStore:
         tasks = {task.name for task in model.tasks}
         stands = self._checkpoints.refresh()
         where = f"of application {self.application!r}"
-        found = [decode_checkpoint(value, f"checkpoint of task {key.decode()!r} {where}") for key, value in stands.items()]
+        found = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {where}") for key, value in stands.items()]
         return {c.task: c for c in found if c.task in tasks and c.job_model_version == model.version}
 
     # --- rounds: workers commit -------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
 """
 
 from headrace.adapters.lmdb.environments import close_idle
+from headrace.adapters.lmdb.mark import seal
 from headrace.adapters.lmdb.opening import StateReader, open_task_store
-from headrace.adapters.lmdb.seals import seal
 from headrace.adapters.lmdb.store import TaskStore
 
 __all__ = ["StateReader", "TaskStore", "close_idle", "open_task_store", "seal"]

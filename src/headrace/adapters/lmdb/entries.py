@@ -57,7 +57,6 @@ def _damage(db: str, key: bytes) -> StoreDamagedError:
 
 
 def checksum_sum(stored: Iterable[bytes]) -> int:
-    """The sum of the checksums of stored values."""
     joined = b"".join([value[:CHECKSUM_BYTES] for value in stored])
     return int(np.frombuffer(joined, dtype=">u4").sum(dtype=np.uint64))
 

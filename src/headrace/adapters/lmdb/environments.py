@@ -53,8 +53,6 @@ def damage_named(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Environment:
-    """One open LMDB environment and the handles of its databases."""
-
     folder: Path
     lmdb: Any
     pid: int
@@ -94,11 +92,7 @@ class Environment:
         return Meta() if stored is None else Meta.from_stored(stored)
 
     def apply(
-        self,
-        base: str,
-        after: str,
-        changes: Callable[[], Iterable[pa.RecordBatch]],
-        applying: Callable[[], None] | None = None,
+        self, base: str, after: str, changes: Callable[[], Iterable[pa.RecordBatch]], applying: Callable[[], None] | None = None
     ) -> bool:
         """In one transaction: if the store holds the state `base`, apply `changes` and call it `after`; else False.
 
@@ -151,9 +145,7 @@ class Environment:
                 self.lmdb.set_mapsize(0)
         raise StateError(f"local store {self.folder}: its map is full at {self.lmdb.info()['map_size']} bytes")
 
-    def _change(
-        self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False
-    ) -> Meta:
+    def _change(self, txn: Any, opened: dict[str, Any], meta: Meta, batch: pa.RecordBatch, *, append: bool = False) -> Meta:
         db = str(batch.column(0)[0].as_py())
         keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
         handle = self._handle(txn, opened, db)
@@ -220,14 +212,12 @@ def close_others(place: Path, kept: Path | None) -> None:
 
 
 def close_idle() -> None:
-    """Close all environments that no round uses."""
     with _lock:
         for folder in list(_idle):
             _close(folder)
 
 
 def remove(folder: Path) -> None:
-    """Close and delete an environment."""
     with _lock:
         if folder in _open:
             _close(folder)

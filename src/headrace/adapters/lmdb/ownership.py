@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.adapters.common.lease_holder import stat_fields
 from headrace.errors import StateError
 
 _FILE_NAME = "owner"
@@ -80,7 +81,8 @@ def _locked(place: Path, wait_s: float) -> tuple[int, None] | tuple[None, str]:
         except BlockingIOError:
             holder = os.pread(lock, 32, 0).strip().decode(errors="replace") or "?"
             os.close(lock)
-            if process_is_stopped(holder):
+            fields = stat_fields(int(holder)) if holder.isdecimal() else None
+            if fields is not None and fields[0] in ("T", "t"):  # stopped, or traced
                 return None, f"process {holder}, which is stopped"
             continue
         if _is_current(lock, f"{place}/{_FILE_NAME}"):
@@ -117,15 +119,6 @@ def _is_current(lock: int, path: str) -> bool:
         return os.path.samestat(os.fstat(lock), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def process_is_stopped(pid: str) -> bool:
-    """Whether the process is stopped or traced, by its state in /proc."""
-    try:
-        text = Path(f"/proc/{int(pid)}/stat").read_text()
-    except (OSError, ValueError):
-        return False
-    return text.rpartition(")")[2].split()[0] in ("T", "t")  # a process's name may hold spaces and parentheses
 
 
 def _remove_siblings(folder: Path) -> None:

@@ -45,12 +45,10 @@ class TaskStore:
 
     @property
     def identity(self) -> str:
-        """The identity of the state that is read."""
         return self._meta.identity
 
     @property
     def entries(self) -> int:
-        """How many entries all databases have together."""
         return self._meta.entries
 
     def databases(self) -> list[str]:
@@ -104,11 +102,7 @@ class TaskStore:
                 there = following is not None and cursor.set_range(following)
 
     def apply(
-        self,
-        base: str,
-        after: str,
-        changes: Callable[[], Iterable[pa.RecordBatch]],
-        applying: Callable[[], None] | None = None,
+        self, base: str, after: str, changes: Callable[[], Iterable[pa.RecordBatch]], applying: Callable[[], None] | None = None
     ) -> bool:
         """Apply the changes that lead from the state `base` to `after`, if `base` is what the store holds; else False.
 

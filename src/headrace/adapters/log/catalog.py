@@ -26,8 +26,7 @@ from headrace.adapters.log.catalog_files import (
     make_folder,
     refuse_orphans,
 )
-from headrace.adapters.log.commit_marks import begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
-from headrace.core.log_files import CommitMark
+from headrace.adapters.log.commit_marks import CommitMark, begin_mark, finish_if_begun, finish_mark, marks_of, withdraw_mark
 from headrace.errors import SetupError, StorageError
 
 LOCK_WAIT_S = 30.0  # a commit takes milliseconds; a process that holds the lock for this long is stopped or stuck
@@ -162,9 +161,7 @@ def open_catalog(root: Path, *, create: bool = True, lock_wait_s: float = LOCK_W
         check_can_be_made(root)
         return catalog
     if not os.access(root, os.W_OK) or not os.access(path, os.W_OK):
-        raise SetupError(
-            f"the log in {root} cannot be written", "give this user the right to write it, or name another folder"
-        )
+        raise SetupError(f"the log in {root} cannot be written", "give this user the right to write it, or name another folder")
     with catalog.read():
         return catalog
 
@@ -260,9 +257,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
             ) from error
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_NOTADB:
             raise StorageError(f"the catalog {path} cannot be used: {error}", doctor) from error
-        raise StorageError(
-            f"the catalog {path} cannot be used: {error}", "check the disk's space and health"
-        ) from error
+        raise StorageError(f"the catalog {path} cannot be used: {error}", "check the disk's space and health") from error
 
 
 def _closed(path: Path) -> StorageError:
@@ -291,21 +286,10 @@ class LockOwner:
 
 
 def write_lock_owner(catalog: Path) -> LockOwner | None:
-    """Who holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages.
-
-    Read from /proc/locks: opening the file itself and closing it again would drop this process's own locks on it.
-    """
-    try:
-        inode = catalog.with_name(catalog.name + "-shm").stat().st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:  # such as "1: POSIX  ADVISORY  WRITE 4021 08:01:1311 120 120"
-        words = line.split()
-        if len(words) != 8 or words[1] != "POSIX" or words[3] != "WRITE" or words[5].rpartition(":")[2] != str(inode):
-            continue
+    """Who holds the write lock of the SQLite file `catalog`, as far as the kernel tells; only for messages."""
+    for words in _locks_of(catalog.with_name(f"{catalog.name}-shm")) or ():
         end = _WAL_WRITE_LOCK if words[7] == "EOF" else int(words[7])
-        if int(words[6]) <= _WAL_WRITE_LOCK <= end:
+        if words[1] == "POSIX" and words[3] == "WRITE" and int(words[6]) <= _WAL_WRITE_LOCK <= end:
             pid = int(words[4])
             fields = stat_fields(pid)
             return LockOwner(pid, stopped=fields is not None and fields[0] in ("T", "t"))
@@ -314,10 +298,16 @@ def write_lock_owner(catalog: Path) -> LockOwner | None:
 
 def is_open_elsewhere(catalog: Path) -> bool:
     """Whether any process has a connection to the SQLite file `catalog`, as far as the kernel tells; True where it does not."""
+    locks = _locks_of(catalog)
+    return locks is None or any(int(words[6]) == _SHARED_FIRST for words in locks)
+
+
+def _locks_of(path: Path) -> list[list[str]] | None:
+    """The locks on a file by the words of /proc/locks, such as "1: POSIX ADVISORY WRITE 4021 08:01:1311 120 120"; None where
+    the kernel does not tell. (To open the file itself and close it again would drop this process's own locks on it.)"""
     try:
-        inode = catalog.stat().st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
+        inode = path.stat().st_ino
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
-        return True
-    words = [line.split() for line in lines]
-    return any(len(one) == 8 and one[5].rpartition(":")[2] == str(inode) and int(one[6]) == _SHARED_FIRST for one in words)
+        return None
+    return [words for words in lines if len(words) == 8 and words[5].rpartition(":")[2] == str(inode)]

@@ -12,14 +12,16 @@ import secrets
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from headrace.adapters.log.commit_marks import marks_of
+from headrace.adapters.log.commit_marks import CommitMark, marks_of, mismatch, unknown_of
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of, round_of
-from headrace.core.log_files import CommitMark, Fate, fate_of, mismatch, unknown_of
 from headrace.errors import StorageError
+from headrace.model.checkpoint import RoundId
 
+PRODUCER_FILE_AGE_S = 3_600
 _TABLE = """
 CREATE TABLE IF NOT EXISTS log (
     kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (kind, key)
@@ -54,13 +56,17 @@ def begin(db: sqlite3.Connection) -> None:
 
 
 def log_id(db: sqlite3.Connection) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = 'id'", (_LOG,)).fetchone()
-    return None if row is None else str(row[0])
+    return _value_of(db, _LOG, "id")
 
 
 def is_marked(db: sqlite3.Connection) -> bool:
     """Whether a commit of this catalog has been marked, or was about to be."""
-    return db.execute("SELECT 1 FROM log WHERE kind = ? AND key = 'marked'", (_LOG,)).fetchone() is not None
+    return _value_of(db, _LOG, "marked") is not None
+
+
+def _value_of(db: sqlite3.Connection, kind: str, key: str) -> str | None:
+    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def newest_of(db: sqlite3.Connection) -> int:
@@ -91,8 +97,7 @@ def has_unknown(db: sqlite3.Connection, marks: Collection[CommitMark]) -> bool:
 
 
 def _token_of(db: sqlite3.Connection, number: int) -> str | None:
-    row = db.execute("SELECT value FROM log WHERE kind = ? AND key = ?", (_COMMITS, _key(number))).fetchone()
-    return None if row is None else str(row[0])
+    return _value_of(db, _COMMITS, _key(number))
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
@@ -162,7 +167,7 @@ def is_stranger(db: sqlite3.Connection, name: str) -> bool:
 
 
 def _is_kept(db: sqlite3.Connection, kind: str, name: str) -> bool:
-    return _has_table(db) and db.execute("SELECT 1 FROM log WHERE kind = ? AND key = ?", (kind, name)).fetchone() is not None
+    return _has_table(db) and _value_of(db, kind, name) is not None
 
 
 def forget_what_is_certain(db: sqlite3.Connection) -> None:
@@ -204,9 +209,49 @@ def unreferenced_fate(db: sqlite3.Connection, name: str, age_s: float) -> Fate:
             (application, round_id.epoch, round_id.sub_topology),
         ).fetchone()
     is_kept = is_stranger(db, name) or not _has_table(db)  # one without the table may be an older copy
-    return fate_of(
-        made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name)
-    )
+    return fate_of(made_by, epoch, newest_round, age_s, is_stranger=is_kept, is_uncertain=_is_kept(db, _UNCERTAIN, name))
+
+
+class Fate(StrEnum):
+    """What an unreferenced data file is to the catalog."""
+
+    WAITING = "waiting"  # it may be committed yet
+    GARBAGE = "garbage"  # it never will be, or all that is in it was purged
+    UNKNOWN = "unknown"  # the catalog cannot know: never to be deleted
+
+
+def fate_of(
+    made_by: tuple[str, RoundId] | None,
+    epoch: int | None,
+    newest_round: int | None,
+    age_s: float,
+    *,
+    is_stranger: bool,
+    is_uncertain: bool = False,
+) -> Fate:
+    """The fate of a data file that no row of the catalog names (protocol.md 16).
+
+    `made_by`: the application and round that wrote it, None for a producer. `epoch`: the application's current one, None if the
+    catalog knows no such application. `newest_round`: the newest committed round of the file's epoch and sub-topology.
+    `is_stranger`: it was there before the catalog could be compared with the folder. `is_uncertain`: it was there, named by no
+    row, after a commit was cut short that may have named it.
+
+    >>> fate_of(None, None, None, 4000.0, is_stranger=False).value, fate_of(None, None, None, 10.0, is_stranger=False).value
+    ('garbage', 'waiting')
+    >>> [fate_of(("a", RoundId(5, None, 3)), epoch, 2, 0.0, is_stranger=False).value for epoch in (None, 4, 5, 6)]
+    ['unknown', 'unknown', 'waiting', 'garbage']
+    """
+    if is_stranger:
+        return Fate.UNKNOWN
+    if is_uncertain:
+        return Fate.WAITING
+    if made_by is None:
+        return Fate.GARBAGE if age_s > PRODUCER_FILE_AGE_S else Fate.WAITING
+    round_id = made_by[1]
+    if epoch is None or round_id.epoch > epoch:  # an epoch is committed before its first file is written
+        return Fate.UNKNOWN
+    is_finished = newest_round is not None and round_id.number <= newest_round
+    return Fate.GARBAGE if round_id.epoch < epoch or is_finished else Fate.WAITING
 
 
 def damage_of(db: sqlite3.Connection, *, whole: bool = True) -> Iterator[str]:

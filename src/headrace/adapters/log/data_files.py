@@ -2,7 +2,7 @@
 
 A data file holds chunks of several streams and partitions, what one container writes in one round (or one call of
 `produce`), so that a round costs few fsyncs. A chunk is one Arrow IPC record-batch message without its
-schema, which is fixed: `RECORD_SCHEMA`; before it is a header (`chunk_headers`). Files hold no offsets; the catalog
+schema, which is fixed: `RECORD_SCHEMA`; before it is a header (`chunks`). Files hold no offsets; the catalog
 gives them at the commit (protocol.md 15).
 """
 
@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from headrace.adapters.log.chunk_headers import header_of
-from headrace.adapters.log.chunks import Chunk
-from headrace.adapters.log.durable import make_durable_folder, sync_folder
+from headrace.adapters.log.chunks import Chunk, header_of
 from headrace.adapters.log.file_names import new_file_name
 from headrace.codec.record_batches import RECORD_SCHEMA, record_sizes
 from headrace.core.rounds.stream_limits import RECORD_BYTES_MAX
 from headrace.errors import RecordTooLargeError, StorageError
+from headrace.state.durable import make_durable_folder, sync_folder
 
 CHUNK_RECORDS_MAX = 50_000
 CHUNK_BYTES_MAX = 32 * 1024 * 1024  # of its Arrow buffers; a single record may be larger
@@ -122,7 +121,7 @@ class ChunkWriter:
         message = batch.serialize()
         try:
             if self._file is None:
-                make_durable_folder(self._root, self._path.parent)
+                make_durable_folder(self._path.parent, self._root)
                 self._file = self._path.open("xb")
             chunk = Chunk(
                 stream=stream,
@@ -201,8 +200,7 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
     assert batch.schema.names == RECORD_SCHEMA.names, f"expected {RECORD_SCHEMA.names}, found {batch.schema.names}"
     assert batch.column(2).null_count == 0, "every record has a timestamp"
     return pa.RecordBatch.from_arrays(
-        [column.cast(wanted.type) for column, wanted in zip(batch.columns, RECORD_SCHEMA, strict=True)],
-        schema=RECORD_SCHEMA,
+        [column.cast(wanted.type) for column, wanted in zip(batch.columns, RECORD_SCHEMA, strict=True)], schema=RECORD_SCHEMA
     )
 
 
@@ -225,8 +223,7 @@ def _refuse_too_large(stream: str, partition: int, batch: pa.RecordBatch) -> Non
     largest = int(record_sizes(batch.column(0), batch.column(1), batch.column(3)).max())
     if largest > RECORD_BYTES_MAX:
         raise RecordTooLargeError(
-            f"a record for {stream!r} partition {partition} has {largest:,} bytes, "
-            f"at most {RECORD_BYTES_MAX:,} are taken",
+            f"a record for {stream!r} partition {partition} has {largest:,} bytes, at most {RECORD_BYTES_MAX:,} are taken",
             "split it, or store the payload elsewhere and send a reference to it",
         )
 
@@ -247,6 +244,4 @@ def _damaged(root: Path, chunk: Chunk, found: str) -> StorageError:
 
 
 def _write_error(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"data file {path} cannot be written: {error.strerror or error}", "check the disk's space and rights"
-    )
+    return StorageError(f"data file {path} cannot be written: {error.strerror or error}", "check the disk's space and rights")

@@ -4,7 +4,7 @@ A file may be unreferenced because it is not committed YET. So one of a round go
 (a round of its sub-topology with that number or a later one has committed) or its epoch is dead, and one of a producer
 only when it is an hour old. It goes inside a transaction of the catalog: no commit can name it at that moment, and one
 that names it later finds it missing and is refused. Every such transaction has checked that the catalog is the newest one of
-its folder; what it cannot know all the same is never deleted (`core.log_files`).
+its folder; what it cannot know all the same is never deleted (`commits`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from contextlib import suppress
 
 from headrace.adapters.log import commits
 from headrace.adapters.log.catalog import Catalog
-from headrace.adapters.log.commits import is_referenced as _is_referenced
+from headrace.adapters.log.commits import Fate, is_referenced
 from headrace.adapters.log.file_names import DATA_FOLDER, data_files_of
-from headrace.core.log_files import PRODUCER_FILE_AGE_S, Fate
 
-__all__ = ["PRODUCER_FILE_AGE_S", "collect_garbage"]
 _FILES_PER_TRANSACTION = 500  # others wait for the write lock meanwhile
 
 
@@ -30,22 +28,18 @@ def collect_garbage(catalog: Catalog, now_us: int | None = None) -> tuple[str, .
     removed: list[str] = []
     for start in range(0, len(names), _FILES_PER_TRANSACTION):
         with catalog.read() as db:  # most files are in use: sort those out without stopping anybody
-            candidates = [
-                name for name in names[start : start + _FILES_PER_TRANSACTION] if not _is_referenced(db, name)
-            ]
+            candidates = [name for name in names[start : start + _FILES_PER_TRANSACTION] if not is_referenced(db, name)]
         if candidates:
             with catalog.write() as db:
                 commits.forget_what_is_certain(db)
-                removed += [
-                    name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)
-                ]
+                removed += [name for name in candidates if _is_garbage(catalog, db, name, now_s) and _removed(catalog, name)]
     _remove_empty_folders(catalog)
     _forget_ended_repairs(catalog)
     return tuple(removed)
 
 
 def _is_garbage(catalog: Catalog, db: sqlite3.Connection, name: str, now_s: float) -> bool:
-    if _is_referenced(db, name):
+    if is_referenced(db, name):
         return False
     try:
         age_s = now_s - (catalog.root / name).stat().st_mtime

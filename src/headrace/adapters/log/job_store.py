@@ -20,7 +20,7 @@ from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log import metadata as metadata_tables
 from headrace.adapters.log.catalog import Catalog
 from headrace.adapters.log.chunks import chunks_from
-from headrace.codec.checkpoint import decode_checkpoint, decode_job_model, encode_checkpoint, encode_job_model
+from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import JobModel
@@ -52,7 +52,6 @@ class LogJobStore:
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
-        """`JobHeldError` while another run holds the application."""
         with self._catalog.read() as db:
             self._checked_free(db, holder, now_us)
 
@@ -76,18 +75,15 @@ class LogJobStore:
         return row[0] + 1, now_us
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
-        """Take the application and give the new epoch. The same run may take it again: that is how it recovers.
-
-        `JobHeldError` while another run holds it: its process is not known to have ended, and it was heard of lately.
-        """
+        """The same run may take it again: that is how it recovers. Another run holds it while its process is not known to have
+        ended, and it was heard of lately."""
         self._reached("start", 1)
         with self._catalog.write() as db:
             self._reached("start", 2)
             epoch, since_us = self._checked_free(db, holder, now_us)
             self._reached("start", 3)
             db.execute(
-                "INSERT OR REPLACE INTO jobs (application, epoch, holder, held_since_us, heartbeat_us) "
-                "VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO jobs (application, epoch, holder, held_since_us, heartbeat_us) VALUES (?, ?, ?, ?, ?)",
                 (self.application, epoch, msgspec.json.encode(holder).decode(), since_us, now_us),
             )
         self._epoch = int(epoch)
@@ -122,7 +118,6 @@ class LogJobStore:
             db.execute("UPDATE jobs SET holder = NULL WHERE application = ? AND epoch = ?", (self.application, epoch))
 
     def holder(self) -> DriverLease | None:
-        """Who holds the application; None if no driver ever did, or the last one ended cleanly."""
         row = self._one("SELECT holder, heartbeat_us FROM jobs WHERE application = ?")
         return None if row is None else _holder(*row)
 
@@ -130,26 +125,21 @@ class LogJobStore:
 
     def job_model(self) -> JobModel | None:
         row = self._one("SELECT model FROM job_models WHERE application = ? ORDER BY version DESC LIMIT 1")
-        return None if row is None else decode_job_model(row[0], f"job model of application {self.application!r}")
+        return None if row is None else decode(JobModel, row[0], f"job model of application {self.application!r}")
 
     def commit_job_model(
         self, epoch: int, model: JobModel, checkpoints: Sequence[Checkpoint], metadata: Metadata | None = None
     ) -> None:
-        """Make `model` current and write `checkpoints` and `metadata`, in one transaction.
-
-        Checkpoints of tasks that `model` does not have are forgotten: those of the current plan alone count.
-        """
+        """Checkpoints of tasks that `model` does not have are forgotten: those of the current plan alone count."""
         assert model.application == self.application, f"a model of {model.application!r}"
         self._reached("start", 9)
         with self._catalog.write() as db:
             self._check_epoch(db, epoch)
-            (newest,) = db.execute(
-                "SELECT max(version) FROM job_models WHERE application = ?", (self.application,)
-            ).fetchone()
+            (newest,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
             assert newest is None or model.version >= newest, f"version {model.version} after version {newest}"
             db.execute(
                 "INSERT OR REPLACE INTO job_models (application, version, model, written_at_us) VALUES (?, ?, ?, ?)",
-                (self.application, model.version, encode_job_model(model).decode(), time.time_ns() // 1000),
+                (self.application, model.version, encode(model).decode(), time.time_ns() // 1000),
             )
             self._put_checkpoints(db, checkpoints)
             for namespace, values in (metadata or {}).items():
@@ -169,7 +159,7 @@ class LogJobStore:
     def _checkpoints(self, db: sqlite3.Connection) -> dict[TaskName, Checkpoint]:
         rows = db.execute("SELECT task, checkpoint FROM checkpoints WHERE application = ?", (self.application,)).fetchall()
         where = f"of application {self.application!r}"
-        found = [decode_checkpoint(text, f"checkpoint of task {task!r} {where}") for task, text in rows]
+        found = [decode(Checkpoint, text, f"checkpoint of task {task!r} {where}") for task, text in rows]
         return {checkpoint.task: checkpoint for checkpoint in sorted(found, key=lambda checkpoint: checkpoint.task)}
 
     # --- rounds: the driver commits --------------------------------------------------------------------------------------
@@ -225,19 +215,14 @@ class LogJobStore:
             stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 
     def publish_status(self, sub_topology: str | None, status: Mapping[str, Any]) -> None:
-        """Replace what `status` gives for a sub-topology. Not tied to an epoch: it is for eyes, never for decisions."""
         text = msgspec.json.encode(dict(status)).decode()
         with self._catalog.write(durable=False) as db:
-            db.execute(
-                "INSERT OR REPLACE INTO status VALUES (?, ?, ?)", (self.application, sub_topology or "source", text)
-            )
+            db.execute("INSERT OR REPLACE INTO status VALUES (?, ?, ?)", (self.application, sub_topology or "source", text))
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What was last published, by sub-topology; the source sub-topology is `source`."""
         with self._catalog.read() as db:
             rows = db.execute(
-                "SELECT sub_topology, status FROM status WHERE application = ? ORDER BY sub_topology",
-                (self.application,),
+                "SELECT sub_topology, status FROM status WHERE application = ? ORDER BY sub_topology", (self.application,)
             ).fetchall()
         return {name: msgspec.json.decode(text) for name, text in rows}
 
@@ -258,9 +243,7 @@ class LogJobStore:
             )
 
     def _check_version(self, db: sqlite3.Connection, commit: RoundCommit) -> None:
-        (current,) = db.execute(
-            "SELECT max(version) FROM job_models WHERE application = ?", (self.application,)
-        ).fetchone()
+        (current,) = db.execute("SELECT max(version) FROM job_models WHERE application = ?", (self.application,)).fetchone()
         for checkpoint in commit.checkpoints:
             if current is not None and checkpoint.job_model_version != current:
                 raise FencedError(
@@ -282,17 +265,11 @@ class LogJobStore:
                 )
 
     def _put_checkpoints(self, db: sqlite3.Connection, checkpoints: Iterable[Checkpoint]) -> None:
-        rows = [
-            (
-                self.application,
-                str(checkpoint.task),
-                checkpoint.round_id.epoch,
-                checkpoint.round_id.sub_topology,
-                checkpoint.round_id.number,
-                encode_checkpoint(checkpoint).decode(),
-            )
-            for checkpoint in checkpoints
-        ]
+        rows = []
+        for checkpoint in checkpoints:
+            made_by = checkpoint.round_id
+            attempt = made_by.epoch, made_by.sub_topology, made_by.number
+            rows.append((self.application, str(checkpoint.task), *attempt, encode(checkpoint).decode()))
         db.executemany(_PUT_CHECKPOINT, rows)
 
 

@@ -66,11 +66,7 @@ class LogMetadataStore:
 
 
 def write(
-    db: sqlite3.Connection,
-    application: str,
-    namespace: str,
-    values: Mapping[str, bytes | None],
-    done: Collection[str],
+    db: sqlite3.Connection, application: str, namespace: str, values: Mapping[str, bytes | None], done: Collection[str]
 ) -> None:
     """Put and delete values, and drop requests, inside the caller's transaction."""
     place = _place(application, namespace)

@@ -46,9 +46,7 @@ _END = object()
 class _Producer:
     """One call of `produce`: what carries on from commit to commit."""
 
-    def __init__(
-        self, catalog: Catalog, stream: StreamRow, key: Serde | None, value: Serde | None, round_robin: int
-    ) -> None:
+    def __init__(self, catalog: Catalog, stream: StreamRow, key: Serde | None, value: Serde | None, round_robin: int) -> None:
         self._catalog, self._stream = catalog, stream
         self._key, self._value = key, value
         self._round_robin = round_robin  # begins at the stream's length, so that single records spread as well
@@ -86,11 +84,11 @@ class _Producer:
             step = list(islice(records, self._step))
             if not step:
                 return count, False
-            batch, asked = batch_of(step, self._key, self._value, self.written + count, time.time_ns() // 1000)
+            batch, requested = batch_of(step, self._key, self._value, self.written + count, time.time_ns() // 1000)
             if len(self._partition_of_key) > _KNOWN_KEYS_MAX:
                 self._partition_of_key.clear()
             keys = routing_keys(self._key, batch.column(0))
-            partitions = partitions_of(keys, asked, description.partitions, self._round_robin, self._partition_of_key)
+            partitions = partitions_of(keys, requested, description.partitions, self._round_robin, self._partition_of_key)
             self._round_robin += keys.null_count
             for partition, part in split(batch, partitions):
                 writer.write(description.name, partition, part)
@@ -104,8 +102,7 @@ class _Producer:
         """Partitions were computed for the stream as it was when the call began."""
         if now.description.id != self._stream.description.id:
             raise StreamNotFoundError(
-                f"stream {now.description.name!r} was deleted and recreated meanwhile; "
-                f"{self.written} records were written",
+                f"stream {now.description.name!r} was deleted and recreated meanwhile; {self.written} records were written",
                 "produce the other records again",
             )
 
@@ -131,9 +128,7 @@ def offsets_for_time(catalog: Catalog, name: str, timestamp_us: int) -> dict[int
     with catalog.read() as db:
         stream = stream_tables.stream_row(db, name)
         bounds = stream_tables.bounds_of(db, stream)
-        candidates = {
-            partition: stream_tables.chunks_of(db, stream, partition, *bounds[partition]) for partition in bounds
-        }
+        candidates = {partition: stream_tables.chunks_of(db, stream, partition, *bounds[partition]) for partition in bounds}
     found = {}
     for partition, (first, end) in bounds.items():
         found[partition] = end
@@ -159,10 +154,10 @@ def _start_of(start: Any, partition: int, bounds: tuple[int, int] | None) -> int
     first = 0 if bounds is None else bounds[0]
     if start is None:
         return first
-    asked = start.get(partition, first) if isinstance(start, Mapping) else start
-    if not isinstance(asked, int) or isinstance(asked, bool):
-        raise OffsetOutOfRangeError(f"start {asked!r}: expected an offset, a mapping partition to offset, or None")
-    return asked
+    requested = start.get(partition, first) if isinstance(start, Mapping) else start
+    if not isinstance(requested, int) or isinstance(requested, bool):
+        raise OffsetOutOfRangeError(f"start {requested!r}: expected an offset, a mapping partition to offset, or None")
+    return requested
 
 
 def _records(

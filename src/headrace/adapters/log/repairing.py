@@ -18,15 +18,13 @@ from pathlib import Path
 from headrace.adapters.log import commits, stream_tables
 from headrace.adapters.log.catalog import connect
 from headrace.adapters.log.catalog_files import FILE_NAME, catalog_aside, link_into_place
-from headrace.adapters.log.chunk_headers import chunks_in
-from headrace.adapters.log.chunks import Chunk
-from headrace.adapters.log.commit_marks import make_marks_folder, replace_marks
-from headrace.adapters.log.durable import make_durable_folder, sync_folder
+from headrace.adapters.log.chunks import Chunk, chunks_in
+from headrace.adapters.log.commit_marks import CommitMark, make_marks_folder, replace_marks
 from headrace.adapters.log.file_names import QUARANTINE, data_files_of, round_of
 from headrace.adapters.log.verifying import Verified
-from headrace.core.log_files import CommitMark
 from headrace.errors import StorageError
 from headrace.model.checkpoint import RoundId
+from headrace.state.durable import make_durable_folder, sync_folder
 
 _REPARTITION = "-repartition"
 
@@ -37,7 +35,7 @@ class Repaired:
 
     quarantine: str
     moved: list[str] = field(default_factory=list)
-    brought_back: list[str] = field(default_factory=list)
+    undo_rewind: list[str] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
 
 
@@ -56,7 +54,7 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
         db.execute("BEGIN IMMEDIATE")
         try:
             commits.prepare(db)
-            done.brought_back = _bring_back(root, db)
+            done.undo_rewind = _bring_back(root, db)
             if with_unknown:
                 produced = [name for name in data_files_of(root) if round_of(name) is None]
                 _append(root, db, [name for name in produced if not commits.is_referenced(db, name)], done)
@@ -187,7 +185,7 @@ def _move_out(root: Path, name: str, done: Repaired) -> None:
 
 
 def _move(root: Path, source: str, target: str) -> None:
-    make_durable_folder(root, (root / target).parent)
+    make_durable_folder((root / target).parent, root)
     (root / source).rename(root / target)
     sync_folder((root / target).parent)
 
@@ -203,7 +201,7 @@ def _new_history(root: Path, db: sqlite3.Connection, done: Repaired) -> CommitMa
     """The last commit before the caller's COMMIT: under a new id, and with the repair written down."""
     commits.begin(db)
     commits.add_repair(db, done.quarantine)
-    make_durable_folder(root, root / done.quarantine)  # even if nothing was moved: state files are kept while it is there
+    make_durable_folder(root / done.quarantine, root)  # even if nothing was moved: state files are kept while it is there
     make_marks_folder(root)
     mark = commits.add_commit(db, root)
     assert mark is not None

@@ -91,8 +91,7 @@ def delete_stream(db: sqlite3.Connection, name: str) -> None:
 def bounds_of(db: sqlite3.Connection, stream: StreamRow) -> dict[int, tuple[int, int]]:
     """Per partition the first offset that can be read, and the end."""
     rows = db.execute(
-        "SELECT partition, first_offset, end_offset FROM partitions WHERE stream = ? ORDER BY partition",
-        (stream.number,),
+        "SELECT partition, first_offset, end_offset FROM partitions WHERE stream = ? ORDER BY partition", (stream.number,)
     )
     return {partition: (first, end) for partition, first, end in rows.fetchall()}
 
@@ -117,16 +116,12 @@ def chunks_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: 
     return [Chunk(stream.description.name, partition, *row) for row in rows]
 
 
-def lengths_of(
-    db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int
-) -> list[tuple[int, int, int]]:
+def lengths_of(db: sqlite3.Connection, stream: StreamRow, partition: int, start: int, end: int) -> list[tuple[int, int, int]]:
     """Of the chunks that overlap start <= offset < end, in order: base offset, number of records, bytes."""
     return _overlapping(db, "base_offset, records, length", stream, partition, start, end)
 
 
-def _overlapping(
-    db: sqlite3.Connection, columns: str, stream: StreamRow, partition: int, start: int, end: int
-) -> list[Any]:
+def _overlapping(db: sqlite3.Connection, columns: str, stream: StreamRow, partition: int, start: int, end: int) -> list[Any]:
     rows = db.execute(
         f"""
         SELECT {columns} FROM chunks
@@ -160,22 +155,12 @@ def append_chunks(db: sqlite3.Connection, chunks: Iterable[Chunk]) -> None:
         base = ends[key]
         ends[key] = base + chunk.records
         rows.append(
-            (
-                *key,
-                base,
-                chunk.records,
-                chunk.file,
-                chunk.position,
-                chunk.length,
-                chunk.checksum,
-                chunk.max_timestamp_us,
-            )
+            (*key, base, chunk.records, chunk.file, chunk.position, chunk.length, chunk.checksum, chunk.max_timestamp_us)
         )
     db.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     moved = {row[:2] for row in rows}
     db.executemany(
-        "UPDATE partitions SET end_offset = ? WHERE stream = ? AND partition = ?",
-        [(ends[key], *key) for key in sorted(moved)],
+        "UPDATE partitions SET end_offset = ? WHERE stream = ? AND partition = ?", [(ends[key], *key) for key in sorted(moved)]
     )
 
 
@@ -206,8 +191,7 @@ def purge(db: sqlite3.Connection, stream: StreamRow, offsets: Mapping[int, int])
         offset = max(offset, first)
         checked_range(stream.description.name, partition, bounds.get(partition), offset, offset)
         db.execute(
-            "UPDATE partitions SET first_offset = ? WHERE stream = ? AND partition = ?",
-            (offset, stream.number, partition),
+            "UPDATE partitions SET first_offset = ? WHERE stream = ? AND partition = ?", (offset, stream.number, partition)
         )
         db.execute(
             "DELETE FROM chunks WHERE stream = ? AND partition = ? AND base_offset < ? AND base_offset + records <= ?",

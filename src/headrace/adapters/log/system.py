@@ -63,7 +63,7 @@ def root_of(url: str) -> Path:
 
 
 class LogSystem:
-    """See `headrace.ports.System`. `root` is the log's folder."""
+    """See `headrace.ports.System`, which has the contracts. `root` is the log's folder."""
 
     name = "log"
 
@@ -74,16 +74,14 @@ class LogSystem:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
         self._catalog.close()
 
     def job_store(self, application: str, reached: Reached = no_steps, exactly_once: bool = True) -> LogJobStore:
-        """The `JobStore` of one application; see `ports.System`. Less than exactly once would be no cheaper here."""
+        """Less than exactly once would be no cheaper here."""
         return LogJobStore(self._catalog, checked_name("application", application), reached)
 
     def consumer(self) -> StreamConsumer:
@@ -142,12 +140,7 @@ class LogSystem:
         return log_records.produce(self._catalog, stream, records, keys, values)
 
     def consume(
-        self,
-        stream: str,
-        key: Any = None,
-        value: Any = None,
-        partitions: Sequence[int] | None = None,
-        start: Any = None,
+        self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
         """The records from `start` to the end as it is at this call, partition after partition.
 
@@ -200,11 +193,9 @@ class LogSystem:
         return {}
 
     def range_terms(self, piece: OffsetRange) -> SystemPayload:
-        """The chunks that hold the range; errors as for `chunks`."""
         return terms_of(self.chunks(piece.ssp.stream, piece.ssp.partition, piece.start, piece.end))
 
     def extents(self, pieces: Sequence[OffsetRange]) -> dict[SSP, list[Extent]]:
-        """The chunks that hold the ranges, and their lengths."""
         with self._catalog.read() as db:
             rows = {stream: stream_tables.stream_row(db, stream) for stream in sorted({p.ssp.stream for p in pieces})}
             return {
@@ -228,8 +219,6 @@ class LogSystem:
             stream_tables.purge(db, stream_tables.stream_row(db, stream), offsets)
 
     def collect_garbage(self, now_us: int | None = None) -> tuple[str, ...]:
-        """Delete data files of which this catalog knows that nothing refers to them and nothing will (protocol.md 16); their
-        names."""
         from headrace.adapters.log.garbage import collect_garbage
 
         return collect_garbage(self._catalog, now_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,11 @@ from pathlib import Path
 from headrace.adapters.log import commits
 from headrace.adapters.log.catalog import check_version, connect_to_look
 from headrace.adapters.log.catalog_files import FILE_NAME
-from headrace.adapters.log.chunk_headers import chunks_in
-from headrace.adapters.log.chunks import Chunk
+from headrace.adapters.log.chunks import Chunk, chunks_in
 from headrace.adapters.log.commit_marks import marks_of
+from headrace.adapters.log.commits import Fate
 from headrace.adapters.log.data_files import read_chunk
 from headrace.adapters.log.file_names import data_files_of
-from headrace.core.log_files import Fate
 from headrace.errors import HeadraceError, StorageError
 
 _CHUNKS = """
@@ -91,7 +90,8 @@ def verify(root: Path) -> Verified:
 def _compare(db: sqlite3.Connection, found: Verified, *, has_unknown_commit: bool) -> None:
     (found.streams,) = db.execute("SELECT count(*) FROM streams").fetchone()
     named: dict[str, bool] = {}  # file to whether it is there
-    for chunk in _named_chunks(db):
+    for row in db.execute(_CHUNKS):
+        chunk = Chunk(*row)
         found.records += chunk.records
         is_there = named.setdefault(chunk.file, (found.root / chunk.file).exists())
         if not is_there:
@@ -117,11 +117,6 @@ def _compare(db: sqlite3.Connection, found: Verified, *, has_unknown_commit: boo
             found.waiting += 1
         else:
             found.garbage += 1
-
-
-def _named_chunks(db: sqlite3.Connection) -> Iterator[Chunk]:
-    for row in db.execute(_CHUNKS):
-        yield Chunk(*row)
 
 
 def names_of(items: Sequence[str], most: int = 5) -> str:

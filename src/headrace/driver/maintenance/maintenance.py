@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from headrace.codec.rewind_records import cuts_of
+from headrace.codec.job_records import cuts_of
 from headrace.config.loading import Config
 from headrace.core.rewind.consistent_cuts import edges_of, going_by_cuts
 from headrace.core.rewind.state_history import RetentionPolicy

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.codec.rewind import encode_cut
-from headrace.codec.rewind_records import STATE_CUTS
-from headrace.codec.state_history import decode_version, encode_version
+from headrace.codec.documents import decode, encode
+from headrace.codec.job_records import STATE_CUTS
 from headrace.core.rewind.consistent_cuts import ConsistentCut, cut_of, thinned_cuts
 from headrace.core.rewind.replays import Replay, unfinished
 from headrace.core.rewind.rewinds import Rewind, may_be_undone
@@ -40,7 +39,7 @@ Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 def versions_of(metadata: MetadataStore) -> Versions:
     """The kept versions on record, by task, oldest first; also of removed tasks, until the driver has dropped them."""
-    return by_task(decode_version(data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
+    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
 
 
 def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
@@ -49,7 +48,7 @@ def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
 
 def to_store(versions: Iterable[StateVersion]) -> dict[str, bytes]:
     """As values of the namespace `STATE_VERSIONS`, to be stored with something else."""
-    return {version.key: encode_version(version) for version in versions}
+    return {version.key: encode(version) for version in versions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,8 @@ class StateVersions:
         self._keeping, self._clock_us = keeping, clock_us
         all_versions = {version.key: version for kept in versions.values() for version in kept}
         all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
-        self._stored_versions = DurableMap(store, epoch, STATE_VERSIONS, encode_version, all_versions)
-        self._stored_cuts = DurableMap(store, epoch, STATE_CUTS, encode_cut, all_cuts)
+        self._stored_versions = DurableMap(store, epoch, STATE_VERSIONS, all_versions)
+        self._stored_cuts = DurableMap(store, epoch, STATE_CUTS, all_cuts)
         garbage.hold(version.checkpoint for version in all_versions.values())
         self._versions = {task: versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
         self._cuts = {
@@ -284,10 +283,8 @@ class DurableMap(Generic[T]):
     deleted counts as stored as well.
     """
 
-    def __init__(
-        self, store: JobStore, epoch: int, namespace: str, encode: Callable[[T], bytes], stored: Mapping[str, T]
-    ) -> None:
-        self._store, self._epoch, self._namespace, self._encode = store, epoch, namespace, encode
+    def __init__(self, store: JobStore, epoch: int, namespace: str, stored: Mapping[str, T]) -> None:
+        self._store, self._epoch, self._namespace = store, epoch, namespace
         self._stored = dict(stored)
         self._unsure: set[str] = set()  # keys whose storing was begun, and not heard to be done
 
@@ -300,7 +297,7 @@ class DurableMap(Generic[T]):
         new = {key: value for key, value in wanted.items() if key not in self._stored or key in self._unsure}
         self._stored |= new
         self._unsure |= new.keys()
-        self._write({key: self._encode(value) for key, value in new.items()})
+        self._write({key: encode(value) for key, value in new.items()})
         self._unsure -= new.keys()
         return bool(new)
 

@@ -9,10 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.codec.history import HISTORY
-from headrace.codec.rewind_records import cuts_of, rewinds_of, stored_flows
-from headrace.codec.run_operators import stored_operators
-from headrace.codec.startpoint_requests import asked_of
+from headrace.codec.job_records import HISTORY, cuts_of, rewinds_of, startpoints_of, stored_flows, stored_operators
 from headrace.config.loading import Config
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
@@ -105,7 +102,7 @@ def observe(
     """
     model, metadata = store.job_model(), system.metadata_store(terms.application)
     checkpoints = store.checkpoints()
-    asked = asked_of(metadata, elsewhere)
+    asked = startpoints_of(metadata, elsewhere)
     stored = SystemStreamPartitionAssignmentManager(metadata)
     records = stored.read_partition_records()
     cuts = cuts_of(metadata)  # before the versions: those of a cut are on record before it is

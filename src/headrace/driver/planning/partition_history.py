@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.codec.checkpoint import encode_partition_record
+from headrace.codec.documents import encode
 from headrace.core.rounds.partition_barrier import settled, to_settle
 from headrace.model.expansion import Expansion, PartitionRecord
 from headrace.ports import JobStore, System
@@ -31,7 +31,7 @@ class PartitionRecords:
         due = to_settle(self._records, streams, now_us, settle_us)
         for stream in due:
             record = settled(self._records[stream], system.high_watermarks(stream), now_us, settle_us)
-            store.write_metadata(epoch, PARTITION_COUNTS, {stream: encode_partition_record(record)})
+            store.write_metadata(epoch, PARTITION_COUNTS, {stream: encode(record)})
             self._records = self._records | {stream: record}
             self._expansions = _expansions(self._records)
         return due

@@ -9,14 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from headrace.codec.checkpoint import encode_handover
-from headrace.codec.history import HISTORY, encode_change
-from headrace.codec.operators import encode_operators
-from headrace.codec.rewind import encode_flows, encode_rewind
-from headrace.codec.rewind_records import FLOWS, REWINDS
-from headrace.codec.run_operators import OPERATORS
-from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_record
-from headrace.codec.state_history import encode_version
+from headrace.codec.documents import Flows, Operators, encode
+from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, STARTPOINTS
 from headrace.config.loading import Config
 from headrace.core.job_plan.assignment import assignment_of, merged
 from headrace.core.job_plan.draft import Draft
@@ -161,21 +155,21 @@ class JobPlanner:
         stored = SystemStreamPartitionAssignmentManager(self.system.metadata_store(self.topology.application))
         assignment = merged(draft.streams.assignment, assignment_of(draft.job_model))
         changes: dict[str, Mapping[str, bytes | None]] = {
-            STARTPOINTS: _encoded(encode_startpoint_record, draft.changed_startpoints),
-            HANDOVERS: _encoded(encode_handover, draft.handovers),
-            STATE_VERSIONS: _encoded(encode_version, draft.rewind_changes.versions),
-            REWINDS: _encoded(encode_rewind, draft.rewind_changes.rewinds),
-            HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(encode_change, draft.changes)},
+            STARTPOINTS: _encoded(draft.changed_startpoints),
+            HANDOVERS: _encoded(draft.handovers),
+            STATE_VERSIONS: _encoded(draft.rewind_changes.versions),
+            REWINDS: _encoded(draft.rewind_changes.rewinds),
+            HISTORY: {**dict.fromkeys(to_forget(snapshot.history, draft.changes)), **_encoded(draft.changes)},
             **stored.changes(assignment, draft.records),
         }
         if snapshot.flows != draft.flows:
-            changes[FLOWS] = {FLOWS: encode_flows(draft.flows)}
+            changes[FLOWS] = {FLOWS: encode(Flows(draft.flows))}
         if draft.edit.operators != draft.edit.operators_before:
-            changes[OPERATORS] = {OPERATORS: encode_operators(draft.edit.operators)}
+            changes[OPERATORS] = {OPERATORS: encode(Operators(draft.edit.operators))}
         return changes
 
 
-def _encoded(encode: Callable[[Value], bytes], values: Mapping[str, Value | None]) -> dict[str, bytes | None]:
+def _encoded(values: Mapping[str, object]) -> dict[str, bytes | None]:
     return {key: None if value is None else encode(value) for key, value in values.items()}
 
 

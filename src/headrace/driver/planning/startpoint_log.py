@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.codec.startpoint import STARTPOINTS, encode_startpoint_record
+from headrace.codec.documents import encode
+from headrace.codec.job_records import STARTPOINTS
 from headrace.core.rewind.replays import Replay, counting_again, replays_of
 from headrace.core.rewind.startpoints import TaskPartition, bootstraps_of, in_force
 from headrace.model.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ class StartpointRecords:
         if not due:
             return ()
         changed = {id_: replace(self._records[id_], became=StartpointStatus.APPLIED, changed_at_us=now_us) for id_ in due}
-        store.write_metadata(epoch, STARTPOINTS, {id_: encode_startpoint_record(one) for id_, one in changed.items()})
+        store.write_metadata(epoch, STARTPOINTS, {id_: encode(one) for id_, one in changed.items()})
         with self._lock:
             self._records |= changed
             self._spent -= set(due)

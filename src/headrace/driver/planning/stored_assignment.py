@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.codec.checkpoint import (
-    decode_partition_record,
-    decode_ssp_task_mapping,
-    encode_partition_record,
-    encode_ssp_task_mapping,
-)
+from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.assignment import Assignment
 from headrace.driver.planning.partition_history import PARTITION_COUNTS
 from headrace.model.expansion import PartitionRecord, SetSSPTaskMapping
@@ -33,21 +28,21 @@ class SystemStreamPartitionAssignmentManager:
 
     def read_assignment(self) -> dict[SystemStreamPartition, SetSSPTaskMapping]:
         """Every SSP that a task reads, or read before its stream was taken out; empty where the job never ran."""
-        found = (decode_ssp_task_mapping(data, f"task of SSP {key!r}") for key, data in self._stored[SSP_ASSIGNMENT].items())
+        found = (decode(SetSSPTaskMapping, data, f"task of SSP {key!r}") for key, data in self._stored[SSP_ASSIGNMENT].items())
         return {mapping.ssp: mapping for mapping in found}
 
     def read_partition_records(self) -> dict[str, PartitionRecord]:
         """By stream; empty where the job never ran."""
         stored = self._stored[PARTITION_COUNTS].items()
-        return {stream: decode_partition_record(data, f"number of partitions of {stream!r}") for stream, data in stored}
+        return {stream: decode(PartitionRecord, data, f"number of partitions of {stream!r}") for stream, data in stored}
 
     def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
         """What is to be written so that these are stored: entries that differ, and None for those that are removed."""
         now: dict[str, dict[str, bytes]] = {
             SSP_ASSIGNMENT: {
-                str(ssp): encode_ssp_task_mapping(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()
+                str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()
             },
-            PARTITION_COUNTS: {stream: encode_partition_record(record) for stream, record in records.items()},
+            PARTITION_COUNTS: {stream: encode(record) for stream, record in records.items()},
         }
         changes: dict[str, dict[str, bytes | None]] = {}
         for namespace, values in now.items():

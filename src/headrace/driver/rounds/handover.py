@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.codec.checkpoint import decode_handover, encode_handover
+from headrace.codec.documents import decode, encode
 from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
 from headrace.core.topology.sub_topologies import SubTopology
@@ -83,7 +83,7 @@ class Handovers:
 
     def _write(self, handover: Handover) -> None:
         try:
-            self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode_handover(handover)})
+            self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode(handover)})
         except UnavailableError as error:  # it may be there or not: the round fails, and who tries again waits and reads
             raise RoundFailedError(f"the id of for_each_round could not be stored: {error.message}", error.hint) from error
         self._stored = handover
@@ -117,7 +117,7 @@ class Handovers:
 def stored_handover(store: MetadataStore, sub: SubTopology) -> Handover | None:
     """What the functions of a sub-topology were handed last; None where none is on record."""
     data = store.get(NAMESPACE, sub.title)
-    return None if data is None else decode_handover(data, f"id of for_each_round, {sub.title}")
+    return None if data is None else decode(Handover, data, f"id of for_each_round, {sub.title}")
 
 
 def handed_works(

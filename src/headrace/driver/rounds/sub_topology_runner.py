@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.codec.checkpoint import decode_checkpoint
+from headrace.codec.documents import decode
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.offset_ranges import OffsetRange
@@ -192,5 +192,5 @@ def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError
 
 
 def _container_commit(summary: Summary) -> ContainerCommit:
-    checkpoints = tuple(decode_checkpoint(bytes(data)) for data in summary.checkpoints)
+    checkpoints = tuple(decode(Checkpoint, bytes(data), "checkpoint") for data in summary.checkpoints)
     return ContainerCommit(summary.lane, checkpoints, summary.receipt, tuple(summary.state_files))

@@ -13,17 +13,49 @@ from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import SparkType
-from headrace.serdes.schemas.avro_checks import Check, check_of
-from headrace.serdes.schemas.avro_types import NoOneTypeError, decimals_of, readable, type_of
-from headrace.serdes.schemas.base import SchemaSerde, latest, reason, referred
-from headrace.serdes.schemas.extras import of_extra
-from headrace.serdes.schemas.registry import SchemaRegistry, SchemaText
+from headrace.serdes.schemas.avro_types import Check, NoOneTypeError, check_of, decimals_of, readable, type_of
+from headrace.serdes.schemas.base import References, TextSchemaSerde, reason
+from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NO_PART_OF_BYTES = frozenset({"doc"})  # of a schema: two that differ in these alone mean the same
 
 
-class Avro(SchemaSerde[V]):
+class _Codec:
+    """A schema as fastavro has it, and what was worked out of it."""
+
+    def __init__(self, text: str, references: References) -> None:
+        with of_extra("avro", "Avro"):
+            import fastavro
+        self.read: Any = fastavro.schemaless_reader
+        self.write: Any = fastavro.schemaless_writer
+        named: dict[str, Any] = {}
+        try:
+            for _, each in references:
+                fastavro.parse_schema(readable(json.loads(each)), named_schemas=named)
+            tree = json.loads(text)
+            self.parsed: Any = fastavro.parse_schema(readable(tree), named_schemas=named)
+        except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
+            kind = type(error).__name__
+            raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
+        self.check: Check = check_of(self.parsed, named)
+        self.has_decimals = decimals_of(self.parsed, named)
+        self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)
+        bare = json.dumps([_without_texts(tree), *(each for _, each in references)], sort_keys=True, separators=(",", ":"))
+        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
+        try:
+            self.spark_type: SparkType | None = type_of(self.parsed, named)
+        except NoOneTypeError:
+            self.spark_type = None
+
+
+@lru_cache(maxsize=1024)
+def _codec_of(text: str, references: References) -> _Codec:
+    return _Codec(text, references)
+
+
+class Avro(TextSchemaSerde[_Codec, V]):
     """Avro by `schema`: a file, a dict or JSON text; or by the newest schema of `subject` in a `registry`.
 
     Values of a record are dicts. Without a registry the bytes are the value alone. With one (a URL or an
@@ -43,49 +75,20 @@ class Avro(SchemaSerde[V]):
 
     KIND = "avro"
 
-    def __init__(
-        self,
-        schema: Any = None,
-        *,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        auto_register: bool = True,
-    ) -> None:
-        super().__init__(registry, subject, auto_register)
-        if schema is None:
-            found = latest(self.KIND, self._registry, subject)
-            assert self._registry is not None
-            references = tuple(text.text for _, text in referred(self._registry, found))
-            self._text, self._references, self._origin = found.text, references, found
-        else:
-            self._text, self._references = _text_of(schema), ()
-            self._origin = SchemaText("AVRO", self._text)
-        self._codec  # noqa: B018 - a schema that cannot be understood is an error here
+    def _text_of(self, schema: Any) -> str:
+        if isinstance(schema, (Mapping, list)):
+            return json.dumps(schema)
+        if isinstance(schema, PathLike):
+            return self._file_text(Path(schema))
+        if not isinstance(schema, str):
+            hint = "give a path, a dict or the JSON text"
+            raise SchemaError(f"avro: expected a schema, found {type(schema).__name__}", hint)
+        if schema.lstrip()[:1] in ("{", "[", '"'):
+            return schema
+        return json.dumps(schema) if schema in _PRIMITIVES else self._file_text(Path(schema))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuilt, (self._origin, self._references, self._registry, self._subject, self._auto_register, self._bound))
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (*super()._identity(), self._text)
-
-    @property
-    def _codec(self) -> _Codec:
-        return _codec_of(self._text, self._references)
-
-    @property
-    def name(self) -> str:
-        return self._codec.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._codec.fingerprint
-
-    @property
-    def schema(self) -> SparkType | None:
-        return self._codec.spark_type
-
-    def _registered(self) -> SchemaText:
-        return self._origin
+    def _understood(self, text: str, references: References) -> _Codec:
+        return _codec_of(text, references)
 
     def _body(self, value: V) -> bytes:
         codec = self._codec
@@ -95,11 +98,8 @@ class Avro(SchemaSerde[V]):
 
     def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
-        writer, reader = codec, None
-        if schema_id is not None:
-            written_by = self._writer(schema_id)
-            if written_by.text != self._text:
-                writer, reader = self._codec_of_writer(written_by), codec.parsed
+        writer = codec if schema_id is None else self._codec_of_writer(schema_id)
+        reader = None if writer is codec else codec.parsed
         stream = io.BytesIO(body)
         value: V = codec.read(stream, writer.parsed, reader)
         if stream.tell() != len(body):
@@ -109,93 +109,6 @@ class Avro(SchemaSerde[V]):
         elif codec.has_decimals:  # which may hold more digits than they declare
             codec.check(value)
         return value
-
-    def _codec_of_writer(self, schema: SchemaText) -> _Codec:
-        assert self._registry is not None
-        references = _references_of(self._registry, schema) if schema.references else ()
-        try:
-            return _codec_of(schema.text, references)
-        except SchemaError as error:
-            raise SerdeError(f"its writer's schema: {error.message}") from None
-
-
-@lru_cache(maxsize=1024)
-def _references_of(registry: SchemaRegistry, schema: SchemaText) -> tuple[str, ...]:
-    return tuple(text.text for _, text in referred(registry, schema))
-
-
-def _rebuilt(
-    origin: SchemaText,
-    references: tuple[str, ...],
-    registry: SchemaRegistry | None,
-    subject: str | None,
-    auto_register: bool,
-    bound: str | None,
-) -> Avro:
-    """As it was, on a worker too: nothing is requested again."""
-    made = Avro.__new__(Avro)
-    SchemaSerde.__init__(made, registry, subject, auto_register, bound)
-    made._text, made._references, made._origin = origin.text, references, origin
-    return made
-
-
-def _text_of(schema: Any) -> str:
-    """The JSON of a schema given as a dict, a list, JSON text or a file's path."""
-    if isinstance(schema, (Mapping, list)):
-        return json.dumps(schema)
-    if isinstance(schema, PathLike):
-        return _file_text(Path(schema))
-    if not isinstance(schema, str):
-        raise SchemaError(
-            f"avro: expected a schema, found {type(schema).__name__}", "give a path, a dict or the JSON text"
-        )
-    if schema.lstrip()[:1] in ('{', '[', '"'):
-        return schema
-    return json.dumps(schema) if schema in _PRIMITIVES else _file_text(Path(schema))
-
-
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-
-
-def _file_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise SchemaError(f"avro: the schema file {str(path)!r} cannot be read: {cause}") from None
-
-
-class _Codec:
-    """A schema as fastavro has it, and what was worked out of it."""
-
-    def __init__(self, text: str, references: tuple[str, ...]) -> None:
-        with of_extra("avro", "Avro"):
-            import fastavro
-        self.read: Any = fastavro.schemaless_reader
-        self.write: Any = fastavro.schemaless_writer
-        named: dict[str, Any] = {}
-        try:
-            for each in references:
-                fastavro.parse_schema(readable(json.loads(each)), named_schemas=named)
-            self.tree = json.loads(text)
-            self.parsed: Any = fastavro.parse_schema(readable(self.tree), named_schemas=named)
-        except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
-            kind = type(error).__name__
-            raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
-        self.check: Check = check_of(self.parsed, named)
-        self.has_decimals = decimals_of(self.parsed, named)
-        self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)
-        bare = json.dumps([_without_texts(self.tree), *references], sort_keys=True, separators=(",", ":"))
-        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
-        try:
-            self.spark_type: SparkType | None = type_of(self.parsed, named)
-        except NoOneTypeError:
-            self.spark_type = None
-
-
-@lru_cache(maxsize=1024)
-def _codec_of(text: str, references: tuple[str, ...]) -> _Codec:
-    return _Codec(text, references)
 
 
 def _plain(parsed: Any) -> str:

@@ -1,13 +1,20 @@
-"""What an Avro schema means here: the Spark type of its values.
+"""What an Avro schema means here: the Spark type of its values, and the check of a value before it is written.
 
-Logical types without a type of Spark's are read as what they are stored as (`time-micros` as a number), uuid as text.
+Logical types without a type of Spark's are read as what they are stored as (`time-micros` as a number), uuid as text. fastavro
+writes 1.5 as the int 1, 2**31 as a long and a time without a zone as local time, without a word; so every value is checked
+first, and brought into the form that is written as it was meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+from headrace.errors import SerdeError
 from headrace.serdes.ddl import (
     DECIMAL_PRECISION_MAX,
     ArrayType,
@@ -18,21 +25,14 @@ from headrace.serdes.ddl import (
     StructField,
     StructType,
 )
+from headrace.serdes.scalars import shown
 
 Named = Mapping[str, Any]
+Check = Callable[[Any], Any]
 UUID_MARK = "headrace.uuid"  # on a text: fastavro keeps what it does not know
 
-_SCALARS = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "bigint",
-    "float": "float",
-    "double": "double",
-    "bytes": "binary",
-    "fixed": "binary",
-    "string": "string",
-    "enum": "string",
-}
+_SCALARS = {kind: kind for kind in ("boolean", "int", "float", "double", "string")}
+_SCALARS |= {"long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string"}
 _LOGICAL = {
     "date": "date",
     "timestamp-millis": "timestamp",
@@ -77,69 +77,266 @@ def _is_kept(schema: Mapping[str, Any]) -> bool:
     return isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= DECIMAL_PRECISION_MAX
 
 
+def _resolved(schema: Any, named: Named) -> Mapping[str, Any]:
+    """A schema out of references, and of types that only hold another one; of a union its `branches`."""
+    while not isinstance(schema, list):
+        if isinstance(schema, str):
+            if schema not in named:
+                return {"type": schema}
+            schema = named[schema]
+        elif isinstance(schema["type"], (list, Mapping)) or schema["type"] in named:
+            schema = schema["type"]
+        else:
+            found: Mapping[str, Any] = schema
+            return found
+    return {"type": "union", "branches": schema}
+
+
 def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkType:
     """The Spark type of a parsed schema; `NoOneTypeError` for unions of several types, and for types inside themselves."""
-    if isinstance(schema, list):
-        return _union_type(schema, named, inside)
-    if isinstance(schema, str):
-        if schema in named:
-            return type_of(named[schema], named, inside)
-        return _scalar(schema)
-    kind = schema["type"]
-    if isinstance(kind, (list, Mapping)):
-        return type_of(kind, named, inside)
-    if kind in ("record", "error"):
-        name = schema["name"]
-        if name in inside:
-            raise NoOneTypeError(f"{name} holds itself")
-        fields = [
-            StructField(field["name"], type_of(field["type"], named, (*inside, name))) for field in schema["fields"]
-        ]
-        return StructType(tuple(fields))
-    if kind == "array":
-        return ArrayType(type_of(schema["items"], named, inside))
-    if kind == "map":
-        return MapType(ScalarType("string"), type_of(schema["values"], named, inside))
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return DecimalType(schema["precision"], schema.get("scale", 0))
-    if logical is not None:
-        return ScalarType(_LOGICAL[logical])
-    return type_of(named[kind], named, inside) if kind in named else _scalar(kind)
-
-
-def _scalar(kind: str) -> SparkType:
-    if kind not in _SCALARS:
-        raise NoOneTypeError(f"{kind} has no Spark type")
-    return ScalarType(_SCALARS[kind])
-
-
-def _union_type(branches: list[Any], named: Named, inside: tuple[str, ...]) -> SparkType:
-    rest = [branch for branch in branches if branch != "null"]
-    if len(rest) == 1:
-        return type_of(rest[0], named, inside)
-    if sorted(map(str, rest)) == ["int", "long"]:
-        return ScalarType("bigint")
-    raise NoOneTypeError(f"a union of {len(rest)} types")
+    match _resolved(schema, named):
+        case {"type": "union", "branches": branches}:
+            rest = [branch for branch in branches if branch != "null"]
+            if len(rest) == 1:
+                return type_of(rest[0], named, inside)
+            if sorted(map(str, rest)) == ["int", "long"]:
+                return ScalarType("bigint")
+            raise NoOneTypeError(f"a union of {len(rest)} types")
+        case {"type": "record" | "error", "name": name, "fields": fields}:
+            if name in inside:
+                raise NoOneTypeError(f"{name} holds itself")
+            around = (*inside, name)
+            return StructType(tuple(StructField(each["name"], type_of(each["type"], named, around)) for each in fields))
+        case {"type": "array", "items": items}:
+            return ArrayType(type_of(items, named, inside))
+        case {"type": "map", "values": values}:
+            return MapType(ScalarType("string"), type_of(values, named, inside))
+        case {"logicalType": "decimal", "precision": precision, **rest_of}:
+            return DecimalType(precision, rest_of.get("scale", 0))
+        case {"logicalType": logical}:
+            return ScalarType(_LOGICAL[logical])
+        case {"type": kind} if kind in _SCALARS:
+            return ScalarType(_SCALARS[kind])
+    raise NoOneTypeError(f"{schema} has no Spark type")
 
 
 def decimals_of(schema: Any, named: Named) -> bool:
     """Whether any part is a decimal, whose bytes may hold more digits than it declares."""
-    return any(_is_decimal(each) for each in _parts([schema, *named.values()]))
-
-
-def _is_decimal(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("logicalType") == "decimal"
-
-
-def _parts(schemas: list[Any]) -> list[Any]:
-    found, waiting = [], list(schemas)
+    waiting = [schema, *named.values()]
     while waiting:
-        schema = waiting.pop()
-        if isinstance(schema, list):
-            waiting += schema
-        elif isinstance(schema, Mapping):
-            found.append(schema)
-            waiting += [schema[part] for part in ("items", "values", "type", "fields") if part in schema]
-    return found
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, Mapping):
+            if part.get("logicalType") == "decimal":
+                return True
+            waiting += [part[inner] for inner in ("items", "values", "type", "fields") if inner in part]
+    return False
 
+
+# --- checks -------------------------------------------------------------------------------------------------------------------
+
+_NUMBERS_BITS = {"int": 32, "long": 64}
+
+
+def check_of(schema: Any, named: Named) -> Check:
+    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`."""
+    return _Checks(named).of(schema)
+
+
+class _Checks:
+    """One check per named type, made once, so that a type may hold itself."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._made: dict[str, Check] = {}
+
+    def of(self, schema: Any) -> Check:
+        schema = _resolved(schema, self._named)
+        match schema["type"]:
+            case "union":
+                return self._union(schema["branches"])
+            case "record" | "error":
+                return self._record(schema["name"])
+            case "array":
+                return _array_check(self.of(schema["items"]))
+            case "map":
+                return _map_check(self.of(schema["values"]))
+            case kind:
+                return _scalar_check(kind, schema)
+
+    def _record(self, name: str) -> Check:
+        if name not in self._made:
+            self._made[name] = lambda value: self._made[name](value)  # noqa: PLW0108 - for those in it: it is not made yet
+            fields = self._named[name]["fields"]
+            self._made[name] = _record_check(
+                name, {field["name"]: (self.of(field["type"]), "default" in field) for field in fields}
+            )
+        return self._made[name]
+
+    def _union(self, branches: list[Any]) -> Check:
+        rest = [branch for branch in branches if branch != "null"]
+        optional = len(rest) < len(branches)
+        if len(rest) == 1:
+            inner = self.of(rest[0])
+            return (lambda value: None if value is None else inner(value)) if optional else inner
+        checks = [self.of(branch) for branch in rest]
+
+        def check(value: Any) -> Any:
+            if value is None and optional:
+                return None
+            for one in checks:
+                try:
+                    return one(value)
+                except SerdeError:
+                    continue
+            raise SerdeError(f"{shown(value)} is of none of the {len(rest)} types of a union")
+
+        return check
+
+
+def _record_check(name: str, fields: Mapping[str, tuple[Check, bool]]) -> Check:
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise SerdeError(f"expected a dict for {name}, found {type(value).__name__} {shown(value)}")
+        result = {}
+        for field, (inner, has_default) in fields.items():
+            if field not in value and has_default:
+                continue
+            try:
+                result[field] = inner(value.get(field))
+            except SerdeError as error:
+                raise SerdeError(f"field {field}: {error.message}", error.hint) from None
+        if len(result) < len(value) and (unknown := [key for key in value if key not in fields]):
+            raise SerdeError(f"{name} has no field {unknown[0]!r}", f"the fields are: {', '.join(fields)}")
+        return result
+
+    return check
+
+
+def _array_check(inner: Check) -> Check:
+    def check(value: Any) -> Any:
+        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+            raise SerdeError(f"expected a list, found {type(value).__name__} {shown(value)}")
+        return [inner(each) for each in value]
+
+    return check
+
+
+def _map_check(inner: Check) -> Check:
+    """In the order of the keys, so that equal maps are equal bytes; Arrow gives maps as pairs."""
+
+    def check(value: Any) -> Any:
+        try:
+            entries = dict(value)
+            return {key: inner(entries[key]) for key in sorted(entries)}
+        except (TypeError, ValueError):
+            raise SerdeError(f"expected a dict with texts as keys, found {type(value).__name__} {shown(value)}") from None
+
+    return check
+
+
+def _scalar_check(kind: str, schema: Mapping[str, Any]) -> Check:
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return _decimal_check(schema)
+    if logical == "date":
+        return lambda value: value if type(value) is date else _wrong("a date", value)
+    if logical is not None:
+        return _time_check(logical)
+    if bits := _NUMBERS_BITS.get(kind):
+        return _whole_check(kind, bits)
+    if kind == "string" and schema.get(UUID_MARK):
+        return _uuid
+    if kind == "float":
+        return _float32
+    if kind == "enum":
+        symbols = frozenset(schema["symbols"])
+        return lambda value: value if value in symbols else _wrong(f"one of {', '.join(sorted(symbols))}", value)
+    if kind == "fixed":
+        size = schema["size"]
+        return lambda value: bytes(value) if _is_bytes(value) and len(value) == size else _wrong(f"{size} bytes", value)
+    return _OTHERS[kind]
+
+
+def _wrong(expected: str, value: Any, hint: str | None = None) -> Any:
+    raise SerdeError(f"expected {expected}, found {type(value).__name__} {shown(value)}", hint)
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, (bytes, bytearray, memoryview))
+
+
+def _whole_check(kind: str, bits: int) -> Check:
+    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:
+            _wrong(f"{kind} of {bits} bits", value)
+        return int(value)
+
+    return check
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        _wrong("a number", value)
+    return float(value)
+
+
+def _float32(value: Any) -> float:
+    number = _number(value)
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        _wrong("a float of 32 bits", value)
+    return number
+
+
+def _uuid(value: Any) -> str:
+    try:
+        return str(value if isinstance(value, UUID) else UUID(value))
+    except (ValueError, TypeError, AttributeError):
+        return str(_wrong("a UUID", value))
+
+
+def _time_check(logical: str) -> Check:
+    local, in_millis = logical.startswith("local-"), logical.endswith("millis")
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, datetime):
+            _wrong("a datetime", value)
+        if (value.tzinfo is None) is not local:
+            kind = "without a zone" if local else "with a zone"
+            _wrong(f"a datetime {kind}", value, None if local else "give aware datetimes, such as datetime.now(UTC)")
+        if in_millis and value.microsecond % 1000:
+            _wrong("whole milliseconds", value, "nothing is rounded here: use timestamp-micros, or truncate it before")
+        return value
+
+    return check
+
+
+def _decimal_check(schema: Mapping[str, Any]) -> Check:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    text = f"a decimal({precision},{scale})"
+
+    def check(value: Any) -> Any:
+        number = Decimal(value) if type(value) is int else value
+        if not isinstance(number, Decimal) or not number.is_finite():
+            _wrong(text, value)
+        _, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        if -exponent > scale or (number and len(digits) + exponent > precision - scale):
+            _wrong(text, value, "nothing is rounded here")
+        return number
+
+    return check
+
+
+_OTHERS: Mapping[str, Check] = {
+    "null": lambda value: None if value is None else _wrong("None", value),
+    "boolean": lambda value: bool(value) if type(value).__name__ in ("bool", "bool_") else _wrong("a bool", value),
+    "double": _number,
+    "bytes": lambda value: bytes(value) if _is_bytes(value) else _wrong("bytes", value),
+    "string": lambda value: value if isinstance(value, str) else _wrong("a text", value),
+}

@@ -6,25 +6,28 @@ waits or ends, and no record is rejected for what is not its fault.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, Self
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from headrace.errors import ConfigError, RegistryError, SchemaError, SerdeError, SetupError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
 from headrace.serdes.ddl import SparkType
-from headrace.serdes.scalars import shown
+from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.schemas.registry import REFERENCES_MAX, Reference, SchemaRegistry, SchemaText, UnknownSchemaError
-from headrace.serdes.schemas.wire_format import framed, unframed
 from headrace.serdes.typed import V
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_HEAD = struct.Struct(">bI")  # of Confluent's wire format: a 0, and the id of the schema
 _LANGUAGES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}  # as registries name them
-_NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
+NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
 
 
 class SchemaSerde(ABC, Generic[V]):
@@ -36,11 +39,7 @@ class SchemaSerde(ABC, Generic[V]):
     KIND: str  # for messages and forms, such as `avro`
 
     def __init__(
-        self,
-        registry: SchemaRegistry | str | None,
-        subject: str | None,
-        auto_register: bool,
-        bound: str | None = None,
+        self, registry: SchemaRegistry | str | None, subject: str | None, auto_register: bool, bound: str | None = None
     ) -> None:
         self._registry = SchemaRegistry(registry) if isinstance(registry, str) else registry
         if self._registry is None and subject is not None:
@@ -111,9 +110,9 @@ class SchemaSerde(ABC, Generic[V]):
 
     def decode(self, data: bytes) -> V:
         try:
-            schema_id, body = (None, data) if self._registry is None else unframed(data)
+            schema_id, body = (None, data) if self._registry is None else _unframed(data)
             return self._value(body, schema_id)
-        except _NOT_OF_A_VALUE:
+        except NOT_OF_A_VALUE:
             raise
         except Exception as error:
             hint = error.hint if isinstance(error, SerdeError) else None
@@ -126,8 +125,8 @@ class SchemaSerde(ABC, Generic[V]):
         """The bytes of a value, with the schema's id where there is a registry; errors name schema and value."""
         try:
             body = body_of(value)
-            return body if self._registry is None else framed(self._schema_id(self._registry), body)
-        except _NOT_OF_A_VALUE:
+            return body if self._registry is None else _HEAD.pack(0, self._schema_id(self._registry)) + body
+        except NOT_OF_A_VALUE:
             raise
         except Exception as error:
             hint = error.hint if isinstance(error, SerdeError) else None
@@ -137,30 +136,20 @@ class SchemaSerde(ABC, Generic[V]):
         return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        results, failures = each_value(self.encode, values)
-        return pa.array(results, pa.binary()), failures
+        return encoded_each(self.encode, values, NOT_OF_A_VALUE)
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
-        return each_value(self.decode, data.to_pylist())
+        return each(self.decode, data.to_pylist(), NOT_OF_A_VALUE)
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
+        from headrace.serdes.binary_arrays import as_array, as_array_of
 
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
         schema = self.schema
-        if schema is not None and not values.type.equals(wanted := ddl.to_arrow_type(schema)):
-            try:
-                values = values.cast(wanted)
-            except pa.ArrowException as error:
-                raise SerdeError(f"{self.form}: expected an array of {wanted}: {error}") from None
+        values = as_array(values) if schema is None else as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
             return self.encode_many(values.to_pylist())
         except (ValueError, OverflowError):  # a time that Python has not: which one is it?
-            results, failures = each_value(lambda i: self._encoded_at(values, i), range(len(values)))
-            return pa.array(results, pa.binary()), failures
+            return encoded_each(lambda i: self._encoded_at(values, i), range(len(values)), NOT_OF_A_VALUE)
 
     def _encoded_at(self, values: Any, index: int) -> bytes | None:
         try:
@@ -213,7 +202,99 @@ class SchemaSerde(ABC, Generic[V]):
         return found
 
 
-def latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> SchemaText:
+class Understood(Protocol):
+    """What was worked out of a schema's text."""
+
+    name: str
+    fingerprint: str
+    spark_type: SparkType | None
+
+
+C = TypeVar("C", bound=Understood)
+References = tuple[tuple[str, str], ...]  # the names and texts of the schemas that a schema refers to
+
+
+class TextSchemaSerde(SchemaSerde[V], Generic[C, V]):
+    """What the serdes share whose schema is a text. It is sent with them, so that a worker asks the registry for nothing."""
+
+    def __init__(
+        self,
+        schema: Any = None,
+        *,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        auto_register: bool = True,
+    ) -> None:
+        super().__init__(registry, subject, auto_register)
+        self._references: References = ()
+        if schema is None:
+            self._origin = _latest(self.KIND, self._registry, subject)
+            assert self._registry is not None
+            self._references = _references_of(self._registry, self._origin)
+        else:
+            self._origin = SchemaText(_LANGUAGES[self.KIND], self._text_of(schema))
+        self._codec  # noqa: B018 - a schema that cannot be understood is an error here
+
+    @abstractmethod
+    def _text_of(self, schema: Any) -> str:
+        """The JSON text of a schema as users give it."""
+
+    @abstractmethod
+    def _understood(self, text: str, references: References) -> C:
+        """What the text means; `SchemaError` if it cannot be understood."""
+
+    @property
+    def _codec(self) -> C:
+        return self._understood(self._origin.text, self._references)
+
+    @property
+    def name(self) -> str:
+        return self._codec.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._codec.fingerprint
+
+    @property
+    def schema(self) -> SparkType | None:
+        return self._codec.spark_type
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (*super()._identity(), self._origin)
+
+    def _registered(self) -> SchemaText:
+        return self._origin
+
+    def _codec_of_writer(self, schema_id: int | None) -> C:
+        """Of the schema that wrote a value."""
+        written_by = self._origin if schema_id is None else self._writer(schema_id)
+        if written_by.text == self._origin.text:
+            return self._codec
+        assert self._registry is not None
+        try:
+            return self._understood(written_by.text, _references_of(self._registry, written_by))
+        except SchemaError as error:
+            raise SerdeError(f"its writer's schema: {error.message}") from None
+
+    def _file_text(self, path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
+
+
+def _unframed(data: bytes) -> tuple[int, bytes]:
+    """The schema id and what follows it."""
+    if len(data) < _HEAD.size or data[0] != 0:
+        raise SerdeError(
+            f"expected a 0 and 4 bytes of schema id, found {data[:5]!r} of {len(data)} bytes",
+            "values that were written without a registry are read without one",
+        )
+    return _HEAD.unpack_from(data)[1], data[_HEAD.size :]
+
+
+def _latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> SchemaText:
     """The newest schema of a subject, for a serde that was given none."""
     if registry is None or subject is None:
         raise SchemaError(
@@ -225,16 +306,17 @@ def latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> S
         raise SchemaError(f"{kind}: {error}", "give a schema, or register one under that subject") from None
 
 
-def referred(registry: SchemaRegistry, schema: SchemaText) -> list[tuple[Reference, SchemaText]]:
+@lru_cache(maxsize=1024)
+def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
     """All schemas that a schema refers to, each before those that refer to it."""
-    found: dict[str, tuple[Reference, SchemaText]] = {}
+    found: dict[str, str] = {}
     waiting: list[tuple[Reference, SchemaText | None]] = [(each, None) for each in schema.references]
     while waiting:
         reference, text = waiting.pop()
         if reference.name in found:
             continue
         if text is not None:
-            found[reference.name] = (reference, text)
+            found[reference.name] = text.text
             continue
         if len(found) + len(waiting) > REFERENCES_MAX:
             raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
@@ -244,7 +326,7 @@ def referred(registry: SchemaRegistry, schema: SchemaText) -> list[tuple[Referen
             raise SerdeError(str(error)) from None
         waiting.append((reference, text))
         waiting += [(each, None) for each in text.references]
-    return list(found.values())
+    return tuple(found.items())
 
 
 def reason(error: BaseException) -> str:
@@ -256,18 +338,3 @@ def reason(error: BaseException) -> str:
     if isinstance(error, (EOFError, IndexError)):
         return "the bytes end within a value"
     return str(error) or type(error).__name__
-
-
-def each_value(function: Callable[[Any], Any], values: Iterable[Any]) -> tuple[list[Any], Failures]:
-    """`function` of every value that is not None; what is no value's fault is raised."""
-    results: list[Any] = []
-    failures: Failures = []
-    for index, value in enumerate(values):
-        try:
-            results.append(None if value is None else function(value))
-        except _NOT_OF_A_VALUE:
-            raise
-        except Exception as error:
-            results.append(None)
-            failures.append((index, error))
-    return results, failures

@@ -1,4 +1,9 @@
-"""`JsonSchema`: JSON that is held against a JSON Schema. `jsonschema` judges, `Json` reads and writes."""
+"""`JsonSchema`: JSON that is held against a JSON Schema. `jsonschema` judges, `Json` reads and writes.
+
+Closed enough for a Spark type: objects with `properties` that allow no others by a schema, maps of one type, lists of one
+type, texts (a date or date-time is one to Spark too), numbers, booleans, each also with null, and references within the
+schema. Any other part is JSON text.
+"""
 
 from __future__ import annotations
 
@@ -9,159 +14,32 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
-from headrace.serdes.ddl import SparkType
+from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
 from headrace.serdes.json_serde import Json
-from headrace.serdes.schemas.base import SchemaSerde, each_value, latest, referred
-from headrace.serdes.schemas.extras import of_extra
-from headrace.serdes.schemas.json_schema_types import OpenError, Typing
-from headrace.serdes.schemas.registry import SchemaRegistry, SchemaText
+from headrace.serdes.scalars import encoded_each
+from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde
+from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-class JsonSchema(SchemaSerde[V]):
-    """JSON by `schema`: a file, a dict or JSON text of a JSON Schema; or by the newest of `subject` in a `registry`.
-
-    Every value is held against the schema when it is read and when it is written; what it refuses is a failure that
-    names the place. Where the schema is closed enough (objects of named properties, lists and maps of one type, texts,
-    numbers, booleans, null besides) values are as with `hr.Json` of that type: dicts with every property, None where it
-    is absent; properties without a name are dropped when reading. `date-time` and `date` are times and dates. A part
-    with no one type is JSON text, in Python and in Spark, and any JSON value may be written there. References outside the
-    schema are not followed, but for those that the registry has.
-
-    With a `registry` (a URL or an `hr.SchemaRegistry`) values begin with the id of the schema, and are held against the
-    schema that wrote them and given as `schema` has them. Writing registers it, or only looks it up
-    (`auto_register=False`), under `subject`: `<stream>-key` or `<stream>-value` where none is named.
-
-    A value of four fields takes about 35 µs to read and 90 µs to write; most of it is the check.
-    """
-
-    KIND = "json-schema"
-
-    def __init__(
-        self,
-        schema: Any = None,
-        *,
-        registry: SchemaRegistry | str | None = None,
-        subject: str | None = None,
-        auto_register: bool = True,
-    ) -> None:
-        super().__init__(registry, subject, auto_register)
-        self._references: tuple[tuple[str, str], ...] = ()
-        if schema is None:
-            self._origin = latest(self.KIND, self._registry, subject)
-            assert self._registry is not None
-            self._references = _references_of(self._registry, self._origin)
-        else:
-            self._origin = SchemaText("JSON", _text_of(schema))
-        self._codec  # noqa: B018 - a schema that cannot be understood is an error here
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuilt, (self._origin, self._references, self._registry, self._subject, self._auto_register, self._bound))
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (*super()._identity(), self._origin)
-
-    @property
-    def _codec(self) -> _Codec:
-        return _codec_of(self._origin.text, self._references)
-
-    @property
-    def name(self) -> str:
-        return self._codec.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._codec.fingerprint
-
-    @property
-    def schema(self) -> SparkType | None:
-        return self._codec.typed.schema
-
-    def _registered(self) -> SchemaText:
-        return self._origin
-
-    def _value(self, body: bytes, schema_id: int | None) -> V:
-        judge = codec = self._codec
-        if schema_id is not None:
-            written_by = self._writer(schema_id)
-            if written_by.text != self._origin.text:
-                judge = self._codec_of_writer(written_by)
-        str(body, "utf-8")  # msgspec does not look into what it skips
-        tree = msgspec.json.decode(body)
-        judge.check(tree)
-        value: V = codec.typed.decode(codec.texted(tree) if codec.has_texts else body)
-        return value
-
-    def _codec_of_writer(self, schema: SchemaText) -> _Codec:
-        assert self._registry is not None
-        try:
-            return _codec_of(schema.text, _references_of(self._registry, schema))
-        except SchemaError as error:
-            raise SerdeError(f"its writer's schema: {error.message}") from None
-
-    def _body(self, value: V) -> bytes:
-        codec = self._codec
-        return self._checked(codec.typed.encode(codec.as_texts(value) if codec.has_texts else value))
-
-    def _checked(self, typed: bytes) -> bytes:
-        """JSON of the type as it is written: open parts are no text, what is absent is no null, and the schema takes it."""
-        tree = self._codec.untexted(msgspec.json.decode(typed))
-        self._codec.check(tree)
-        return msgspec.json.encode(tree)
-
-    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        typed, failures = self._codec.typed.encode_arrow(values)
-        results, more = each_value(lambda data: self._written(data, self._checked), typed.to_pylist())
-        return pa.array(results, pa.binary()), sorted(failures + more, key=lambda failure: failure[0])
-
-
-def _references_of(registry: SchemaRegistry, schema: SchemaText) -> tuple[tuple[str, str], ...]:
-    return tuple((reference.name, text.text) for reference, text in referred(registry, schema))
-
-
-def _rebuilt(
-    origin: SchemaText,
-    references: tuple[tuple[str, str], ...],
-    registry: SchemaRegistry | None,
-    subject: str | None,
-    auto_register: bool,
-    bound: str | None,
-) -> JsonSchema:
-    """As it was, on a worker too: nothing is requested again."""
-    made = JsonSchema.__new__(JsonSchema)
-    SchemaSerde.__init__(made, registry, subject, auto_register, bound)
-    made._origin, made._references = origin, references
-    return made
-
-
-def _text_of(schema: Any) -> str:
-    if isinstance(schema, (Mapping, bool)):
-        return json.dumps(schema)
-    if isinstance(schema, str) and schema.lstrip().startswith("{"):
-        return schema
-    if not isinstance(schema, (str, PathLike)):
-        raise SchemaError(f"json-schema: expected a schema, found {type(schema).__name__}", "give a path or a dict")
-    try:
-        return Path(schema).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise SchemaError(f"json-schema: the schema file {str(schema)!r} cannot be read: {cause}") from None
+_SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
+_FORMATS = {"date": "date", "date-time": "timestamp"}
+_OPEN = ("patternProperties", "allOf", "not", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef")
+TEXT = ScalarType("string")
 
 
 class _Codec:
     """A schema's validator, its type, and the way between its open parts and their text."""
 
-    def __init__(self, text: str, references: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, text: str, references: References) -> None:
         with of_extra("jsonschema", "JSON Schema"):
             import jsonschema
             import referencing
@@ -178,7 +56,8 @@ class _Codec:
                 known = known.with_resource(name, resource)
             self._validator: Any = cls(self._root, registry=known)
             self._typing = Typing(self._root)
-            self.typed = Json(self._typing.type_of(self._root))
+            self.spark_type: SparkType | None = self._typing.type_of(self._root)
+            self.typed = Json(self.spark_type)
         except (ValueError, jsonschema.SchemaError, RecursionError) as error:
             raise SchemaError(f"json-schema: the schema {text[:80]!r}: {getattr(error, 'message', error)}") from None
         self._unresolvable = referencing.exceptions.Unresolvable
@@ -246,8 +125,64 @@ class _Codec:
 
 
 @lru_cache(maxsize=256)
-def _codec_of(text: str, references: tuple[tuple[str, str], ...]) -> _Codec:
+def _codec_of(text: str, references: References) -> _Codec:
     return _Codec(text, references)
+
+
+class JsonSchema(TextSchemaSerde[_Codec, V]):
+    """JSON by `schema`: a file, a dict or JSON text of a JSON Schema; or by the newest of `subject` in a `registry`.
+
+    Every value is held against the schema when it is read and when it is written; what it refuses is a failure that
+    names the place. Where the schema is closed enough (objects of named properties, lists and maps of one type, texts,
+    numbers, booleans, null besides) values are as with `hr.Json` of that type: dicts with every property, None where it
+    is absent; properties without a name are dropped when reading. `date-time` and `date` are times and dates. A part
+    with no one type is JSON text, in Python and in Spark, and any JSON value may be written there. References outside the
+    schema are not followed, but for those that the registry has.
+
+    With a `registry` (a URL or an `hr.SchemaRegistry`) values begin with the id of the schema, and are held against the
+    schema that wrote them and given as `schema` has them. Writing registers it, or only looks it up
+    (`auto_register=False`), under `subject`: `<stream>-key` or `<stream>-value` where none is named.
+
+    A value of four fields takes about 35 µs to read and 90 µs to write; most of it is the check.
+    """
+
+    KIND = "json-schema"
+
+    def _text_of(self, schema: Any) -> str:
+        if isinstance(schema, (Mapping, bool)):
+            return json.dumps(schema)
+        if isinstance(schema, str) and schema.lstrip().startswith("{"):
+            return schema
+        if isinstance(schema, (str, PathLike)):
+            return self._file_text(Path(schema))
+        raise SchemaError(f"json-schema: expected a schema, found {type(schema).__name__}", "give a path or a dict")
+
+    def _understood(self, text: str, references: References) -> _Codec:
+        return _codec_of(text, references)
+
+    def _value(self, body: bytes, schema_id: int | None) -> V:
+        codec = self._codec
+        judge = codec if schema_id is None else self._codec_of_writer(schema_id)
+        str(body, "utf-8")  # msgspec does not look into what it skips
+        tree = msgspec.json.decode(body)
+        judge.check(tree)
+        value: V = codec.typed.decode(codec.texted(tree) if codec.has_texts else body)
+        return value
+
+    def _body(self, value: V) -> bytes:
+        codec = self._codec
+        return self._checked(codec.typed.encode(codec.as_texts(value) if codec.has_texts else value))
+
+    def _checked(self, typed: bytes) -> bytes:
+        """JSON of the type as it is written: open parts are no text, what is absent is no null, and the schema takes it."""
+        tree = self._codec.untexted(msgspec.json.decode(typed))
+        self._codec.check(tree)
+        return msgspec.json.encode(tree)
+
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
+        typed, failures = self._codec.typed.encode_arrow(values)
+        encoded, more = encoded_each(lambda data: self._written(data, self._checked), typed.to_pylist(), NOT_OF_A_VALUE)
+        return encoded, sorted(failures + more, key=lambda failure: failure[0])
 
 
 def _to_text(value: Any) -> str:
@@ -261,3 +196,106 @@ def _from_text(text: Any) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise SerdeError(f"a part without a type takes JSON text: {error}", "json.dumps(...) makes one of a value") from None
+
+
+# --- types of schemas --------------------------------------------------------------------------------------------------------
+
+
+class OpenError(Exception):
+    """Values of this part have no one Spark type."""
+
+
+class Typing:
+    """The type of each part of one schema. `is_text`: a part is given as JSON text. `inside`: the parts around it, by id."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    def type_of(self, schema: Any, inside: tuple[int, ...] = ()) -> SparkType:
+        """The Spark type; JSON text for what is open, a part that holds itself too."""
+        try:
+            return self.closed(schema, inside)
+        except OpenError:
+            return TEXT
+
+    def is_text(self, schema: Any, inside: tuple[int, ...] = ()) -> bool:
+        try:
+            self.closed(schema, inside)
+        except OpenError:
+            return True
+        return False
+
+    def closed(self, schema: Any, inside: tuple[int, ...] = ()) -> SparkType:
+        schema, _ = self.plain(schema)
+        if not isinstance(schema, Mapping) or id(schema) in inside or any(word in schema for word in _OPEN):
+            raise OpenError
+        inside = (*inside, id(schema))
+        kind = _kind(schema)
+        if kind == "object":
+            return self._object(schema, inside)
+        if kind == "array":
+            items = schema.get("items")
+            if not isinstance(items, Mapping) or "prefixItems" in schema:
+                raise OpenError
+            return ArrayType(self.type_of(items, inside))
+        if kind == "string" and schema.get("format") in _FORMATS:
+            return ScalarType(_FORMATS[schema["format"]])
+        if kind not in _SCALARS:
+            raise OpenError
+        return ScalarType(_SCALARS[kind])
+
+    def _object(self, schema: Mapping[str, Any], inside: tuple[int, ...]) -> SparkType:
+        others = schema.get("additionalProperties")
+        properties = schema.get("properties")
+        if properties and not isinstance(others, Mapping) and others is not True:
+            fields = [StructField(name, self.type_of(each, inside)) for name, each in properties.items()]
+            return StructType(tuple(fields))
+        if not properties and isinstance(others, Mapping):
+            return MapType(ScalarType("string"), self.type_of(others, inside))
+        raise OpenError
+
+    def plain(self, schema: Any) -> tuple[Any, bool]:
+        """The schema itself, out of references and of a choice between it and null, and whether null is one."""
+        nullable = False
+        for _ in range(64):  # references to references
+            if not isinstance(schema, Mapping):
+                break
+            if "$ref" in schema:
+                schema = self._referred(schema["$ref"])
+                continue
+            choice = schema.get("anyOf") or schema.get("oneOf")
+            if not choice:
+                break
+            rest = [each for each in choice if each != {"type": "null"}]
+            nullable |= len(rest) < len(choice)
+            if len(rest) != 1:
+                raise OpenError
+            schema = rest[0]
+        if isinstance(schema, Mapping) and isinstance(schema.get("type"), list):
+            nullable |= "null" in schema["type"]
+        return schema, nullable
+
+    def _referred(self, reference: str) -> Any:
+        here = self._root
+        if not reference.startswith("#"):
+            raise OpenError
+        for step in filter(None, unquote(reference[1:]).split("/")):
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(here, Mapping) or name not in here:
+                raise SchemaError(f"json-schema: the reference {reference!r} leads nowhere")
+            here = here[name]
+        return here
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        rest = [each for each in kind if each != "null"]
+        kind = rest[0] if len(rest) == 1 else None
+    if kind is None and (symbols := schema.get("enum")):
+        kind = "string" if all(isinstance(each, str) for each in symbols) else None
+    if kind is None and "properties" in schema:
+        kind = "object"
+    if not isinstance(kind, str):
+        raise OpenError
+    return kind

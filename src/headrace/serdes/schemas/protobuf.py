@@ -6,7 +6,8 @@ A serde travels as descriptors, the compiled form of `.proto` files, so a worker
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
+import io
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from typing import Any
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import SparkType
 from headrace.serdes.schemas.base import SchemaSerde
-from headrace.serdes.schemas.extras import of_extra
 from headrace.serdes.schemas.protobuf_types import HoldsItselfError, fill, type_of, value_of
-from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText
-from headrace.serdes.schemas.wire_format import message_path, split_message_path
+from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText, of_extra
 from headrace.serdes.typed import V
 
+_HEAD_BYTES = 5  # of the wire format, before the message's place: a 0, and the id of the schema
 _KNOWN_EVERYWHERE = "google/protobuf/"  # a registry has these files itself
 
 
@@ -72,9 +72,6 @@ class Protobuf(SchemaSerde[V]):
             self._files, self._message = files.SerializeToString(deterministic=True), str(descriptor.full_name)
         self._codec  # noqa: B018 - descriptors that cannot be understood are an error here
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuilt, (self._files, self._message, self._registry, self._subject, self._auto_register, self._bound))
-
     def _identity(self) -> tuple[Any, ...]:
         return (*super()._identity(), self._files)
 
@@ -98,9 +95,7 @@ class Protobuf(SchemaSerde[V]):
         codec = self._codec
         if schema_id is not None:
             self._writer(schema_id)  # that there is one, of Protobuf; the numbers of fields do the rest
-            path, body = split_message_path(body)
-            if path != codec.path:
-                raise SerdeError(f"message {path} of its file, expected {codec.path}", "the stream holds other messages too")
+            body = codec.after_path(body)
         message = codec.cls()
         message.ParseFromString(body)
         value: V = value_of(message)
@@ -136,19 +131,6 @@ def _add_file(files: Any, file: Any, seen: set[str]) -> None:
     file.CopyToProto(files.file.add())
 
 
-def _rebuilt(
-    files: bytes,
-    message: str,
-    registry: SchemaRegistry | None,
-    subject: str | None,
-    auto_register: bool,
-    bound: str | None,
-) -> Protobuf:
-    made = Protobuf(files, message, registry=registry, subject=subject, auto_register=auto_register)
-    made._bound = bound
-    return made
-
-
 class _Codec:
     """A message type of its own pool: never in the way of the user's generated modules."""
 
@@ -172,11 +154,32 @@ class _Codec:
         self.cls: Any = message_factory.GetMessageClass(descriptor)
         self.file_name: str = descriptor.file.name
         self.path = _path_of(descriptor)
-        self.path_bytes = message_path(self.path)
         try:
             self.spark_type: SparkType | None = type_of(descriptor)
         except HoldsItselfError:
             self.spark_type = None
+
+    @cached_property
+    def path_bytes(self) -> bytes:
+        """The place of the message in its file as the wire format has it."""
+        return bytes(self._schema_id(self.path).id_to_bytes()[_HEAD_BYTES:])
+
+    def after_path(self, body: bytes) -> bytes:
+        """The message in what follows the schema's id; `SerdeError` if it is another one of the file."""
+        if body.startswith(self.path_bytes):
+            return body[len(self.path_bytes) :]
+        found, stream = self._schema_id(), io.BytesIO(bytes(_HEAD_BYTES) + body)
+        found.from_bytes(stream)
+        if found.message_indexes != self.path:
+            message = f"message {found.message_indexes} of its file, expected {self.path}"
+            raise SerdeError(message, "the stream holds other messages too")
+        return stream.read()
+
+    @staticmethod
+    def _schema_id(message_indexes: list[int] | None = None) -> Any:
+        with of_extra("registry", "a schema registry"):
+            from confluent_kafka.schema_registry.serde import SchemaId
+        return SchemaId("PROTOBUF", 0, None, message_indexes)
 
 
 @lru_cache(maxsize=256)

@@ -256,5 +256,3 @@ def _enum_number(enum: Any, value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     raise SerdeError(f"expected one of {', '.join(enum.values_by_name)}, found {shown(value)}")
-
-

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from headrace.errors import ConfigError, RegistryError
-from headrace.serdes.schemas.extras import of_extra
+from headrace.errors import ConfigError, RegistryError, SetupError
 
 T = TypeVar("T")
 RETRIES_MAX = 2
@@ -26,6 +26,18 @@ _UNKNOWN_KEPT_S = 30.0  # one bad producer must not mean a request per record
 _UNKNOWN_MAX = 1000
 _DENIED = (401, 403)
 _NOT_FOUND = 404
+
+
+@contextmanager
+def of_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Around the imports that an extra brings; `SetupError` naming the missing package and the extra."""
+    try:
+        yield
+    except ImportError as error:
+        missing = (error.name or str(error)).partition(".")[0]
+        raise SetupError(
+            f"{purpose} needs the package {missing}, which is not installed", f"pip install 'headrace[{extra}]'"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +91,30 @@ class SchemaRegistry:
 
     def schema_of(self, schema_id: int) -> SchemaText:
         """The schema of an id; `UnknownSchemaError` if it has none, `RegistryError` if the registry does not say."""
-        return _connection(self, os.getpid()).schema_of(schema_id)
+        return self._connection.schema_of(schema_id)
 
     def latest(self, subject: str) -> SchemaText:
         """The newest schema of a subject."""
-        connection = _connection(self, os.getpid())
-        return connection.text_of(connection.ask(f"subject {subject!r}", lambda c: c.get_latest_version(subject)).schema)
+        found = self._connection.ask(f"subject {subject!r}", lambda client: client.get_latest_version(subject))
+        return _text_of(found.schema)
 
     def version(self, reference: Reference) -> SchemaText:
         """The schema that a reference means."""
-        connection, (subject, version) = _connection(self, os.getpid()), (reference.subject, reference.version)
+        subject, version = reference.subject, reference.version
         what = f"version {version} of subject {subject!r}"
-        return connection.text_of(connection.ask(what, lambda c: c.get_version(subject, version)).schema)
+        return _text_of(self._connection.ask(what, lambda client: client.get_version(subject, version)).schema)
 
     def id_of(self, subject: str, schema: SchemaText, *, register: bool) -> int:
         """The id of a schema under a subject, which is registered there first if `register` is set."""
-        return _connection(self, os.getpid()).id_of(subject, schema, register)
+        return self._connection.id_of(subject, schema, register)
 
     def registered_version(self, subject: str, schema: SchemaText) -> int:
         """The version that a registered schema has in its subject."""
-        connection = _connection(self, os.getpid())
-        made = connection.schema(schema)
-        found: int = connection.ask(f"the schema under subject {subject!r}", lambda c: c.lookup_schema(subject, made)).version
-        return found
+        return int(self._connection.registered(subject, schema).version)
+
+    @property
+    def _connection(self) -> _Connection:
+        return _connection_of(self, os.getpid())
 
 
 def _taken_apart(url: str) -> tuple[str, tuple[str, str] | None]:
@@ -122,7 +135,7 @@ def _taken_apart(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 @lru_cache(maxsize=32)
-def _connection(registry: SchemaRegistry, process: int) -> _Connection:
+def _connection_of(registry: SchemaRegistry, process: int) -> _Connection:
     """One per process: after a fork a socket belongs to the parent."""
     return _Connection(registry)
 
@@ -161,7 +174,7 @@ class _Connection:
         if self._unknown.get(schema_id, 0.0) > now:
             raise UnknownSchemaError(f"the registry {self._registry.url} has no schema {schema_id}")
         try:
-            found = self.text_of(self.ask(f"schema {schema_id}", lambda client: client.get_schema(schema_id)))
+            found = _text_of(self.ask(f"schema {schema_id}", lambda client: client.get_schema(schema_id)))
         except UnknownSchemaError:
             if len(self._unknown) >= _UNKNOWN_MAX:
                 self._unknown.clear()
@@ -174,26 +187,25 @@ class _Connection:
         known = self._ids.get((subject, schema))
         if known is not None:
             return known
-        made = self.schema(schema)
-        what = f"the schema under subject {subject!r}"
         try:
             if register:
-                found: int = self.ask(what, lambda client: client.register_schema(subject, made))
+                made = self._schema(schema)
+                found = self.ask(f"the schema under subject {subject!r}", lambda client: client.register_schema(subject, made))
             else:
-                found = self.ask(what, lambda client: client.lookup_schema(subject, made)).schema_id
+                found = self.registered(subject, schema).schema_id
         except UnknownSchemaError as error:
             hint = None if register else "register it before the job runs, or let the job do so: auto_register=True"
             raise RegistryError(str(error), hint) from None
-        self._ids[subject, schema] = found
-        return found
+        self._ids[subject, schema] = int(found)
+        return int(found)
 
-    def schema(self, schema: SchemaText) -> Any:
+    def registered(self, subject: str, schema: SchemaText) -> Any:
+        made = self._schema(schema)
+        return self.ask(f"the schema under subject {subject!r}", lambda client: client.lookup_schema(subject, made))
+
+    def _schema(self, schema: SchemaText) -> Any:
         references = [self._library.SchemaReference(each.name, each.subject, each.version) for each in schema.references]
         return self._library.Schema(schema.text, schema.kind, references)
-
-    def text_of(self, schema: Any) -> SchemaText:
-        references = tuple(Reference(each.name, each.subject, each.version) for each in schema.references or ())
-        return SchemaText(schema.schema_type or "AVRO", schema.schema_str or "", references)
 
     def ask(self, what: str, request: Callable[[Any], T]) -> T:
         """The answer; `UnknownSchemaError` where it is that there is none, `RegistryError` for all else that is none."""
@@ -201,11 +213,11 @@ class _Connection:
         try:
             return request(self._client)
         except self._library.SchemaRegistryError as error:
-            status, said = error.http_status_code, self._without_secrets(str(error.error_message))
+            status, text = error.http_status_code, self._without_secrets(str(error.error_message))
             if status == _NOT_FOUND:
                 raise UnknownSchemaError(f"the registry {url} has no {what.removeprefix('the ')}") from None
             hint = "check auth=(user, password) of the registry" if status in _DENIED else None
-            raise RegistryError(f"schema registry {url}: the request for {what} failed with {status}: {said}", hint) from None
+            raise RegistryError(f"schema registry {url}: the request for {what} failed with {status}: {text}", hint) from None
         except Exception as error:  # of the client's transport, whichever that is
             reason = f"{type(error).__name__}: {self._without_secrets(str(error))}".removesuffix(": ")
             raise RegistryError(
@@ -222,3 +234,8 @@ class _Connection:
             if len(secret) > 1:
                 text = text.replace(secret, "***")
         return text[:500]
+
+
+def _text_of(schema: Any) -> SchemaText:
+    references = tuple(Reference(each.name, each.subject, each.version) for each in schema.references or ())
+    return SchemaText(schema.schema_type or "AVRO", schema.schema_str or "", references)

@@ -19,7 +19,7 @@ from headrace.adapters.kafka.job_store import task_positions
 from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
-from headrace.codec.checkpoint import decode_checkpoint, encode_checkpoint
+from headrace.codec.documents import decode, encode
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, Program
@@ -92,7 +92,7 @@ class KafkaWorkerPorts(WorkerState):
             stands = topic.refresh()
         finally:
             topic.close()
-        found = [decode_checkpoint(stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        found = [decode(Checkpoint, stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
         if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
             raise RoundFailedError(
                 f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",
@@ -141,7 +141,7 @@ class KafkaWorkerPorts(WorkerState):
         """Which process has the lane's producer now."""
         application = self._program.application
         positions = [p for checkpoint in checkpoints for p in task_positions(application, checkpoint, self._shared)]
-        records = [(str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints]
+        records = [(str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints]
         self._transaction.commit(positions, records, checkpoint_topic(application))
         return process_token()
 

@@ -11,12 +11,12 @@ def sync_file(path: Path) -> None:
     _sync(path, os.O_RDONLY)
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path | str) -> None:
     """Make the names in `folder` durable."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: Path | str, flags: int) -> None:
     descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
@@ -24,8 +24,8 @@ def _sync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def make_durable_folder(root: Path, folder: Path) -> None:
-    """Make `folder`, below `root`, and all names on the way to it durable."""
+def make_durable_folder(folder: Path, root: Path | None = None) -> None:
+    """Make `folder`, and all names on the way to it durable; those above `root` are not made."""
     missing = []
     while folder != root and not folder.exists():
         missing.append(folder)

@@ -1,0 +1,264 @@
+"""The JSON documents of what is stored: checkpoints, job models, and what else a job has on record.
+
+A document is the value itself: the names of its fields are the stored names, so that renaming a field changes the form. SSPs
+and task names are stored as their texts, and maps are sorted, so equal values give equal bytes. `wire` is the number of the
+form. A document of a newer form, or one that does not fit, is a `StorageError` that names it: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from operator import or_
+from types import GenericAlias, UnionType
+from typing import TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
+from headrace.core.rewind.state_history import StateVersion
+from headrace.core.rounds.offset_ranges import OffsetRange
+from headrace.core.topology.operator_changes import RunOperator
+from headrace.errors import StorageError
+from headrace.model.change import Change
+from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.job_model import ContainerModel, JobModel
+from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest, StatePolicy
+from headrace.model.streams import SSP
+from headrace.model.tasks import TaskName
+
+WIRE = 1  # raised whenever a form changes; a reader refuses what is newer than itself
+
+T = TypeVar("T")
+_Convert = Callable[..., object]
+
+# Where the stored names and their order are not those of the fields.
+_NAMES: dict[type, dict[str, str]] = {StartpointRequest: {"entries": "set", "deleted": "delete"}}
+_ORDERS: dict[type, tuple[str, ...]] = {
+    ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
+    JobModel: (
+        *("application", "version", "elasticity_factor", "partition_counts", "stores", "stream_ids", "sub_topologies", "left"),
+        *("partitioned_by_users", "partitioned_otherwise", "databases", "dropped"),
+    ),
+}
+_OMITTED_EMPTY: dict[type, tuple[str, ...]] = {JobModel: ("databases", "dropped")}
+_LATER: dict[type, tuple[str, ...]] = {  # documents of an older version lack them
+    JobModel: ("partitioned_by_users", "partitioned_otherwise", *_OMITTED_EMPTY[JobModel])
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The operators of a run, in their order."""
+
+    operators: tuple[RunOperator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """What the sub-topologies of a job read and write, in their order."""
+
+    flows: tuple[SubTopologyEdges, ...]
+
+
+def encode(value: object) -> bytes:
+    """The document of a value."""
+    kind: type = type(value)
+    document = (_document_of(kind).write or _same)(value)
+    assert isinstance(document, dict)
+    return msgspec.json.encode({"wire": WIRE} | document)
+
+
+def decode(kind: type[T], data: bytes | str, what: str) -> T:
+    """The `kind` that `data` stands for; `what` names it in the `StorageError` of one that cannot be read."""
+    try:
+        wire = msgspec.json.decode(data, type=_Numbered).wire
+        if wire == WIRE:
+            of_kind: type = kind
+            document = _document_of(of_kind)
+            value = (document.read or _same)(msgspec.json.decode(data, type=document.stored))
+            assert isinstance(value, kind)
+            return value
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StorageError(f"stored {what}: cannot be read: {error}", "it was damaged, or not written by Headrace") from error
+    except StorageError as error:  # of a document in it
+        raise StorageError(f"stored {what}: {error.message}", error.hint) from None
+    raise StorageError(
+        f"stored {what}: written in form {wire}, this version of Headrace reads form {WIRE}",
+        "run it with the version of Headrace that wrote it, or a newer one",
+    )
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    wire: int
+
+
+# --- from types to forms ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How values of a type are stored: the type that msgspec reads, and the ways from it and to it; None where they are the
+    same."""
+
+    stored: object
+    read: _Convert | None = None
+    write: _Convert | None = None
+
+
+@cache
+def _document_of(kind: type) -> _Form:
+    if kind is Change:
+        return _as(_record_form(_Entered, is_document=True), lambda stored: stored.change, _Entered)
+    if kind is StateVersion:
+        return _as(_record_form(_Version, is_document=True), _read_version, _version_of)
+    return _record_form(kind, is_document=True)
+
+
+@cache
+def _form_of(kind: object) -> _Form:
+    if kind is SSP:
+        return _Form(str, SSP.parse, str)
+    if kind is TaskName:
+        return _Form(str, TaskName.parse, str)
+    if kind is OffsetRange:
+        return _Form(tuple[str, int, int], _read_range, lambda piece: (str(piece.ssp), piece.start, piece.end))
+    if kind is StartpointEntry:
+        return _as(_record_form(_Entry), _read_entry, _entry_of)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # with None
+        form = _form_of(arguments[0])
+        return _Form(or_(form.stored, None), _unless_none(form.read), _unless_none(form.write))
+    if origin is tuple and arguments[1] is ...:
+        form = _form_of(arguments[0])
+        return _Form(GenericAlias(tuple, (form.stored, ...)), _of_each(form.read), _of_each(form.write))
+    if origin is Mapping:
+        return _map_form(*map(_form_of, arguments))
+    return _record_form(kind) if isinstance(kind, type) and is_dataclass(kind) else _Form(kind)
+
+
+def _field_form(kind: type, name: str, hint: object) -> _Form:
+    if (kind, name) in ((ConsistentCut, "written"), (Rewind, "gaps")):
+        return _whole_ssps_form(get_args(hint)[1])
+    form = _form_of(hint)
+    if (kind, name) == (Checkpoint, "spent_startpoints"):  # an empty list in those of an older version
+        read = form.read or _same
+        return _Form(or_(form.stored, tuple[()]), lambda stored: read(stored or {}), form.write)
+    return form
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _as(form: _Form, read: _Convert, write: _Convert) -> _Form:
+    """Of values that are stored as those of another type, which has the form `form`."""
+    into, out = form.read or _same, form.write or _same
+    return _Form(form.stored, lambda stored: read(into(stored)), lambda value: out(write(value)))
+
+
+def _unless_none(convert: _Convert | None) -> _Convert | None:
+    return convert and (lambda value: None if value is None else convert(value))
+
+
+def _of_each(convert: _Convert | None) -> _Convert | None:
+    return convert and (lambda values: tuple(map(convert, values)))
+
+
+def _map_form(key: _Form, item: _Form) -> _Form:
+    read_key, read, write_key, write = key.read or _same, item.read or _same, key.write or _same, item.write or _same
+    return _Form(
+        GenericAlias(dict, (key.stored, item.stored)),
+        lambda stored: {read_key(one): read(each) for one, each in stored.items()},
+        lambda values: {write_key(one): write(values[one]) for one in sorted(values)},
+    )
+
+
+def _whole_ssps_form(item: object) -> _Form:
+    """A map by whole partitions, as pairs of (system, stream, partition) and the item."""
+
+    def write(values: Mapping[SSP, object]) -> object:
+        assert all(ssp.key_bucket is None for ssp in values), "ranges are written or skipped for whole partitions"
+        return [((ssp.system, ssp.stream, ssp.partition), values[ssp]) for ssp in sorted(values)]
+
+    pairs = GenericAlias(tuple, (GenericAlias(tuple, (tuple[str, str, int], item)), ...))
+    return _Form(pairs, lambda stored: {SSP(*place): each for place, each in stored}, write)
+
+
+def _record_form(kind: type, *, is_document: bool = False) -> _Form:
+    """Of a dataclass; msgspec alone reads and writes one whose fields are all stored as they are."""
+    hints, renamed = get_type_hints(kind), _NAMES.get(kind, {})
+    later, omitted = _LATER.get(kind, ()), [renamed.get(name, name) for name in _OMITTED_EMPTY.get(kind, ())]
+    forms = {name: _field_form(kind, name, hints[name]) for name in _ORDERS.get(kind) or [one.name for one in fields(kind)]}
+    if not is_document and not renamed and all(form.read is form.write is None for form in forms.values()):
+        return _Form(kind)
+    columns: list[tuple[str, object] | tuple[str, object, object]] = [("wire", int)] if is_document else []
+    columns += [(name, form.stored) for name, form in forms.items() if name not in later]
+    columns += [(name, or_(forms[name].stored, msgspec.UnsetType), msgspec.UNSET) for name in later]
+    struct = msgspec.defstruct(kind.__name__, columns, rename=renamed, frozen=True, forbid_unknown_fields=True)
+    reads = [(name, form.read or _same) for name, form in forms.items()]
+    writes = [(name, renamed.get(name, name), form.write or _same) for name, form in forms.items()]
+
+    def read(stored: object) -> object:
+        found = [(name, convert, getattr(stored, name)) for name, convert in reads]
+        return kind(**{name: convert(part) for name, convert, part in found if part is not msgspec.UNSET})
+
+    def write(value: object) -> object:
+        document = {stored: convert(getattr(value, name)) for name, stored, convert in writes}
+        for name in omitted:
+            if not document[name]:
+                del document[name]
+        return document
+
+    return _Form(struct, read, write)
+
+
+# --- what is stored as another type's -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Entered:
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    kept_us: int
+    left_for: RoundId | None
+    checkpoint: msgspec.Raw  # a document of its own
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    id: str
+    ssp: SSP
+    task: TaskName | None
+    position_type: PositionType
+    position: int | None
+    written_by: str
+    written_at_us: int
+    state: StatePolicy
+
+
+def _read_range(stored: tuple[str, int, int]) -> OffsetRange:
+    return OffsetRange(SSP.parse(stored[0]), *stored[1:])
+
+
+def _version_of(version: StateVersion) -> _Version:
+    return _Version(version.kept_us, version.left_for, msgspec.Raw(encode(version.checkpoint)))
+
+
+def _read_version(stored: _Version) -> StateVersion:
+    return StateVersion(decode(Checkpoint, bytes(stored.checkpoint), "checkpoint"), stored.kept_us, stored.left_for)
+
+
+def _entry_of(entry: StartpointEntry) -> _Entry:
+    key, startpoint, author = entry.key, entry.startpoint, (entry.written_by, entry.written_at_us)
+    return _Entry(entry.id, key.ssp, key.task, startpoint.position_type, startpoint.position, *author, entry.state)
+
+
+def _read_entry(stored: _Entry) -> StartpointEntry:
+    key, startpoint = StartpointKey(stored.ssp, stored.task), Startpoint(stored.position_type, stored.position)
+    return StartpointEntry(stored.id, key, startpoint, stored.written_by, stored.written_at_us, stored.state)

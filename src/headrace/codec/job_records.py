@@ -1,0 +1,89 @@
+"""Where a job's records are, namespace by namespace, and reading them: the driver and commands do so.
+
+Requests are left by commands, and may come from anybody: one that cannot be read must not end a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.codec.documents import Flows, Operators, decode
+from headrace.core.job_plan.startpoint_requests import StartpointRequests
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
+from headrace.core.rewind.rewinds import Rewind
+from headrace.core.topology.operator_changes import RunOperator
+from headrace.errors import StorageError
+from headrace.model.change import Change
+from headrace.model.startpoint import StartpointRecord, StartpointRequest
+from headrace.ports import MetadataStore
+
+# Written with the job model, but for the cuts, which the driver's thread that keeps versions writes.
+HISTORY = "history"  # a key that sorts by time to the `Change`
+FLOWS = "flows"  # its only key: the job's flows
+OPERATORS = "operators"  # its only key: the job's operators
+REWINDS = "rewinds"  # a rewind's key to the rewind
+STARTPOINTS = "startpoints"  # id to the record of a startpoint that was applied; and the requests
+STATE_CUTS = "state-cuts"  # a cut's key to the cut
+PARTITION_CHECKS = "partition-checks"  # requests only: to look at once at a stream that a command has expanded
+
+
+def history_of(metadata: MetadataStore) -> dict[str, Change]:
+    """The entries by key, oldest first."""
+    stored = sorted(metadata.all(HISTORY).items())
+    return {key: decode(Change, data, f"entry {key!r} of the history") for key, data in stored}
+
+
+def stored_flows(metadata: MetadataStore) -> tuple[SubTopologyEdges, ...] | None:
+    """The flows of the job as it last ran, for callers without a topology; None where none are on record."""
+    data = metadata.get(FLOWS, FLOWS)
+    return None if data is None else decode(Flows, data, "flows of the job").flows
+
+
+def stored_operators(metadata: MetadataStore) -> tuple[RunOperator, ...] | None:
+    """The operators of the job as it last ran; None where none are on record."""
+    data = metadata.get(OPERATORS, OPERATORS)
+    return None if data is None else decode(Operators, data, "operators of the job").operators
+
+
+def cuts_of(metadata: MetadataStore) -> tuple[ConsistentCut, ...]:
+    """The cuts of all sub-topologies, oldest first; also such whose versions are deleted, until the driver drops them."""
+    cuts = (decode(ConsistentCut, data, f"cut {key!r}") for key, data in metadata.all(STATE_CUTS).items())
+    return tuple(sorted(cuts, key=lambda cut: (cut.kept_us, cut.key)))
+
+
+def rewinds_of(metadata: MetadataStore) -> tuple[Rewind, ...]:
+    """The rewinds in the order in which they were applied."""
+    rewinds = (decode(Rewind, data, f"rewind {key!r}") for key, data in metadata.all(REWINDS).items())
+    return tuple(sorted(rewinds, key=lambda rewind: rewind.taken_up_at_us))
+
+
+def startpoints_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None) -> StartpointRequests:
+    """The startpoints that are requested, and those on record. `elsewhere`: requests that were read from another store."""
+    found = store.requests(STARTPOINTS) | dict(elsewhere or {})
+    requests: dict[str, StartpointRequest] = {}
+    unreadable: dict[str, str] = {}
+    for id_ in sorted(found):
+        try:
+            requests[id_] = decode(StartpointRequest, found[id_], "request for startpoints")
+        except StorageError as error:
+            unreadable[id_] = error.message
+    stored = store.all(STARTPOINTS).items()
+    records = {id_: decode(StartpointRecord, data, f"startpoint {id_!r}") for id_, data in stored}
+    return StartpointRequests(requests, records, unreadable)
+
+
+def expansion_request(stream: str, partitions: int, requested_by: str) -> bytes:
+    """What a command leaves in `PARTITION_CHECKS` once it has expanded a stream."""
+    return msgspec.json.encode({"stream": stream, "partitions": partitions, "by": requested_by})
+
+
+def expansion_of(request: bytes) -> tuple[str, str] | None:
+    """The stream of such a request, and who left it; None where it does not say."""
+    try:
+        found = msgspec.json.decode(request, type=dict[str, str | int])
+    except msgspec.MsgspecError:
+        return None
+    stream, by = found.get("stream"), found.get("by")
+    return (stream, by) if isinstance(stream, str) and isinstance(by, str) else None
