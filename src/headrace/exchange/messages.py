@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from headrace.core.rounds.event_times import FarTime
-from headrace.core.rounds.key_samples import KeySample
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.core.topology.emission import Emission
 from headrace.core.topology.engine_prefix import Endpoint
@@ -43,8 +42,7 @@ class Program:
     `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
-    `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
-    sampled, to the smallest number of partitions that each had (`core.rounds.key_samples`); `marked_endpoints`: those whose
+    `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose
     timers are kept under a name that they had before; `far_us`: an event time that lies further from its record's own is
     reported (`core.rounds.event_times`), 0: none is.
@@ -65,7 +63,6 @@ class Program:
     read_by_the_job: frozenset[str] = frozenset()
     limits: dict[str, StreamLimits] = field(default_factory=dict)
     emission: Emission = field(default_factory=Emission)
-    sampled: dict[str, int] = field(default_factory=dict)
     marked_endpoints: frozenset[int] = frozenset()
     timer_owners: dict[str, str] = field(default_factory=dict)
     far_us: int = 0
@@ -77,17 +74,6 @@ class Program:
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
-
-    @property
-    def sampled_at(self) -> dict[int, Source]:
-        """The endpoints at which keys are sampled, of each such stream the first one that reads it."""
-        found: dict[str, tuple[int, Source]] = {}
-        for number, endpoint in enumerate(self.endpoints) if self.sampled else ():
-            source = self.node(endpoint.source)
-            assert isinstance(source, Source)
-            if source.stream in self.sampled:
-                found.setdefault(source.stream, (number, source))
-        return dict(found.values())
 
     def without_columns(self) -> Program:
         """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""
@@ -196,7 +182,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample.
+    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
     `far_times`: the first of each stream."""
 
     lane: int
@@ -207,7 +193,6 @@ class Summary(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     notes: list[str] = []
     timings_ms: dict[str, float] = {}
-    keys: list[KeySample] = []
     far_times: list[FarTime] = []
     cut_short: bool = False
     stopped: bool = False

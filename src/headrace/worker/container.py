@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from headrace.codec.checkpoint import encode_checkpoint
 from headrace.core.rounds.event_times import METRIC
-from headrace.core.rounds.key_samples import KeySample
 from headrace.core.rounds.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
@@ -29,7 +28,6 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.event_time_checks import FarTimes
-from headrace.worker.key_sampling import sampling_of
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
@@ -135,8 +133,6 @@ class _Container:
         self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
         self.merging = merging_tasks(plan, program)
         self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
-        self.sampled_at = program.sampled_at
-        self.sampling = sampling_of(program, self.sampled_at)
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
         for i, endpoint in enumerate(program.endpoints):
@@ -219,8 +215,6 @@ class _Container:
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
         source = self.program.node(self.program.endpoints[endpoint].source)
         assert isinstance(source, t.Source)
-        if endpoint in self.sampled_at:
-            self.sampling.see(source.stream, self.plan.ssps[ssp][2], batch.column("key"))
         count = batch.num_rows
         headers = batch.column("headers")
         return Rows(
@@ -332,19 +326,12 @@ class _Container:
             self._counters(outputs),
             notes=[*self._notes_of_stores(), *self.ports.signals.troubles()],
             timings_ms=timings_ms,
-            keys=self._keys(),
             far_times=list(self.far_times.first.values()),
             cut_short=self.cut_short,
         )
 
     def _notes_of_stores(self) -> Iterator[str]:
         return (note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ()))
-
-    def _keys(self) -> list[KeySample]:
-        """What was sampled here, and by the Column prefix's readers of what is this container's."""
-        mine = {self.plan.ssps[ssp][1:] for ssp in self.ends}
-        theirs = [key for key in self.ports.engine_keys() if (key.stream, key.partition) in mine] if self.sampled_at else []
-        return self.sampling.samples() + theirs
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
         """Each rejected record as it was read; None for a timer, which has none."""

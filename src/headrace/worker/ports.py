@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import TaskPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.worker.operators.base import Reject
@@ -51,9 +50,6 @@ class WorkerPorts(Protocol):
 
     def engine_cuts(self) -> dict[int, int]:
         """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
-
-    def engine_keys(self) -> list[KeySample]:
-        """The keys that readers of the Column prefix have sampled (`core.rounds.key_samples`), perhaps of others' SSPs too."""
 
     def write_outputs(self, outputs: Outputs) -> None:
         """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them

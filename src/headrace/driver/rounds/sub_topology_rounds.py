@@ -22,7 +22,7 @@ from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.positions import TaskPositions
-from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
+from headrace.driver.rounds.record_checks import EventTimeChecks
 from headrace.driver.rounds.round_planner import PlannedRound, RoundInputs, RoundPlanner, RoundTerms
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
@@ -97,7 +97,6 @@ class SubTopologyRunner:
         self.tasks = self.standing.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._key_checks = KeyChecks(program.sampled)
         self._event_time_checks = EventTimeChecks(program)
         self._terms, self._system, self._store, self._engine = terms, system, store, engine
         self._barrier = Barrier(system, records or PartitionRecords())
@@ -123,7 +122,6 @@ class SubTopologyRunner:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.known_failures = before.progress, before.known_failures
         self.standing.inherit_from(before.standing)
-        self._key_checks.inherit_from(before._key_checks)
         self._event_time_checks.inherit_from(before._event_time_checks)
 
     @property
@@ -182,7 +180,6 @@ class SubTopologyRunner:
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
-        self._key_checks.look_at(summaries, self.progress)
         self._event_time_checks.look_at(summaries, self.progress)
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))

@@ -16,14 +16,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import ContainerPlan, Program, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.container import RAW
-from headrace.worker.key_sampling import sampling_of
 from headrace.worker.merging import merging_tasks
 from headrace.worker.operators.base import Reject
 from headrace.worker.round_signals import RoundSignals
@@ -31,12 +29,11 @@ from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 
 
 class ReaderReport(msgspec.Struct, frozen=True):
-    """What a reader reports to containers: records that do not decode, where it was cut short, a sample of keys, and whether
-    it was stopped, so that its rows are not all."""
+    """What a reader reports to containers: records that do not decode, where it was cut short, and whether it was stopped, so
+    that its rows are not all."""
 
     rejects: list[Reject]
     cuts: dict[int, int]
-    keys: list[KeySample] = []
     stopped: bool = False
 
 
@@ -58,7 +55,6 @@ def _read(
     assert isinstance(source, Source)
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
-    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
     deadline_s, has_begun = _deadline_s(plan, program, source), False
     known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
     lowest: dict[int, int] = {}
@@ -77,10 +73,8 @@ def _read(
                 break
             has_begun = True
             offsets = np.arange(offset, offset + batch.num_rows)
-            if endpoint in sampled_at:
-                sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
             yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
-    return ReaderReport(rejects, cuts, sampling.samples())
+    return ReaderReport(rejects, cuts)
 
 
 def decoded_prefix(
@@ -107,7 +101,6 @@ def _decoded_of(
     assert isinstance(source, Source)
     rejects: list[Reject] = []
     cuts: dict[int, int] = {}
-    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
     # one that is not to be cut keeps the others from it: their rows come through the same reader
     deadline_s, has_begun = max(_deadline_s(one, program, source) for one in plans), False
     known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
@@ -122,10 +115,8 @@ def _decoded_of(
                 cuts.setdefault(ssp, int(offsets[0]))
             has_begun = True
             if ssp not in cuts:
-                if endpoint in sampled_at:
-                    sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
                 yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
-    return ReaderReport(rejects, cuts, sampling.samples())
+    return ReaderReport(rejects, cuts)
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
@@ -212,9 +203,6 @@ class EngineReports:
 
     def cuts(self) -> dict[int, int]:
         return {ssp: offset for report in self._reports() for ssp, offset in report.cuts.items()}
-
-    def keys(self) -> list[KeySample]:
-        return [key for report in self._reports() for key in report.keys]
 
     def _reports(self) -> list[ReaderReport]:
         if self._decoded is None:

@@ -20,7 +20,6 @@ from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.round_control.files import FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
-from headrace.core.rounds.key_samples import KeySample
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
@@ -62,9 +61,6 @@ class WorkerState:
 
     def engine_cuts(self) -> dict[int, int]:
         return getattr(self._rejects, "cuts", dict)()
-
-    def engine_keys(self) -> list[KeySample]:
-        return getattr(self._rejects, "keys", list)()
 
     def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
         return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
