@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from headrace.core.job_plan.grouper_calls import raised_at, raised_text
+from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.driver.planning.user_objects import PLACE, loaded
-from headrace.errors import ConfigError, HeadraceError, StorageError
+from headrace.errors import ConfigError, StorageError
 from headrace.ports import MetadataStore
 
 KEY = "startpoint_metadata_store"
@@ -38,15 +38,9 @@ def users_store(value: object, application: str) -> UsersStore:
             raise ConfigError(f"{KEY}: {name} is no metadata store: it does not define {undefined}", f"expected {_EXPECTED}")
         if not callable(found):
             raise ConfigError(f"{KEY}: {name} is no metadata store: it has no {_missing_of(found)[0]}", f"expected {_EXPECTED}")
-        try:
+        rule = ": it is called with the name of the application, in any process"
+        with named_errors(ConfigError, f"{KEY}: {name}({application!r})", rule):
             found = found(application)
-        except (HeadraceError, MemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise ConfigError(
-                f"{KEY}: {name}({application!r}) raised {raised_text(error)}",
-                f"fix it at {raised_at(error)}: it is called with the name of the application, in any process",
-            ) from error
     if missing := _missing_of(found):
         raise ConfigError(f"{KEY}: what {name} gives is no metadata store: it has no {missing[0]}", f"expected {_EXPECTED}")
     return UsersStore(found, str(name))
@@ -63,26 +57,26 @@ class UsersStore(MetadataStore):
         self._store, self.name = store, name
 
     def get(self, namespace: str, key: str) -> bytes | None:
-        found: bytes | None = self._call("get", namespace, key)
-        self._checked(found, "get", lambda found: found is None or _is_bytes(found))
+        found: bytes | None = self._called("get", lambda found: found is None or _is_bytes(found), namespace, key)
         return found
 
     def all(self, namespace: str) -> dict[str, bytes]:
-        return dict(self._checked(self._call("all", namespace), "all", _is_by_id))
+        return dict(self._called("all", _is_by_id, namespace))
 
     def stamp(self) -> object:
         return self._call("stamp")
 
     def request(self, namespace: str, value: bytes) -> str:
-        return str(self._checked(self._call("request", namespace, value), "request", lambda found: isinstance(found, str)))
+        return str(self._called("request", lambda found: isinstance(found, str), namespace, value))
 
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
-        ids = self._call("request_all", namespace, list(values))
         count = len(values)
-        return tuple(self._checked(ids, "request_all", lambda found: _is_texts(found) and len(found) == count))
+        return tuple(
+            self._called("request_all", lambda found: _is_texts(found) and len(found) == count, namespace, list(values))
+        )
 
     def requests(self, namespace: str) -> dict[str, bytes]:
-        return dict(self._checked(self._call("requests", namespace), "requests", _is_by_id))
+        return dict(self._called("requests", _is_by_id, namespace))
 
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
         self._call("withdraw", namespace, list(ids))
@@ -93,16 +87,11 @@ class UsersStore(MetadataStore):
             self._call("close")
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        try:
+        with named_errors(StorageError, f"metadata store {self.name}: {method}()"):
             return getattr(self._store, method)(*arguments)
-        except (HeadraceError, MemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise StorageError(
-                f"metadata store {self.name}: {method}() raised {raised_text(error)}", f"fix it at {raised_at(error)}"
-            ) from error
 
-    def _checked(self, found: Any, method: str, fits: Callable[[Any], bool]) -> Any:
+    def _called(self, method: str, fits: Callable[[Any], bool], *arguments: Any) -> Any:
+        found = self._call(method, *arguments)
         if not fits(found):
             raise StorageError(
                 f"metadata store {self.name}: {method}() returned {found!r:.200}",
