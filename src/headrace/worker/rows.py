@@ -149,9 +149,9 @@ class Field:
         if len(fields) == 1:
             return first
         if all(field._raw is not None for field in fields):
-            return cls(first.serde, raw=pa.concat_arrays([_flat(field._raw) for field in fields]))
+            return cls(first.serde, raw=pa.concat_arrays([flat(field._raw) for field in fields]))
         if all(field._typed is not None for field in fields) and len({str(field._typed.type) for field in fields}) == 1:
-            return cls(first.serde, typed=pa.concat_arrays([_flat(field._typed) for field in fields]))
+            return cls(first.serde, typed=pa.concat_arrays([flat(field._typed) for field in fields]))
         return cls(first.serde, objects=[value for field in fields for value in field.objects()[0]])
 
 
@@ -171,7 +171,8 @@ def _inferred(objects: list[Any]) -> tuple[Any, Failures]:
     return None, failures or [(i, TypeError("the values of a batch have no type in common")) for i in range(len(objects))]
 
 
-def _flat(array: Any) -> Any:
+def flat(array: Any) -> Any:
+    """A column in one piece."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -275,7 +276,7 @@ class Rows:
         headers = None
         if any(batch.headers is not None for batch in batches):
             headers = pa.concat_arrays(
-                [_flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
+                [flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
             )
         return cls(
             np.concatenate([batch.ssp for batch in batches]),

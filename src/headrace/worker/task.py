@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import Program, TaskPlan
@@ -22,8 +23,8 @@ from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
 from headrace.worker.operators.timers import Timers
-from headrace.worker.replay_header import found_in, marked, with_room
-from headrace.worker.rows import HEADERS_TYPE, Rows
+from headrace.worker.replay_header import found_in, marked
+from headrace.worker.rows import HEADERS_TYPE, Rows, flat
 from headrace.worker.vectors import partitions_of
 
 StateOpener = Callable[[], AbstractContextManager[Any]]
@@ -52,7 +53,8 @@ class Outputs:
             for piece in _pieces(batch):
                 stop = start + piece.num_rows
                 if partitions is None:
-                    numbers = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
+                    keys = flat(routing.slice(start, piece.num_rows))
+                    numbers = partitions_of(keys, offsets[start:stop], self._counts[stream])
                 else:
                     numbers = partitions[start:stop]
                 mine.append((piece, numbers))
@@ -126,11 +128,6 @@ def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
     return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
 
 
-def _part(array: Any, start: int, stop: int) -> Any:
-    part = array.slice(start, stop - start)
-    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
-
-
 class TaskRun:
     """One task in one round. It is the `Context` of its operators (`operators.base`)."""
 
@@ -160,7 +157,7 @@ class TaskRun:
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
         self.batch_keys: set[bytes] = set()
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
-        self.resources: dict[str, Any] = cache.setdefault("resources", {})
+        self.resources: dict[object, Any] = cache.setdefault("resources", {})
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
         self._program = program
@@ -205,7 +202,7 @@ class TaskRun:
 
     def limits_of(self, stream: str) -> StreamLimits:
         limits = self._program.limits.get(stream, ANY)
-        return limits if self.replay is None else with_room(limits, self.replay)
+        return limits if self.replay is None else limits.with_room_for(len(REPLAY_HEADER) + len(str(self.replay)))
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
         """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""

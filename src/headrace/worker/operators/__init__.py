@@ -19,8 +19,7 @@ from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
-from headrace.worker.operators.tables import TableFilterOperator, TableOperator
-from headrace.worker.operators.updates import ToStreamOperator
+from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.keys.key_layout import split_state_key, time_key
+from headrace.core.keys.key_layout import SLOT_BYTES, due_range, split_state_key, time_key, time_of
 from headrace.errors import OutOfRangeError
 from headrace.model.windows import AnyWindows, Windows
-from headrace.worker.operators.time_index import TimeIndex
 
 _HINT = b"next"
 TIME_BYTES = 8
@@ -32,6 +31,21 @@ def time_bytes(time_us: int) -> bytes:
 
 def time_from(data: bytes) -> int:
     return int.from_bytes(data, "big") - _BIAS
+
+
+def earliest_us(index: Any) -> int | None:
+    """The lowest time in an index by time (a database whose keys are time keys), in µs; None where it is empty.
+
+    An index has a range per slot of the hash, so that it is split and merged with the task, and each range is in order of
+    time: the earliest entry is among the first ones of the slots. One seek for each slot in use, however many entries.
+    """
+    return min(map(time_of, index.first_keys(SLOT_BYTES)), default=None)
+
+
+def due_entries(index: Any, until_us: int) -> list[tuple[bytes, bytes]]:
+    """The entries of an index by time with a time <= `until_us`, by slot and time."""
+    ranges = sorted(due_range(key, until_us) for key in index.first_keys(SLOT_BYTES) if time_of(key) <= until_us)
+    return [entry for low, high in ranges for entry in index.scan(low, high)]
 
 
 class Expiry:
@@ -71,7 +85,7 @@ class Expiry:
             return 0
         index = self._context.database("~expiry")
         deleted = 0
-        for key, value in TimeIndex(index).due(watermark_us):
+        for key, value in due_entries(index, watermark_us):
             database, layout = _ENTRY.decode(value)
             index.delete(key)
             if database in windows:
@@ -84,7 +98,7 @@ class Expiry:
                     continue
             self._context.database(database).delete(layout)
             deleted += 1
-        earliest = TimeIndex(index).earliest_us()
+        earliest = earliest_us(index)
         if earliest is None:
             hints.delete(_HINT)
         else:

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model import topology as t
-from headrace.worker.operators.base import FAILED, Context, Operator, column_of, values_field
+from headrace.model.serde import Failures
+from headrace.worker.operators.base import Context, Operator, binary_field, column_of, values_field
 from headrace.worker.operators.stateless import merged_by_rank
-from headrace.worker.operators.tables import TableOperator
-from headrace.worker.operators.updates import last_per_key
+from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Field, Rows
 
 
@@ -44,9 +44,7 @@ class JoinOperator(Operator):
         else:
             joiner = self.node.joiner.body
             arguments = zip(*(part.objects()[0] for part in parts), strict=True)
-            values = self.each(lambda given: joiner(*given), arguments, rows)
-            rows = rows.without([i for i, value in enumerate(values) if value is FAILED])
-            values = [value for value in values if value is not FAILED]
+            rows, values = self.mapped(lambda given: joiner(*given), arguments, rows)
         return rows.replaced(value=values_field(self.node.value, values))
 
     def _readable(self, rows: Rows, parts: list[Field], batch: bool) -> tuple[Rows, list[Field]]:
@@ -54,22 +52,20 @@ class JoinOperator(Operator):
         for number in range(len(parts)):
             failures = (parts[number].arrow() if batch else parts[number].objects())[1]
             if failures:
-                bad = {index for index, _ in failures}
-                good = np.array([index for index in range(len(rows)) if index not in bad], np.int64)
-                rows = self.without(rows, failures)
-                parts = [part.take(good) for part in parts]
+                rows, *parts = self._taken(rows, failures, *parts)
         return rows, parts
+
+    def _taken(self, rows: Rows, failures: Failures, *fields: Field) -> list[Any]:
+        """The rows without the failing ones, and the same of fields that go with them."""
+        good = np.setdiff1d(np.arange(len(rows)), [index for index, _ in failures])
+        return [self.without(rows, failures), *(field.take(good) for field in fields)]
 
     def batch_result(self, result: Any) -> Any:
         return column_of(result, "value")
 
     def without_null_keys(self, rows: Rows) -> Rows:
         """The rows that have a key, which can be encoded; the others are counted."""
-        rows = self.without(rows, rows.key.bytes()[1])
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-        return rows.where(~null)
+        return self.keyed(self.without(rows, rows.key.bytes()[1]))
 
 
 def _joined_table(operator: Operator) -> TableOperator:
@@ -123,9 +119,7 @@ class StreamTableJoin(JoinOperator):
         asked = values_field(self.node.table_key, given)
         failures = asked.bytes()[1]
         if failures:
-            bad = {index for index, _ in failures}
-            good = np.array([index for index in range(len(rows)) if index not in bad], np.int64)
-            rows, asked = self.without(rows, failures), asked.take(good)
+            rows, asked = self._taken(rows, failures, asked)
         null = asked.is_null()
         if self.node.kind is t.JoinKind.INNER and null.any():
             self.context.count("null_keys_dropped", int(null.sum()))
@@ -184,7 +178,7 @@ class TableTableJoin(JoinOperator):
         if now.any():
             at = np.flatnonzero(now).tolist()
             sides = (
-                Field(self._tables[parent].serde, raw=pa.array([updates.after[i][side] for i in at], pa.binary()))
+                binary_field(self._tables[parent].serde, [updates.after[i][side] for i in at])
                 for side, parent in enumerate(self.node.parents)
             )
             parts.append(self.results(rows.where(now), *sides))

@@ -7,7 +7,7 @@ leaves the state as it was.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,12 @@ def as_stored(serde: Serde, state: Any) -> Any:
     if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
         return state
     return serde.decode(serde.encode(state))
+
+
+def rows_at(batches: Sequence[Rows], places: Sequence[tuple[int, int]]) -> Rows:
+    """The rows at places (batch, row)."""
+    bases = np.cumsum([0] + [len(rows) for rows in batches])
+    return Rows.concat(batches).take(np.array([bases[batch] + row for batch, row in places]))
 
 
 class _Group:
@@ -136,7 +142,7 @@ class RecordAggregateOperator(Operator):
             self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
             pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
         missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
-        stored = self.context.database(self.node.store.kept_in).get_many(list(missing))
+        stored = self.database.get_many(list(missing))
         serde = self._value_serde
         assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
@@ -177,7 +183,7 @@ class RecordAggregateOperator(Operator):
             self._reset()
             return
         groups = self._encoded_groups()
-        database = self.context.database(self.node.store.kept_in)
+        database = self.database
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in groups:
             if data is None:
@@ -203,8 +209,7 @@ class RecordAggregateOperator(Operator):
     def _emit(self, updates: list[_Update]) -> None:
         if not updates:
             return
-        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
-        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        origins = rows_at(self._batches, [row for *_, row in updates])
         keys = pa.array([key for key, *_ in updates], pa.binary())
         if self._windows is None:
             key = Field(self._key_serde, raw=keys)

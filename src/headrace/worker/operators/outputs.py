@@ -21,7 +21,7 @@ from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
 from headrace.worker.operators.base import FAILED, Operator
-from headrace.worker.rows import HEADERS_TYPE, Rows
+from headrace.worker.rows import HEADERS_TYPE, Rows, flat
 from headrace.worker.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
@@ -49,7 +49,7 @@ class _WritingOperator(Operator):
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         if chosen.null_count:
-            by_key = partitions_of(_whole(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
+            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
             chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
@@ -63,11 +63,9 @@ class _WritingOperator(Operator):
             rows, chosen = self._in_range(rows, chosen, count)
         else:
             rows = self.decoded(rows)
-            results = self.each(
-                lambda record: chosen_partitions(function(record, count), count), rows.records(self.context.streams), rows
-            )
-            good = [i for i, result in enumerate(results) if result is not FAILED]
-            rows, chosen = rows.take(np.array(good, np.int64)), pa.array([results[i] for i in good], _CHOSEN)
+            records = rows.records(self.context.streams)
+            rows, results = self.mapped(lambda record: chosen_partitions(function(record, count), count), records, rows)
+            chosen = pa.array(results, _CHOSEN)
         if not len(rows):
             return rows, pa.array([], _CHOSEN)
         kept = np.flatnonzero(_lengths(chosen, of_null=1))
@@ -154,10 +152,6 @@ def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
     numbers, places = np.empty(bounds[-1], np.int64), np.repeat(of_key, lengths)
     numbers[places], numbers[~places] = by_key[of_key], chosen.flatten().to_numpy()
     return pa.ListArray.from_arrays(pa.array(bounds), pa.array(numbers))
-
-
-def _whole(keys: Any) -> Any:
-    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
 
 
 def _is_list(kind: pa.DataType) -> bool:

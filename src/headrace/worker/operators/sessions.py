@@ -27,6 +27,7 @@ from headrace.model.windows import SessionWindows
 from headrace.worker.operators.aggregate import late
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.keyed import rows_at
 from headrace.worker.operators.session_folds import fold_of
 from headrace.worker.rows import Field, Rows
 
@@ -121,7 +122,7 @@ class SessionOperator(Operator):
     def _loaded(self, key: bytes) -> _Key:
         prefix = state_key(key)
         sessions = []
-        for layout, data in self.context.database(self.node.store.kept_in).scan(prefix + _FIRST, prefix + _LAST):
+        for layout, data in self.database.scan(prefix + _FIRST, prefix + _LAST):
             end = time_from(data[:TIME_BYTES])
             if not self._windows.is_closed(end, self.context.watermark_us):
                 start = time_from(split_state_key(layout)[1][:TIME_BYTES])
@@ -139,7 +140,7 @@ class SessionOperator(Operator):
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
     def _store(self) -> None:
-        database = self.context.database(self.node.store.kept_in)
+        database = self.database
         fresh: list[tuple[bytes, bytes, int]] = []
         for key, known in self._keys.items():
             now = {session.start: session for session in known.now}
@@ -178,8 +179,7 @@ class SessionOperator(Operator):
     def _emit(self, updates: list[Update]) -> None:
         if not updates:
             return
-        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
-        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        origins = rows_at(self._batches, [row for *_, row in updates])
         key = Field(self.node.key, raw=self._raw([update[:3] for update in updates]))
         value = self._fold.results([update[3] for update in updates])
         self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))

@@ -23,7 +23,7 @@ import xxhash
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, split_state_key, state_key
 from headrace.model import topology as t
 from headrace.worker.operators.aggregate import late
-from headrace.worker.operators.base import Operator
+from headrace.worker.operators.base import Context, Operator, binary_field
 from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
@@ -91,9 +91,8 @@ class _Inlet(Operator):
 
 
 class StreamStreamJoin(JoinOperator):
-    def __init__(self, node: t.Join, context: Any) -> None:
+    def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._task_run = context
         self._owner = context.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us
@@ -152,7 +151,7 @@ class StreamStreamJoin(JoinOperator):
         origins = [
             xxhash.xxh64_digest(stream.encode()) + partition.to_bytes(4, "big") for stream, partition in self.context.streams
         ]
-        no_origin = xxhash.xxh64_digest(self._task_run.plan.round_id.encode()) + bytes(4)
+        no_origin = xxhash.xxh64_digest(self.context.plan.round_id.encode()) + bytes(4)
         seen: dict[tuple[int, bytes], int] = {}
         subs = []
         places = zip(sides, rows.timestamp_us.tolist(), rows.ssp.tolist(), rows.offset.tolist(), strict=True)
@@ -213,11 +212,8 @@ class StreamStreamJoin(JoinOperator):
         self._give(rows, left, right)
 
     def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:
-        sides = (
-            Field(store.value, raw=pa.array(values, pa.binary()))
-            for store, values in zip(self.node.stores, (left, right), strict=True)
-        )
-        self.forward(self.results(rows, *sides))
+        of_left, of_right = self.node.stores
+        self.forward(self.results(rows, binary_field(of_left.value, left), binary_field(of_right.value, right)))
 
     # --- windows that close ------------------------------------------------------------------------------------------
 
@@ -227,7 +223,7 @@ class StreamStreamJoin(JoinOperator):
         for key, side, time_us in zip(keys, sides, times, strict=True):
             if side in _EMITTING[self.node.kind]:
                 earliest[key] = min(time_us, earliest.get(key, time_us))
-        timers = self._task_run.timers
+        timers = self.context.timers
         for key, time_us in earliest.items():
             known = timers.at(self._owner, key, _TIMER, "event")
             if known is None or known > time_us + self._open_us:
@@ -251,7 +247,7 @@ class StreamStreamJoin(JoinOperator):
             ahead = [self._first(side, open_from, key) for side in _EMITTING[self.node.kind]]
             known = [time_us for time_us in ahead if time_us is not None]
             if known:
-                self._task_run.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
+                self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
         if lonely:
             self._give_lonely(sorted(lonely, key=lambda entry: entry[:4]))
         return closed
@@ -264,7 +260,7 @@ class StreamStreamJoin(JoinOperator):
     def _give_lonely(self, lonely: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
         count = len(lonely)
         ssp, offset, rank = (np.full(count, number, np.int64) for number in _NO_RECORD)
-        key = Field(self._task_run.key_serde_of(self.node.name), raw=pa.array([key for _, key, *_ in lonely], pa.binary()))
+        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in lonely])
         nothing = Field(None, raw=pa.nulls(count, pa.binary()))
         times = np.array([time_us for time_us, *_ in lonely], np.int64)
         rows = Rows(ssp.astype(np.int32), offset, times, key, nothing, None, rank)

@@ -17,7 +17,6 @@ from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.stateless import FilterOperator, merged_by_number
-from headrace.worker.operators.updates import last_per_key
 from headrace.worker.rows import Field, Rows
 from headrace.worker.vectors import state_keys
 
@@ -39,11 +38,7 @@ class TableOperator(Operator):
         return self.node.value or self.node.store.value
 
     def push(self, rows: Rows) -> None:
-        rows = self.encoded(rows)
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-            rows = rows.where(~null)
+        rows = self.keyed(self.encoded(rows))
         if len(rows):
             self._held.append(rows if self.is_joined or self.gives_each else last_per_key(rows))
 
@@ -52,8 +47,7 @@ class TableOperator(Operator):
             return
         every, self._held = Rows.concat(self._held), []
         rows = last_per_key(every)
-        database = self.context.database(self.node.store.kept_in)
-        layouts = state_keys(rows.key.bytes()[0].to_pylist())
+        database, layouts = self.database, state_keys(rows.key.bytes()[0].to_pylist())
         if self.is_joined:
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
             self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
@@ -105,7 +99,7 @@ class TableOperator(Operator):
         return pa.concat_arrays([updated, before]).take(pa.array(picked))
 
     def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self.context.database(self.node.store.kept_in).get_many(layouts)
+        stored: list[bytes | None] = self.database.get_many(layouts)
         return stored
 
 
@@ -128,3 +122,41 @@ class TableFilterOperator(FilterOperator):
             parts.append(present.where(mask))
         if parts:
             self.forward(merged_by_number(parts, rows))
+
+
+class ToStreamOperator(Operator):
+    """Passes a table's updates on. With `takes_last_of` it is given every update of a table, and emits the last ones."""
+
+    node: t.ToStream
+    takes_last_of: Operator | None = None
+
+    def __init__(self, node: t.ToStream, context: Context) -> None:
+        super().__init__(node, context)
+        self._held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        if self.takes_last_of is None:
+            self.forward(rows)
+            return
+        rows = self.without(rows, rows.key.bytes()[1])
+        if len(rows):
+            self._held.append(last_per_key(rows))
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        rows = last_per_key(Rows.concat(held))
+        assert self.takes_last_of is not None
+        if passing := self.takes_last_of.passing:
+            spoken_of = [key not in passing for key in rows.key.bytes()[0].to_pylist()]
+            rows = rows.where(np.array(spoken_of, bool))
+        self.forward(rows)
+
+
+def last_per_key(rows: Rows) -> Rows:
+    """Of each key the last row, in the order of these; `rows` are not empty, and their keys encode."""
+    keys: Any = rows.key.bytes()[0]
+    table = pa.table({"key": keys, "at": pa.array(np.arange(len(rows)))})
+    last = table.group_by("key", use_threads=False).aggregate([("at", "max")])["at_max"].to_numpy()
+    return rows.take(np.sort(last))
