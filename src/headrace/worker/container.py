@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary, TaskPlan
+from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary
 from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
 from headrace.worker import dead_letters
@@ -57,7 +57,7 @@ def run(
             streams,
             plan.now_us,
             outputs,
-            _opener(ports, task),
+            partial(ports.open_state, task),
             ports.cache_of(task.name),
             ports.duration_us,
             far_times,
@@ -100,13 +100,6 @@ def run(
 
 def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
     return msgspec.Raw(encode_checkpoint(checkpoint))
-
-
-def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:
-    def open_state() -> AbstractContextManager[Any]:
-        return ports.open_state(task)
-
-    return open_state
 
 
 class _Container:
@@ -265,13 +258,13 @@ class _Container:
             raise _Stopped
 
     def _reject_what_the_engine_could_not_take(self) -> None:
-        if self.ports.engine_stopped():
+        report = self.ports.engine_report()
+        if report.stopped:
             raise _Stopped
-        cuts = self.ports.engine_cuts()
-        self.reached_offsets.update(cuts)
-        self.cut_short = self.cut_short or bool(cuts)
+        self.reached_offsets.update(report.cuts)
+        self.cut_short = self.cut_short or bool(report.cuts)
         owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
-        for reject in self.ports.engine_rejects():
+        for reject in report.rejects:
             owner = owners.get(reject.ssp)
             if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
                 owner.reject(reject)

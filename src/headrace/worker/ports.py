@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from headrace.exchange.messages import TaskPlan
@@ -19,6 +20,15 @@ STEPS = {
     "log": {"read": 2, "work": 4, "segments": 5, "outputs": 6, "written": 7, "summary": 8},
     "kafka": {"work": 4, "segments": 5, "outputs": 6, "summary": 11},
 }
+
+
+class ReaderReport(msgspec.Struct, frozen=True):
+    """What a reader of a Column prefix reports to containers: records that do not decode, where the round's time limit cut it
+    short (SSP to the offset reached), and whether it got the signal to stop, so that its rows are not all of the round."""
+
+    rejects: list[Reject]
+    cuts: dict[int, int]
+    stopped: bool = False
 
 
 class WorkerPorts(Protocol):
@@ -42,14 +52,9 @@ class WorkerPorts(Protocol):
     def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
         """Records as they were read, by offset: key, value, timestamp in µs, headers."""
 
-    def engine_rejects(self) -> list[Reject]:
-        """Records that never entered the Column prefix because they do not decode."""
-
-    def engine_stopped(self) -> bool:
-        """Whether a reader of the Column prefix got the signal to stop: then its rows are not all of the round."""
-
-    def engine_cuts(self) -> dict[int, int]:
-        """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
+    def engine_report(self) -> ReaderReport:
+        """What the Column prefix's readers have reported, and the records that are known to fail in it; to be asked once all
+        rows have come. Of other containers' SSPs too."""
 
     def write_outputs(self, outputs: Outputs) -> None:
         """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them

@@ -219,33 +219,31 @@ def selected(
     A key or value that no expression touched stays its original bytes. `types`: per endpoint the Spark types of
     its columns, so that several endpoints fit into one DataFrame.
     """
-    columns = [
+    common = [
         F.lit(number).alias("endpoint"),
         F.col("_at.ssp").alias("ssp"),
         F.col("_at.offset").alias("offset"),
         F.unix_micros("timestamp").alias("timestamp_us"),
         F.col("_at.headers").alias("headers"),
     ]
-    if own_times is not None:
-        columns.append((F.col("_at.timestamp_us") if own_times else F.lit(None).cast("bigint")).alias("own_us"))
-    for other in range(count):
-        if other == number:
-            columns.append((F.col("key") if key_changed else F.col("_at.raw_key")).alias(f"key_{other}"))
-            columns.append((F.col("value") if value_changed else F.col("_at.raw_value")).alias(f"value_{other}"))
-        else:
-            key_type, value_type = types[other]
-            columns.append(F.lit(None).cast(key_type).alias(f"key_{other}"))
-            columns.append(F.lit(None).cast(value_type).alias(f"value_{other}"))
-    return rows.select(*columns)
+    own_us = F.col("_at.timestamp_us") if own_times else None if own_times is None else F.lit(None)
+    sides = F.col("key" if key_changed else "_at.raw_key"), F.col("value" if value_changed else "_at.raw_value")
+    return _placed(rows, common, own_us, sides, number, count, types)
 
 
-def untouched(read: Any, number: int, count: int, types: Sequence[Any], own_times: bool | None = None) -> Any:
+def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool) -> Any:
     """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
-    columns = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
-    if own_times is not None:
-        columns.append(F.lit(None).cast("bigint").alias("own_us"))
+    common = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
+    own_us = F.lit(None) if is_any_timed else None
+    return _placed(read, common, own_us, (F.col("key"), F.col("value")), number, count, types)
+
+
+def _placed(
+    rows: Any, common: list[Any], own_us: Any, sides: tuple[Any, Any], number: int, count: int, types: Sequence[Any]
+) -> Any:
+    columns = common if own_us is None else [*common, own_us.cast("bigint").alias("own_us")]
     for other in range(count):
-        for side, spark_type in zip(("key", "value"), types[other], strict=True):
-            taken = F.col(side) if other == number else F.lit(None).cast(spark_type)
+        for at, side in enumerate(("key", "value")):
+            taken = sides[at] if other == number else F.lit(None).cast(types[other][at])
             columns.append(taken.alias(f"{side}_{other}"))
-    return read.select(*columns)
+    return rows.select(*columns)

@@ -214,7 +214,7 @@ class SparkEngine:
             untouched = []
         else:
             read = self._kafka_rows(program, works, plain)
-            untouched = [columns.untouched(read, plain[0], of, types, False if is_timed else None)]
+            untouched = [columns.untouched(read, plain[0], of, types, is_timed)]
         parts = [part.withColumn("task", F.spark_partition_id()) for part in [*map(with_reports, parts), *untouched]]
         united = parts[0]
         for part in parts[1:]:

@@ -5,7 +5,7 @@ Rows come prepared from Spark's reader; where the engine does not read (tests in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
-from headrace.worker.operators.base import Reject
+from headrace.worker.ports import ReaderReport
 from headrace.worker.task import Outputs
 
 _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
@@ -37,8 +37,8 @@ _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request
 class KafkaWorkerPorts(WorkerState):
     """`worker.ports.WorkerPorts` on Kafka, where the container commits its own round."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
-        super().__init__(plan, program, rejects)
+    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+        super().__init__(plan, program, report)
         terms = plan.terms
         self._client: dict[str, Any] = terms["client"] | {
             "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.shared_folder import check_sign
 from headrace.worker.host import this_host
 from headrace.worker.operators.base import Reject
+from headrace.worker.ports import ReaderReport
 from headrace.worker.round_signals import NoSignals, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
@@ -39,28 +40,22 @@ _checked: dict[str, str] = {}  # of each of them the run whose driver it is shar
 
 
 class WorkerState:
-    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers reported."""
+    """The part of `worker.ports.WorkerPorts` that no system changes. `report`: what the prefix's readers reported."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
-        self._plan, self._program = plan, program
-        self._rejects = rejects
+    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+        self._plan, self._program, self._report = plan, program, report
         self._host = this_host(plan.local_store_dir)
         self.signals = signals_of(plan)
         self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
-    def engine_rejects(self) -> list[Reject]:
+    def engine_report(self) -> ReaderReport:
         known = [
             Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
             for known in self._plan.known_failures
             if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]
-        return known + list(self._rejects)
-
-    def engine_stopped(self) -> bool:
-        return getattr(self._rejects, "is_stopped", bool)()
-
-    def engine_cuts(self) -> dict[int, int]:
-        return getattr(self._rejects, "cuts", dict)()
+        report = self._report()
+        return ReaderReport(known + report.rejects, report.cuts, report.stopped)
 
     def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
         return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
