@@ -30,7 +30,6 @@ PARAMETERS = {
     "core.topology.partition_counts.partition_counts_of": 10,
     "driver.job.Job.__init__": 12,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,
-    "driver.planning.programs.program_of": 8,
     "driver.rounds.round_planner.RoundPlanner.__init__": 11,
     "driver.rounds.sub_topology_rounds.SubTopologyRunner.__init__": 10,
     "dsl.app_declaration.AppDeclaration._source": 9,
@@ -41,7 +40,6 @@ PARAMETERS = {
     "dsl.joinable.StreamJoins.outer_join": 8,
     "errors.RecordError.__init__": 8,
     "wiring.kafka_server.KafkaServer.__init__": 8,
-    "worker.task.TaskRun.__init__": 9,
 }
 MODULE_LINES = {
     "adapters.kafka.admin": 426,

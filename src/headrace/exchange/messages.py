@@ -1,8 +1,6 @@
-"""What the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
-
-`Program` is the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part
-that changes from round to round.
-"""
+"""What the driver tells a container about one round, and what the container answers. Values, as msgspec structs. `Program` is
+the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part that changes from
+round to round."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ from headrace.model.topology import ForEachRound, Node, Source
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
-    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read).
-
-    `parts`: the parts of the records that are used (`core.topology.record_parts`); the others may be null.
-    """
+    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read). `parts`: the
+    parts of the records that are used (`core.topology.record_parts`); the others may be null."""
 
     key: Serde | None
     value: Serde | None
@@ -139,14 +135,12 @@ class KnownFailure(msgspec.Struct, frozen=True):
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
-    """One container's work in one round. `ssps`: number to (system, stream, partition).
-
-    `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
-    (`ports.JobStore.container_terms`). `upstream`: of repartition streams, by SSP number, an offset and the event
-    time up to which a task knows all once it is there. `control`: how the container gets the signals of its round
-    (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a folder of the worker's machine, and `state_uri`
-    one that all machines see; `has_other_machines`: the worker may not be on the driver's.
-    """
+    """One container's work in one round. `ssps`: number to (system, stream, partition). `system` is the kind of system that the
+    job runs on, and `terms` what its driver's side says to its worker's side (`ports.JobStore.container_terms`). `upstream`: of
+    repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
+    how the container gets the signals of its round (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
+    folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
+    the driver's."""
 
     round_id: str
     epoch: int

@@ -48,11 +48,9 @@ LOG = logging.getLogger("headrace")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedJob:
-    """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step.
-
-    `plan_anew` makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened;
-    giving the application back (`store.release`) comes before it.
-    """
+    """A planned job that this process holds, ready to run: `Job` does so in threads, the test driver step by step. `plan_anew`
+    makes each plan but the first, under an epoch that was taken for `holder`. `close` closes what was opened; giving the
+    application back (`store.release`) comes before it."""
 
     made: PreparedJob
     store: JobStore
@@ -93,10 +91,8 @@ def launched(
     say: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
 ) -> LaunchedJob:
-    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
-
-    `clock_us` times plans and versions of the state, by default the machine's clock; who holds the job goes by that always.
-    """
+    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
+    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
     topology: Topology = app.topology()
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
@@ -116,6 +112,7 @@ def launched(
             engine = spark_engine(app, config)
             closers.append(engine.close)
         topology, sides = resolved_topology(topology, engine)
+
         def holder() -> DriverLease:
             return holders.this_process(run_id, _now_us())
 
@@ -248,10 +245,7 @@ def _refuse_what_is_not_there_yet(config: Config) -> None:
         )
     refuse_reserved(config, is_whole=True)
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
-        raise StateError(
-            f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far",
-            "give a folder",
-        )
+        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:

@@ -22,10 +22,8 @@ from headrace.state.files import StateFiles
 
 
 class Upkeep:
-    """`began` and `committed` are called for every round; `tidy` is for a thread of its own.
-
-    `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
-    """
+    """`began` and `committed` are called for every round; `tidy` is for a thread of its own. `keep` is the part of `tidy` that
+    takes nothing away from streams. `clock_us` times the versions."""
 
     def __init__(
         self, plan: JobPlan, system: System, store: JobStore, files: StateFiles, config: Config, clock_us: Callable[[], int]

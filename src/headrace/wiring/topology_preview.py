@@ -1,8 +1,6 @@
-"""Previews: what a stream gives for the first records of its inputs, computed outside of the job.
-
-The records are copied into a log of their own in a temporary folder, and the part of the topology up to the stream is run
-there, in this process, or on Spark where expressions need it. In the user's system nothing is created or committed.
-"""
+"""Previews: what a stream gives for the first records of its inputs, computed outside of the job. The records are copied into a
+log of their own in a temporary folder, and the part of the topology up to the stream is run there, in this process, or on Spark
+where expressions need it. In the user's system nothing is created or committed."""
 
 from __future__ import annotations
 
@@ -58,11 +56,9 @@ class DeclaredApplication(wiring.Application, Protocol):
 
 
 def preview(app: DeclaredApplication, part: Displayable | None, n: int = 20) -> Preview:
-    """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application.
-
-    An input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given.
-    Of an application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream.
-    """
+    """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application. An
+    input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given. Of an
+    application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream."""
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= RECORDS_MAX:
         raise ConfigError(f"preview({n!r}): expected a number of records, 1 to {RECORDS_MAX:,}")
     node = None if part is None else part.flow.node
@@ -89,10 +85,8 @@ class _Part:
 
 
 def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple[Topology, dict[str, str]]:
-    """The part of a topology that makes `node` (None: all), with a sink of ours for each output: its stream to a title.
-
-    Sinks of the user's are left out: where they write depends on the user's system.
-    """
+    """The part of a topology that makes `node` (None: all), with a sink of ours for each output: its stream to a title. Sinks
+    of the user's are left out: where they write depends on the user's system."""
     if node is not None:
         part, ends = ancestors_of(topology, node), {node: node}
     else:

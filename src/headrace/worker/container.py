@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,29 +40,13 @@ class _Stopped(Exception):
     """The driver cancelled this round; what was done is thrown away."""
 
 
-def run(
-    plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]
-) -> Summary:
+def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]) -> Summary:
     """Process one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
     endpoint is `RAW`, a batch of records as they were read."""
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)
-    streams = [(stream, partition) for _, stream, partition in plan.ssps]
-    far_times = FarTimes(program.far_us, streams)
-    runs = [
-        TaskRun(
-            program,
-            task,
-            streams,
-            plan.now_us,
-            outputs,
-            partial(ports.open_state, task),
-            ports.cache_of(task.name),
-            ports.duration_us,
-            far_times,
-        )
-        for task in plan.tasks
-    ]
+    far_times = FarTimes(program.far_us, [(stream, partition) for _, stream, partition in plan.ssps])
+    runs = [TaskRun(program, task, plan, ports, outputs, far_times) for task in plan.tasks]
     container = _Container(plan, program, ports, runs, far_times, began)
     committed = False
     try:
@@ -104,13 +87,7 @@ def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
 
 class _Container:
     def __init__(
-        self,
-        plan: ContainerPlan,
-        program: Program,
-        ports: WorkerPorts,
-        runs: list[TaskRun],
-        far_times: FarTimes,
-        began: float,
+        self, plan: ContainerPlan, program: Program, ports: WorkerPorts, runs: list[TaskRun], far_times: FarTimes, began: float
     ) -> None:
         self.plan, self.program, self.ports, self.runs = plan, program, ports, runs
         self.far_times = far_times
@@ -357,9 +334,7 @@ class _Container:
             ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
             for ssp, position in plan.positions.items()
         }
-        return checkpoint_of(
-            self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest
-        )
+        return checkpoint_of(self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest)
 
     def _end_of(self, task_run: TaskRun, ssp: int) -> int:
         """Up to where a task came in an SSP that the round reads."""
@@ -368,6 +343,4 @@ class _Container:
 
     def _failure(self, reject: Reject) -> Failure:
         _, stream, partition = self.plan.ssps[reject.ssp]
-        return Failure(
-            stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback
-        )
+        return Failure(stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback)

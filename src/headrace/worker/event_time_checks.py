@@ -20,9 +20,7 @@ class FarTimes:
 
     def look_at(self, ssps: Any, offsets: Any, times_us: Any, own_us: Any, *, counted: bool = True) -> None:
         """Compare the event times of some rows with their own. Those of which Kafka has no time of its own are left out.
-
-        Without `counted` they are only named: rows that come by several ways count once.
-        """
+        Without `counted` they are only named: rows that come by several ways count once."""
         if not self._far_us or not len(times_us):
             return
         # as floats: a time that is no time, and is rejected for it, must not overflow
@@ -34,6 +32,4 @@ class FarTimes:
         for ssp in np.unique(ssps[far]).tolist():
             at = far[ssps[far] == ssp][0]
             stream, partition = self._streams[ssp]
-            self.first.setdefault(
-                stream, FarTime(stream, partition, int(offsets[at]), int(times_us[at]), int(own_us[at]))
-            )
+            self.first.setdefault(stream, FarTime(stream, partition, int(offsets[at]), int(times_us[at]), int(own_us[at])))

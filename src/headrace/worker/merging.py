@@ -21,10 +21,8 @@ PIECE_S = 0.2  # about how long a task works on a piece before it looks whether 
 
 
 def merging_tasks(plan: ContainerPlan, program: Program) -> frozenset[str]:
-    """The tasks of a container whose rows come from several sides in this round, so that their order must be made.
-
-    What these read is not cut short, only what they make of it: the order is known once all of it is there.
-    """
+    """The tasks of a container whose rows come from several sides in this round, so that their order must be made. What these
+    read is not cut short, only what they make of it: the order is known once all of it is there."""
     ends = {piece.ssp for piece in plan.ranges}
     sides: dict[str, int] = {}
     for endpoint in program.endpoints:
@@ -32,9 +30,7 @@ def merging_tasks(plan: ContainerPlan, program: Program) -> frozenset[str]:
         assert isinstance(source, Source)
         sides[source.stream] = sides.get(source.stream, 0) + 1
     return frozenset(
-        task.name
-        for task in plan.tasks
-        if sum(sides.get(plan.ssps[ssp][1], 0) for ssp in task.positions if ssp in ends) > 1
+        task.name for task in plan.tasks if sum(sides.get(plan.ssps[ssp][1], 0) for ssp in task.positions if ssp in ends) > 1
     )
 
 

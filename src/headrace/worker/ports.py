@@ -12,7 +12,6 @@ import pyarrow as pa
 from headrace.exchange.messages import TaskPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.worker.operators.base import Reject
-from headrace.worker.round_signals import RoundSignals
 from headrace.worker.task import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
@@ -20,6 +19,36 @@ STEPS = {
     "log": {"read": 2, "work": 4, "segments": 5, "outputs": 6, "written": 7, "summary": 8},
     "kafka": {"work": 4, "segments": 5, "outputs": 6, "summary": 11},
 }
+
+
+class RoundSignals(Protocol):
+    """What the driver has signalled to one attempt of a container or of a reader. Each call is cheap, and none waits."""
+
+    def is_stopped(self) -> bool:
+        """Whether to throw the work away."""
+
+    def is_cut(self) -> bool:
+        """Whether to end here, and to commit what was reached."""
+
+    def troubles(self) -> Sequence[str]:
+        """Why signals may not have come, for people."""
+
+    def close(self) -> None: ...
+
+
+class NoSignals:
+    """Of work that nothing stops or cuts short."""
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def is_cut(self) -> bool:
+        return False
+
+    def troubles(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None: ...
 
 
 class ReaderReport(msgspec.Struct, frozen=True):
@@ -32,12 +61,10 @@ class ReaderReport(msgspec.Struct, frozen=True):
 
 
 class WorkerPorts(Protocol):
-    """What a container needs from outside; `wiring` gives it the adapters of this job's system.
-
-    One is made for each attempt, and called in this order: `begin`; reading and state; `write_state` of each task that
-    changed, within `writing_state`; `write_outputs`; `commit`; and `committed`, before the state that was opened is
-    closed. Wherever that ends before the commit, `abandon` is the last call, and nothing of the attempt may ever count.
-    """
+    """What a container needs from outside; `wiring` gives it the adapters of this job's system. One is made for each attempt,
+    and called in this order: `begin`; reading and state; `write_state` of each task that changed, within `writing_state`;
+    `write_outputs`; `commit`; and `committed`, before the state that was opened is closed. Wherever that ends before the
+    commit, `abandon` is the last call, and nothing of the attempt may ever count."""
 
     signals: RoundSignals
 
@@ -81,5 +108,3 @@ class WorkerPorts(Protocol):
         """The new head in wire form, and the paths of the files it needs."""
 
     def cache_of(self, task: str) -> dict[str, Any]: ...
-
-    def duration_us(self, value: Any) -> int: ...

@@ -26,9 +26,7 @@ class Field:
 
     __slots__ = ("_objects", "_raw", "_typed", "serde")
 
-    def __init__(
-        self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None
-    ) -> None:
+    def __init__(self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None) -> None:
         self.serde = serde
         self._raw = raw
         self._typed = typed
@@ -182,12 +180,9 @@ def _serde(field: Field) -> Serde:
 
 
 class Rows:
-    """Some records of one task. All arrays have one length.
-
-    `ssp`: index into the container's table of SSPs; `offset`, `timestamp_us`, `rank`: int64; `headers`: an Arrow array of
-    `HEADERS_TYPE` or None for no headers at all. `own_us`: the records' own times, where the engine gave them others; only the
-    container that takes the rows looks at them.
-    """
+    """Some records of one task. All arrays have one length. `ssp`: index into the container's table of SSPs; `offset`,
+    `timestamp_us`, `rank`: int64; `headers`: an Arrow array of `HEADERS_TYPE` or None for no headers at all. `own_us`: the
+    records' own times, where the engine gave them others; only the container that takes the rows looks at them."""
 
     __slots__ = ("headers", "key", "offset", "own_us", "rank", "ssp", "timestamp_us", "value")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import Program, TaskPlan
+from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model import topology as t
 from headrace.worker.event_time_checks import FarTimes
 from headrace.worker.operators import Graph
@@ -27,7 +28,9 @@ from headrace.worker.replay_header import found_in, marked
 from headrace.worker.rows import HEADERS_TYPE, Rows, flat
 from headrace.worker.vectors import partitions_of
 
-StateOpener = Callable[[], AbstractContextManager[Any]]
+if TYPE_CHECKING:
+    from headrace.worker.ports import WorkerPorts
+
 Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
 FEW_PARTITIONS = 32  # up to here batches are put in order one by one: what is small stays in the processor's cache
 PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
@@ -135,34 +138,30 @@ class TaskRun:
         self,
         program: Program,
         plan: TaskPlan,
-        streams: list[tuple[str, int]],
-        now_us: int,
+        container: ContainerPlan,
+        ports: WorkerPorts,
         outputs: Outputs,
-        open_state: StateOpener,
-        cache: dict[str, Any],
-        duration_us: Callable[[Any], int],
         far_times: FarTimes,
     ) -> None:
-        self.task = plan.name
+        self.task, self.plan = plan.name, plan
         self.far_times = far_times
-        self.plan = plan
         self.replay = plan.replay
-        self.streams = streams
+        self.streams = [(stream, partition) for _, stream, partition in container.ssps]
         self.watermark_us = plan.watermark_us
-        self.now_us = now_us
-        self.duration_us = duration_us
+        self.now_us = container.now_us
         self.counters: dict[str, int] = {}
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
         self.batch_keys: set[bytes] = set()
+        cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
         self.resources: dict[object, Any] = cache.setdefault("resources", {})
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
         self._program = program
         self._marked_endpoints = program.marked_endpoints
-        self._open_state = open_state
+        self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
         self._state: Any = None
         self._rank = 0

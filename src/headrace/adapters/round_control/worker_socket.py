@@ -23,7 +23,7 @@ _NOT_YET = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOTCONN, errno.EINPROGRESS}
 
 
 class SocketSignals:
-    """`headrace.worker.round_signals.RoundSignals`, of one attempt."""
+    """`headrace.worker.ports.RoundSignals`, of one attempt."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
         self._host, self._port = terms["host"], terms["port"]

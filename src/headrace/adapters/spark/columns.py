@@ -1,8 +1,6 @@
-"""The Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker.
-
-The reader gives `_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`,
-`partition`, `offset` and `headers`. Rows that do not decode never enter: the reader rejects them.
-"""
+"""The Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker. The reader gives
+`_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`, `partition`, `offset` and
+`headers`. Rows that do not decode never enter: the reader rejects them."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, T
 
 from headrace.adapters.spark.refusals import VISIBLE, refused
 from headrace.core.rounds.event_times import UNIT_NS
+from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
@@ -186,9 +185,7 @@ def _refuse_wide(made: Any, node: Transform) -> None:
     physical = execution.sparkPlan().toString()
     for join in ("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"):
         if join in physical:
-            raise TopologyError(
-                f"{node.name}: {node.label} joins with a shuffle", "wrap the static table in F.broadcast(...)"
-            )
+            raise TopologyError(f"{node.name}: {node.label} joins with a shuffle", "wrap the static table in F.broadcast(...)")
 
 
 def _path_to_reader(plan: Any) -> list[str] | None:
@@ -204,6 +201,11 @@ def _path_to_reader(plan: Any) -> list[str] | None:
     return None
 
 
+def handed_rows(rows: Any) -> Any:
+    """The rows of a prefix as the function is given them, without those that the container rejects for their time."""
+    return rows.where(F.unix_micros("timestamp").between(TIME_MIN_US, TIME_MAX_US)).select(*VISIBLE)
+
+
 def selected(
     rows: Any,
     number: int,
@@ -213,12 +215,10 @@ def selected(
     types: Sequence[Any],
     own_times: bool | None = None,
 ) -> Any:
-    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint.
-
-    `own_times`: with a column of the records' own times, where another endpoint has it with nulls in it (None: without).
-    A key or value that no expression touched stays its original bytes. `types`: per endpoint the Spark types of
-    its columns, so that several endpoints fit into one DataFrame.
-    """
+    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint. `own_times`:
+    with a column of the records' own times, where another endpoint has it with nulls in it (None: without). A key or value that
+    no expression touched stays its original bytes. `types`: per endpoint the Spark types of its columns, so that several
+    endpoints fit into one DataFrame."""
     common = [
         F.lit(number).alias("endpoint"),
         F.col("_at.ssp").alias("ssp"),

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
-from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import (
     Containers,
     DecodedPrefix,
@@ -33,7 +33,6 @@ from headrace.adapters.spark.in_worker import (
 )
 from headrace.adapters.spark.placement import collected, run_on_each_machine
 from headrace.adapters.spark.reader_reports import with_reports
-from headrace.adapters.spark.round_frame import handed_rows, in_one_line, is_of_spark
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.model.topology import Node, Source
@@ -78,9 +77,7 @@ class SparkEngine:
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
-    def run(
-        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
-    ) -> list[bytes]:
+    def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         pickled = self._pickled_program(program)
         locations = [group[0].location for group in works]
         try:
@@ -128,12 +125,7 @@ class SparkEngine:
                 rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
-        self,
-        sub_topology: str,
-        round_id: str,
-        works: Sequence[Sequence[ContainerWork]],
-        program: Any,
-        endpoints: Sequence[int],
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any, endpoints: Sequence[int]
     ) -> Sequence[Any]:
         pickled = self._pickled_program(program)
         try:
@@ -141,7 +133,7 @@ class SparkEngine:
             if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
                 self._evaluate(program, works)
             behind = [self._behind_chain(program, pickled, works, number, reports=False) for number in endpoints]
-            return [handed_rows(rows) for rows in behind]
+            return [columns.handed_rows(rows) for rows in behind]
         except Exception as error:
             raise self._failure_of(error) from None
 
@@ -275,9 +267,7 @@ class SparkEngine:
     def _types(self, program: Any) -> list[tuple[str, str]]:
         """Per endpoint the Spark types of its two columns. They are those of the expressions: a serde may take several."""
         if program.id not in self._column_types:
-            self._column_types[program.id] = [
-                self._endpoint_types(program, number) for number in range(len(program.endpoints))
-            ]
+            self._column_types[program.id] = [self._endpoint_types(program, number) for number in range(len(program.endpoints))]
         return self._column_types[program.id]
 
     def _endpoint_types(self, program: Any, number: int) -> tuple[str, str]:

@@ -41,10 +41,8 @@ def submitted_settings() -> dict[str, str]:
 
 
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
-    """Start a JVM with these settings and connect with it, unless this process has one already.
-
-    What it writes comes out on our standard error, through `quiet.filtered`. `SetupError` where it ends before it answers.
-    """
+    """Start a JVM with these settings and connect with it, unless this process has one already. What it writes comes out on our
+    standard error, through `quiet.filtered`. `SetupError` where it ends before it answers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:

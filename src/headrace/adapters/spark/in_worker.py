@@ -1,7 +1,5 @@
-"""What of a round runs in Spark's Python workers: readers of Column prefixes, and containers.
-
-What they do is `wiring`'s; here is how it is called by Spark, and how a program comes to a process once.
-"""
+"""What of a round runs in Spark's Python workers: readers of Column prefixes, and containers. What they do is `wiring`'s; here
+is how it is called by Spark, and how a program comes to a process once."""
 
 from __future__ import annotations
 

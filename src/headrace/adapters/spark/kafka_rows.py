@@ -45,14 +45,18 @@ def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlic
     read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
     # A cast renames the fields; a function of higher order would keep the whole projection out of Spark's generated code.
     headers = F.col("headers").cast("array<struct<name:string,value:binary>>")  # null where a record has none
-    return read.load().coalesce(1).select(
-        F.lit(RAW).alias("endpoint"),
-        _number(slices).alias("ssp"),
-        "offset",
-        F.unix_micros("timestamp").alias("timestamp_us"),
-        headers.alias("headers"),
-        "key",
-        "value",
+    return (
+        read.load()
+        .coalesce(1)
+        .select(
+            F.lit(RAW).alias("endpoint"),
+            _number(slices).alias("ssp"),
+            "offset",
+            F.unix_micros("timestamp").alias("timestamp_us"),
+            headers.alias("headers"),
+            "key",
+            "value",
+        )
     )
 
 

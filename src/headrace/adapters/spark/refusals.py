@@ -22,9 +22,7 @@ def refused(
     """`untyped`: which of key and value are JSON without a schema, and so text to Spark."""
     said = first_line(error)
     where = f" ({given_at})" if given_at else ""
-    return TopologyError(
-        f"{operator}{where}: {label!r} cannot be understood by Spark: {said}", _hint(said, rows, untyped)
-    )
+    return TopologyError(f"{operator}{where}: {label!r} cannot be understood by Spark: {said}", _hint(said, rows, untyped))
 
 
 def first_line(error: BaseException) -> str:

@@ -73,10 +73,7 @@ def key_digest(key: bytes) -> bytes:
 
 def is_digest(layout_key: bytes) -> bool:
     """Whether the user's key is so long that it has a digest before it (or, as stored, in its place)."""
-    return (
-        len(layout_key) >= DIGEST_HEAD_BYTES
-        and int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
-    )
+    return len(layout_key) >= DIGEST_HEAD_BYTES and int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
 
 
 def split_state_key(layout_key: bytes) -> tuple[bytes, bytes]:
@@ -101,10 +98,7 @@ def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
     """
     low, high = _slots_of(index, factor)
     shift = 64 - SLOT_BITS
-    return (
-        (low << shift).to_bytes(HASH_BYTES, "big"),
-        None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"),
-    )
+    return ((low << shift).to_bytes(HASH_BYTES, "big"), None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"))
 
 
 def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:

@@ -1,8 +1,6 @@
-"""The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out.
-
-A record that does not decode never enters Spark's engine. The reader reports it at the end of its rows, and the container,
-which gets the report after all its rows have come, rejects it.
-"""
+"""The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out. A record that
+does not decode never enters Spark's engine. The reader reports it at the end of its rows, and the container, which gets the
+report after all its rows have come, rejects it."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.container import RAW
 from headrace.worker.merging import merging_tasks
 from headrace.worker.operators.base import Reject
-from headrace.worker.ports import ReaderReport
-from headrace.worker.round_signals import RoundSignals
+from headrace.worker.ports import ReaderReport, RoundSignals
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 
 _REPORT = msgspec.json.Decoder(ReaderReport)
@@ -55,13 +52,9 @@ def read_prefix(payload: bytes, program: Program, endpoint: int) -> Read:
     return _read([plan], program, endpoint, pieces, cuts)
 
 
-def decoded_prefix(
-    payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
-) -> Read:
-    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`).
-
-    Past the time limit the rest of the rows goes by: the first that did is where the next round begins.
-    """
+def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Read:
+    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`). Past the time limit
+    the rest of the rows goes by: the first that did is where the next round begins."""
 
     def pieces(stream: str) -> Pieces:
         for batch in batches:
@@ -74,11 +67,7 @@ def decoded_prefix(
 
 
 def _read(
-    plans: Sequence[ContainerPlan],
-    program: Program,
-    endpoint: int,
-    pieces_of: Callable[[str], Pieces],
-    cuts: dict[int, int],
+    plans: Sequence[ContainerPlan], program: Program, endpoint: int, pieces_of: Callable[[str], Pieces], cuts: dict[int, int]
 ) -> Read:
     """The rows of pieces, and the report. `cuts` is filled: SSPs that the time limit cut short, and the offset of each."""
     source = program.node(program.endpoints[endpoint].source)
@@ -167,10 +156,7 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
 
 
 def run_prepared(
-    payloads: Sequence[bytes],
-    program: Program,
-    batches: Iterable[pa.RecordBatch],
-    reports: Callable[[], list[bytes]],
+    payloads: Sequence[bytes], program: Program, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]
 ) -> list[bytes]:
     """Run the containers of one Spark task over what comes out of the engine; a summary each. `reports`: of the rows'
     readers."""
@@ -194,10 +180,8 @@ def prepared_rows(
     program: Program, batches: Iterable[pa.RecordBatch], timeless: list[Reject]
 ) -> Iterator[tuple[int, int, Any]]:
     """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
-    endpoint is `RAW`, a batch of records as they were read.
-
-    Rows whose time expression gave null do not come: they are added to `timeless`, to be rejected.
-    """
+    endpoint is `RAW`, a batch of records as they were read. Rows whose time expression gave null do not come: they are added to
+    `timeless`, to be rejected."""
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
     plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
     for batch in batches:

@@ -49,4 +49,3 @@ def run_container(
             raise
         summary = Summary(plan.lane, error=worker_error(error))
     return encoded(summary)
-

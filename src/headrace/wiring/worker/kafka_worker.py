@@ -1,7 +1,5 @@
-"""The worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
-
-Rows come prepared from Spark's reader; where the engine does not read (tests in one process), the worker reads itself.
-"""
+"""The worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints. Rows come prepared from
+Spark's reader; where the engine does not read (tests in one process), the worker reads itself."""
 
 from __future__ import annotations
 

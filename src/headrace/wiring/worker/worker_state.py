@@ -1,8 +1,6 @@
-"""What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches.
-
-A container moves between worker processes, and a cancelled worker may live on for seconds: everything that is kept between
-rounds (`wiring.worker.entry.caches`) is checked each round, or is a cache only.
-"""
+"""What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches. A container moves
+between worker processes, and a cancelled worker may live on for seconds: everything that is kept between rounds
+(`wiring.worker.entry.caches`) is checked each round, or is a cache only."""
 
 from __future__ import annotations
 
@@ -24,13 +22,11 @@ from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model.checkpoint import Head
-from headrace.model.durations import duration_us
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.shared_folder import check_sign
 from headrace.worker.host import this_host
 from headrace.worker.operators.base import Reject
-from headrace.worker.ports import ReaderReport
-from headrace.worker.round_signals import NoSignals, RoundSignals
+from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
 APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
@@ -61,10 +57,8 @@ class WorkerState:
         return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
 
     def apply(self, task: str, head: Head | None) -> None:
-        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening.
-
-        A store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one.
-        """
+        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening. A
+        store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one."""
         store = self._stores.get(task)
         if store is None or head is None or head.identity == store.identity:
             return
@@ -78,12 +72,7 @@ class WorkerState:
     def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
         folder = self._host.local_store_dir / task_folder_of(self._program.application, task)
         with open_task_store(
-            folder,
-            head,
-            self._files(),
-            run_id=self._plan.run_id,
-            boot_id=self._host.boot_id,
-            applying=self._applying,
+            folder, head, self._files(), run_id=self._plan.run_id, boot_id=self._host.boot_id, applying=self._applying
         ) as store:
             state = TaskState(store, head)
             state.notes, state.is_restored = store.troubles, store.is_restored
@@ -111,9 +100,6 @@ class WorkerState:
         # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
         plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
         return CACHES.of(plan, task)
-
-    def duration_us(self, value: Any) -> int:
-        return value if isinstance(value, int) and not isinstance(value, bool) else duration_us(value)
 
     def _files(self) -> StateFiles:
         uri = self._plan.state_uri

@@ -66,18 +66,11 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
 
 
 class Graph:
-    """The operators of one task, parents before children.
-
-    Rows enter through `entry(endpoint)`: the operators behind the part of the endpoint's chain that ran in the JVM.
-    """
+    """The operators of one task, parents before children. Rows enter through `entry(endpoint)`: the operators behind the part
+    of the endpoint's chain that ran in the JVM."""
 
     def __init__(
-        self,
-        nodes: Sequence[t.Node],
-        endpoints: Sequence[Any],
-        emission: Emission,
-        context: Any,
-        watermarks: dict[int, int],
+        self, nodes: Sequence[t.Node], endpoints: Sequence[Any], emission: Emission, context: Any, watermarks: dict[int, int]
     ) -> None:
         in_jvm = {node.name for endpoint in endpoints for node in endpoint.chain}
         self.operators: dict[str, Operator] = {

@@ -167,9 +167,7 @@ class VectorAggregateOperator(Operator):
         else:
             self._done(groups, groups.table, "ordinal_max", Field(self.node.value, typed=pa.array(totals)), origins)
 
-    def _store_states(
-        self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]
-    ) -> None:
+    def _store_states(self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]) -> None:
         states: list[list[Any]] = []
         for number, accumulator in enumerate(self._accumulators):
             partials = accumulator.partials(groups.table)
@@ -187,9 +185,7 @@ class VectorAggregateOperator(Operator):
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
         self._done(groups, groups.table, "ordinal_max", Field(self.node.value, objects=values), origins)
 
-    def _store_running_states(
-        self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]
-    ) -> None:
+    def _store_running_states(self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]) -> None:
         now = list(old)
         values = []
         by = ["ordinal", *self._by[1:]]

@@ -125,8 +125,7 @@ class Operator:
         """The rows, to be written by other serdes where one is given; what does not decode is rejected."""
         rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
         return rows.replaced(
-            key=None if key is None else rows.key.of_serde(key),
-            value=None if value is None else rows.value.of_serde(value),
+            key=None if key is None else rows.key.of_serde(key), value=None if value is None else rows.value.of_serde(value)
         )
 
     def sendable(self, rows: Rows, stream: str) -> Rows:
@@ -134,9 +133,7 @@ class Operator:
         rows = self.encoded(rows)
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         limits = self.context.limits_of(stream)
-        return self.without(
-            rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us)
-        )
+        return self.without(rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us))
 
     # --- user functions ---------------------------------------------------------------------------------------------
 

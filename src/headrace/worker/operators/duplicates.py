@@ -1,7 +1,5 @@
-"""Dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first.
-
-State per key and `by`: when it expires (8 bytes), and the time of the last record that was let through (a long).
-"""
+"""Dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first. State per
+key and `by`: when it expires (8 bytes), and the time of the last record that was let through (a long)."""
 
 from __future__ import annotations
 
@@ -79,8 +77,7 @@ class DropDuplicatesOperator(Operator):
         encode = self._times.encode
         database.put_many(layouts, [time_bytes(time_us + kept_us) + encode(time_us) for time_us in times])
         expiry.add(
-            name,
-            [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in zip(layouts, times, strict=True)],
+            name, [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in zip(layouts, times, strict=True)]
         )
         self._passed, self._changed = {}, {}
 

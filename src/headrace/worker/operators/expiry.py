@@ -1,8 +1,6 @@
-"""The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
-
-Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest
-`at`, so that a round in which nothing is due costs one look-up. No store can have a name with a tilde.
-"""
+"""The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it. Database `~expiry`:
+`time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest `at`, so that a round in
+which nothing is due costs one look-up. No store can have a name with a tilde."""
 
 from __future__ import annotations
 
@@ -34,11 +32,9 @@ def time_from(data: bytes) -> int:
 
 
 def earliest_us(index: Any) -> int | None:
-    """The lowest time in an index by time (a database whose keys are time keys), in µs; None where it is empty.
-
-    An index has a range per slot of the hash, so that it is split and merged with the task, and each range is in order of
-    time: the earliest entry is among the first ones of the slots. One seek for each slot in use, however many entries.
-    """
+    """The lowest time in an index by time (a database whose keys are time keys), in µs; None where it is empty. An index has a
+    range per slot of the hash, so that it is split and merged with the task, and each range is in order of time: the earliest
+    entry is among the first ones of the slots. One seek for each slot in use, however many entries."""
     return min(map(time_of, index.first_keys(SLOT_BYTES)), default=None)
 
 
@@ -72,11 +68,9 @@ class Expiry:
         self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
     def run(self, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
-        """Delete what is due at `watermark_us`; the number of entries deleted.
-
-        `windows`: database to the windows that are kept there. An edit may have made them be kept for longer than when one
-        was begun, and a session may have grown since: then its turn comes later.
-        """
+        """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
+        there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then
+        its turn comes later."""
         if watermark_us is None:
             return 0
         hints = self._context.database("~hints")

@@ -75,11 +75,9 @@ def _joined_table(operator: Operator) -> TableOperator:
 
 
 class StreamTableJoin(JoinOperator):
-    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives.
-
-    The result keeps the record's key, time and headers. Without a value there is no result, or with a left join one of
-    None. A record whose key is null is dropped and counted; a left join with a global table keeps it, and finds nothing.
-    """
+    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
+    record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
+    null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
@@ -152,11 +150,9 @@ class _Updates:
 
 class TableTableJoin(JoinOperator):
     """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now. Where
-    every update is requested, gives one for each update of either side, as both tables had it then; of those that come of
-    one record the left side's are the earlier ones.
-
-    A deletion follows where there was a joined value before and there is none any more.
-    """
+    every update is requested, gives one for each update of either side, as both tables had it then; of those that come of one
+    record the left side's are the earlier ones. A deletion follows where there was a joined value before and there is none any
+    more."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)

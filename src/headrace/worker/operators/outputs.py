@@ -1,8 +1,6 @@
-"""The operators that write: to an output stream, or to the internal one of a repartition.
-
-Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`. What a
-partitioner chose is a list of partitions for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key.
-"""
+"""The operators that write: to an output stream, or to the internal one of a repartition. Which partition a record goes to is
+decided here where the user gave a partitioner; else by its key, in `Outputs`. What a partitioner chose is a list of partitions
+for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key."""
 
 from __future__ import annotations
 
@@ -205,9 +203,7 @@ class SinkOperator(_WritingOperator):
 
     def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
         """The rows with the headers that `function` gives, and the names of those that are left."""
-        results = self.each(
-            lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows
-        )
+        results = self.each(lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows)
         good = [i for i, result in enumerate(results) if result is not FAILED]
         headers = pa.array([results[i] for i in good], HEADERS_TYPE)
         rows = rows.take(np.array(good, np.int64)).with_headers(headers)

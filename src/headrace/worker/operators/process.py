@@ -14,6 +14,7 @@ from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
+from headrace.model.durations import duration_us
 from headrace.worker.operators.base import Context, Operator, Reject, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
@@ -53,11 +54,9 @@ class Metrics:
 
 
 class ProcessorContext:
-    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
-
-    It lives as long as the object of the user's class, from `init` on, over many rounds; `operator` is at work in the
-    present one. `stream`, `partition` and `offset` are None while a timer fires.
-    """
+    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers. It lives as long as the
+    object of the user's class, from `init` on, over many rounds; `operator` is at work in the present one. `stream`,
+    `partition` and `offset` are None while a timer fires."""
 
     def __init__(self, operator: ProcessOperator) -> None:
         self.operator = operator
@@ -70,9 +69,7 @@ class ProcessorContext:
         if name in ("key", "stream", "partition", "offset", "timestamp_us"):
             return self.operator.current(name)
         near = difflib.get_close_matches(name, [each for each in dir(self) if not each.startswith("_")], 1)
-        raise UnknownAttributeError(
-            f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None
-        )
+        raise UnknownAttributeError(f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None)
 
     def store(self, name: Any) -> KeyValueStoreView | WindowStoreView:
         """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
@@ -98,10 +95,8 @@ class ProcessorContext:
         work.held.append((to, key, value, time_us, header_entries(headers), work.where))
 
     def timer(self, name: str, at: Any = None, after: Any = None, clock: str = "event") -> None:
-        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour".
-
-        One of the same name, key and clock that is still to come is replaced.
-        """
+        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour". One
+        of the same name, key and clock that is still to come is replaced."""
         work = self.operator
         if clock not in CLOCKS:
             raise TopologyError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
@@ -122,7 +117,7 @@ class ProcessorContext:
             at_us = micros(at)
         else:
             try:
-                at_us = (work.time_us if clock == "event" else work.context.now_us) + work.context.duration_us(after)
+                at_us = (work.time_us if clock == "event" else work.context.now_us) + duration_us(after)
             except ConfigError as error:  # it may well come from the record
                 raise ValueError(str(error)) from None
         work.context.timers.set(work.timer_owner, work.key_bytes, name, clock, at_us)
@@ -170,10 +165,8 @@ class ProcessOperator(Operator):
 
     @property
     def event_time_us(self) -> int | None:
-        """How far event time has come for what is at work: its own time, or the watermark from before the round if later.
-
-        By its own time too, so that an entry has expired for a record wherever the round before it ended.
-        """
+        """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
+        its own time too, so that an entry has expired for a record wherever the round before it ended."""
         watermark_us: int | None = self.context.watermark_us
         if not self._is_event_time:
             return watermark_us
@@ -288,9 +281,7 @@ class ProcessOperator(Operator):
                 failed = True
                 self._take_back(mark)
                 checked_fault(error, self.node.name)
-                self.context.reject(
-                    Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self.key)}", error)
-                )
+                self.context.reject(Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self.key)}", error))
             self.due.fired(timer, failed=failed)
             count += 1
             if len(self.held) >= _HELD_MAX:

@@ -1,8 +1,6 @@
-"""What a session's state is and how it grows: by a record, or by being joined to another session.
-
-One fold per kind of aggregate. A fold looks at the records of a batch beforehand (`take`), and then returns one after
-the other (`added`). What it is given is never changed in place, so that a record that fails leaves everything as it was.
-"""
+"""What a session's state is and how it grows: by a record, or by being joined to another session. One fold per kind of
+aggregate. A fold looks at the records of a batch beforehand (`take`), and then returns one after the other (`added`). What it
+is given is never changed in place, so that a record that fails leaves everything as it was."""
 
 from __future__ import annotations
 
@@ -16,16 +14,9 @@ import pyarrow as pa
 from headrace.core.accumulators import accumulators_of
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.worker.operators.aggregate import (
-    State,
-    fields_of,
-    merged_states,
-    states_of_rows,
-    typed_columns,
-    with_fields,
-)
+from headrace.worker.operators.aggregate import State, fields_of, merged_states, states_of_rows, typed_columns, with_fields
 from headrace.worker.operators.base import Operator
-from headrace.worker.operators.keyed import as_stored, copied, initial_state
+from headrace.worker.operators.keyed import ABSENT, copied, state_after
 from headrace.worker.operators.totals import check_totals
 from headrace.worker.rows import Field, Rows
 
@@ -138,18 +129,14 @@ class FunctionFold:
         return rows
 
     def added(self, states: Sequence[Any], row: int) -> Any | None:
-        node, record = self._node, self._records[row]
-        is_reduce = node.kind is t.AggregateKind.REDUCE
-        merger = node.function if is_reduce else node.merger
-        assert merger is not None and node.function is not None
+        node = self._node
+        merger = node.function if node.kind is t.AggregateKind.REDUCE else node.merger
+        assert merger is not None
         before: Any = None
         for state in map(copied, states):  # a function may change in place what it is given, and then raise
             before = state if before is None else merger(before, state)
-        if is_reduce:
-            after = record.value if before is None else node.function(before, record.value)
-        else:
-            after = node.function(initial_state(node) if before is None else before, record)
-        return None if after is None else as_stored(self._serde, after)
+        after = state_after(node, self._serde, ABSENT if before is None else before, self._records[row])
+        return None if after is ABSENT else after
 
     def encoded(self, state: Any) -> bytes:
         return self._serde.encode(state)

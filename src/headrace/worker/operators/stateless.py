@@ -171,9 +171,7 @@ class MapOperator(Operator):
             pairs, bad = _pairs(results, "map")
             rows = self.without(rows, bad)
             keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        self.forward(
-            rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values))
-        )
+        self.forward(rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values)))
 
     def batch_result(self, result: Any) -> Any:
         if not isinstance(result, pa.RecordBatch):

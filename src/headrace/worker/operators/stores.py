@@ -1,8 +1,6 @@
-"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key.
-
-The routing key is the first part of every entry's key, so that state is found again after any split or merge; there is no
-scan over keys on purpose.
-"""
+"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key. The routing key is the
+first part of every entry's key, so that state is found again after any split or merge; there is no scan over keys on
+purpose."""
 
 from __future__ import annotations
 

@@ -144,10 +144,8 @@ class StreamStreamJoin(JoinOperator):
     # --- what is kept ------------------------------------------------------------------------------------------------
 
     def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
-        """Time and origin of each record: the same wherever rounds are cut, and no two alike.
-
-        What comes of a timer has no origin; it is identified by the round, and what comes of one record by its number.
-        """
+        """Time and origin of each record: the same wherever rounds are cut, and no two alike. What comes of a timer has no
+        origin; it is identified by the round, and what comes of one record by its number."""
         origins = [
             xxhash.xxh64_digest(stream.encode()) + partition.to_bytes(4, "big") for stream, partition in self.context.streams
         ]

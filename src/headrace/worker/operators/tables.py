@@ -1,8 +1,6 @@
-"""Tables: a store of each key's last value, and what a join asks of it: the value as a record found it.
-
-A round's updates are put into the store at its end. A table that is joined keeps all of them until then, and the values
-that they replace, so that each record sees the table as it was at the record's own place in the task's order.
-"""
+"""Tables: a store of each key's last value, and what a join asks of it: the value as a record found it. A round's updates are
+put into the store at its end. A table that is joined keeps all of them until then, and the values that they replace, so that
+each record sees the table as it was at the record's own place in the task's order."""
 
 from __future__ import annotations
 
@@ -72,11 +70,9 @@ class TableOperator(Operator):
         return self._stored(state_keys(keys))
 
     def seen_by(self, keys: Any, ranks: Any) -> Any:
-        """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none.
-
-        That is the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank
-        come of one record: what it does to the table is not there yet when it is joined itself.
-        """
+        """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none. That is
+        the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank come of one
+        record: what it does to the table is not there yet when it is joined itself."""
         encoded = keys.dictionary_encode()
         known, codes = encoded.dictionary, encoded.indices.to_numpy()
         before = pa.array(self.before(known.to_pylist()), pa.binary())

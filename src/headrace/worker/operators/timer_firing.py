@@ -31,11 +31,9 @@ class _Chain:
 
 
 class DueTimers:
-    """The due timers of one operator: `take` gives them one by one; `changed` records what `on_timer` sets.
-
-    `due` were taken out of the task's timers; they are of one clock, and in the order of their times. Timers that are set
-    meanwhile are followed by the clocks in `until_us`, the times up to which timers are due.
-    """
+    """The due timers of one operator: `take` gives them one by one; `changed` records what `on_timer` sets. `due` were taken
+    out of the task's timers; they are of one clock, and in the order of their times. Timers that are set meanwhile are followed
+    by the clocks in `until_us`, the times up to which timers are due."""
 
     def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: dict[str, int]) -> None:
         self._operator, self._task_run, self._timers = operator, task_run, task_run.timers

@@ -1,8 +1,6 @@
-"""Timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire.
-
-Database `~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by
-time. No store can have a name with a tilde.
-"""
+"""Timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire. Database
+`~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by time. No store
+can have a name with a tilde."""
 
 from __future__ import annotations
 

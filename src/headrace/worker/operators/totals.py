@@ -31,10 +31,8 @@ _SCALED_DOWN = "scale the values down before"
 
 @dataclass(slots=True)
 class Exact:
-    """What adding record by record has found: records (their ordinals) to refuse, and the totals of the others.
-
-    `totals`: per group, the total of each accumulator (by its number) that is a sum or mean.
-    """
+    """What adding record by record has found: records (their ordinals) to refuse, and the totals of the others. `totals`: per
+    group, the total of each accumulator (by its number) that is a sum or mean."""
 
     refused: dict[int, OutOfRangeError] = field(default_factory=dict)
     totals: dict[GroupKey, dict[int, Total]] = field(default_factory=dict)
