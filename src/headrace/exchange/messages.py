@@ -35,7 +35,7 @@ class Program:
     """One sub-topology as a container needs it. `id` names it for caches of worker processes.
 
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
-    `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
+    `key_serdes`: operators with state to the serde of the keys that reach them; `removed_stores`: stores that the
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
     `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
@@ -55,7 +55,7 @@ class Program:
     stateful: bool
     key_serdes: dict[str, Serde | None] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    gone_stores: tuple[str, ...] = ()
+    removed_stores: tuple[str, ...] = ()
     read_by_the_job: frozenset[str] = frozenset()
     limits: dict[str, StreamLimits] = field(default_factory=dict)
     emission: Emission = field(default_factory=Emission)
@@ -70,6 +70,12 @@ class Program:
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
+
+    def source(self, endpoint: int) -> Source:
+        """What an endpoint reads."""
+        source = self.node(self.endpoints[endpoint].source)
+        assert isinstance(source, Source)
+        return source
 
     def without_columns(self) -> Program:
         """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""

@@ -22,8 +22,8 @@ from headrace.core.rounds.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary
-from headrace.model import topology as t
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
 from headrace.worker.event_time_checks import FarTimes
@@ -31,7 +31,7 @@ from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
-from headrace.worker.task import Outputs, TaskRun, is_table
+from headrace.worker.task import Outputs, TaskRun
 
 RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
@@ -105,10 +105,8 @@ class _Container:
         self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
-        for i, endpoint in enumerate(program.endpoints):
-            source = program.node(endpoint.source)
-            assert isinstance(source, t.Source)
-            self.endpoints_of.setdefault(source.stream, []).append(i)
+        for i in range(len(program.endpoints)):
+            self.endpoints_of.setdefault(program.source(i).stream, []).append(i)
 
     def reached(self, step: str) -> None:
         number = STEPS[self.plan.system].get(step)
@@ -133,8 +131,9 @@ class _Container:
                 if not len(mine):
                     continue
                 if task_run.task in self.merging:
-                    source = self.program.node(self.program.endpoints[endpoint].source)
-                    gathered[task_run.task].append((endpoint, is_table(source), is_prepared, mine))
+                    source = self.program.source(endpoint)
+                    is_table = source.kind is SourceKind.TABLE or source.of_table
+                    gathered[task_run.task].append((endpoint, is_table, is_prepared, mine))
                 else:
                     self.has_begun = True
                     task_run.feed(endpoint, mine, is_prepared)
@@ -183,8 +182,7 @@ class _Container:
                 yield endpoint, ssp, self._raw_rows(endpoint, ssp, offsets, batch), False
 
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
-        source = self.program.node(self.program.endpoints[endpoint].source)
-        assert isinstance(source, t.Source)
+        source = self.program.source(endpoint)
         count = batch.num_rows
         headers = batch.column("headers")
         return Rows(

@@ -317,7 +317,3 @@ def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Ta
         ],
         names=["key", "value", "timestamp_us", "headers"],
     )
-
-
-def is_table(node: t.Node) -> bool:
-    return isinstance(node, t.Source) and (node.kind is t.SourceKind.TABLE or node.of_table)

@@ -224,7 +224,7 @@ class SparkEngine:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
         assert self._kafka is not None
         see_added_jars(self._session)
-        streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
+        streams = {program.source(number).stream for number in endpoints}
         slices = [
             list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
             for group in works
@@ -274,9 +274,7 @@ class SparkEngine:
         endpoint, side = program.endpoints[number], program.endpoint_sides[number]
         if not (side.key_changed or side.value_changed):
             return "binary", "binary"
-        source = program.node(endpoint.source)
-        assert isinstance(source, Source)
-        key, value = self.types_of(source, endpoint.chain)
+        key, value = self.types_of(program.source(number), endpoint.chain)
         return key if side.key_changed else "binary", value if side.value_changed else "binary"
 
     def _pickled_program(self, program: Any) -> bytes:
@@ -295,7 +293,7 @@ def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
 
 def _is_timed(program: Any, number: int) -> bool:
     """Whether an expression gives the records of an endpoint their times, and these are to be compared with their own."""
-    time = program.node(program.endpoints[number].source).timestamp
+    time = program.source(number).timestamp
     return program.far_us > 0 and time is not None and time.in_jvm
 
 

@@ -49,8 +49,8 @@ def _hint(said: str, rows: Any, untyped: frozenset[str]) -> str | None:
         short[each] for each in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1)
     ]
     more = ", ..." if len(there) > _COLUMNS_MAX else ""
-    asked = f"did you mean {near[0]!r}? " if near else ""
-    return f"{asked}there are: {', '.join(there[:_COLUMNS_MAX])}{more}"
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}there are: {', '.join(there[:_COLUMNS_MAX])}{more}"
 
 
 def _columns(rows: Any) -> list[str]:

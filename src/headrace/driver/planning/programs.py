@@ -58,7 +58,7 @@ def program_of(
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
-        gone_stores=emptied_databases(model, sub.title),
+        removed_stores=emptied_databases(model, sub.title),
         read_by_the_job=frozenset(source.stream for source in topology.sources),
         emission=emission_of(topology.nodes),
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},

@@ -70,8 +70,7 @@ def _read(
     plans: Sequence[ContainerPlan], program: Program, endpoint: int, pieces_of: Callable[[str], Pieces], cuts: dict[int, int]
 ) -> Read:
     """The rows of pieces, and the report. `cuts` is filled: SSPs that the time limit cut short, and the offset of each."""
-    source = program.node(program.endpoints[endpoint].source)
-    assert isinstance(source, Source)
+    source = program.source(endpoint)
     rejects: list[Reject] = []
     # one that is not to be cut keeps the others from it: their rows come through the same reader
     deadline_s, has_begun = max(_deadline_s(plan, program, source) for plan in plans), False

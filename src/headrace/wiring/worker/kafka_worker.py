@@ -87,10 +87,10 @@ class KafkaWorkerPorts(WorkerState):
         """What an attempt of this very round has committed: the checkpoints are in their topic."""
         topic = CompactedTopic(self._client, checkpoint_topic(self._program.application))
         try:
-            stands = topic.refresh()
+            stored = topic.refresh()
         finally:
             topic.close()
-        found = [decode_checkpoint(stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        found = [decode_checkpoint(stored[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
         if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
             raise RoundFailedError(
                 f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",

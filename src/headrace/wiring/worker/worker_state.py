@@ -53,9 +53,6 @@ class WorkerState:
         report = self._report()
         return ReaderReport(known + report.rejects, report.cuts, report.stopped)
 
-    def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
-        return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
-
     def apply(self, task: str, head: Head | None) -> None:
         """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening. A
         store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one."""
@@ -69,18 +66,20 @@ class WorkerState:
             store.found_damaged(error)
 
     @contextmanager
-    def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
-        folder = self._host.local_store_dir / task_folder_of(self._program.application, task)
+    def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
+        head = None if task.head is None else msgspec.convert(task.head, Head)
+        folder = self._host.local_store_dir / task_folder_of(self._program.application, task.name)
+        run_id, boot_id = self._plan.run_id, self._host.boot_id
         with open_task_store(
-            folder, head, self._files(), run_id=self._plan.run_id, boot_id=self._host.boot_id, applying=self._applying
+            folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying
         ) as store:
             state = TaskState(store, head)
             state.notes, state.is_restored = store.troubles, store.is_restored
-            self._stores[task] = store
+            self._stores[task.name] = store
             try:
                 yield state
             finally:
-                del self._stores[task]
+                del self._stores[task.name]
 
     def _applying(self) -> None:
         reached(self._plan.system, APPLY_STEP[self._plan.system])
@@ -90,7 +89,7 @@ class WorkerState:
 
     def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
         files = self._files()
-        state.drop(self._program.gone_stores)
+        state.drop(self._program.removed_stores)
         head = state.write(files, task_folder_of(self._program.application, task.name))
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]

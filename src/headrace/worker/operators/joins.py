@@ -97,7 +97,7 @@ class StreamTableJoin(JoinOperator):
         if not self._held:
             return
         held, self._held = self._held, []
-        rows, keys = self._asked(merged_by_rank(held))
+        rows, keys = self._looked_up(merged_by_rank(held))
         if not len(rows):
             return
         right = self._found(keys, rows)
@@ -106,7 +106,7 @@ class StreamTableJoin(JoinOperator):
             rows, right = rows.where(is_found), right.take(np.flatnonzero(is_found))
         self.forward(self.results(rows, rows.value, right))
 
-    def _asked(self, rows: Rows) -> tuple[Rows, Any]:
+    def _looked_up(self, rows: Rows) -> tuple[Rows, Any]:
         """The rows, and the keys of the table that they ask for, as bytes."""
         is_global = self.node.sides is t.JoinSides.STREAM_GLOBAL
         if self.node.key_of is None:
@@ -114,15 +114,15 @@ class StreamTableJoin(JoinOperator):
             rows = self.without(rows, rows.key.bytes()[1]) if keeps_null else self.without_null_keys(rows)
             return rows, rows.key.bytes()[0]
         rows, given = self.called(self.node.key_of, rows)
-        asked = values_field(self.node.table_key, given)
-        failures = asked.bytes()[1]
+        wanted = values_field(self.node.table_key, given)
+        failures = wanted.bytes()[1]
         if failures:
-            rows, asked = self._taken(rows, failures, asked)
-        null = asked.is_null()
+            rows, wanted = self._taken(rows, failures, wanted)
+        null = wanted.is_null()
         if self.node.kind is t.JoinKind.INNER and null.any():
             self.context.count("null_keys_dropped", int(null.sum()))
-            rows, asked = rows.where(~null), asked.take(np.flatnonzero(~null))
-        return rows, asked.bytes()[0]
+            rows, wanted = rows.where(~null), wanted.take(np.flatnonzero(~null))
+        return rows, wanted.bytes()[0]
 
     def _found(self, keys: Any, rows: Rows) -> Field:
         """The table's value of each key, null where it has none."""
@@ -179,8 +179,8 @@ class TableTableJoin(JoinOperator):
             )
             parts.append(self.results(rows.where(now), *sides))
         if (before & ~now).any():
-            gone = rows.where(before & ~now)
-            parts.append(gone.replaced(value=Field(self.node.value, objects=[None] * len(gone))))
+            deleted = rows.where(before & ~now)
+            parts.append(deleted.replaced(value=Field(self.node.value, objects=[None] * len(deleted))))
         if parts:
             given = merged_by_rank(parts)
             given.rank = updates.rows.rank[given.rank]
@@ -202,17 +202,17 @@ class TableTableJoin(JoinOperator):
         known = list(dict.fromkeys(keys))
         left, right = (self._tables[parent].before(known) for parent in self.node.parents)
         first: list[_Pair] = list(zip(left, right, strict=True))
-        standing = dict(zip(known, first, strict=True))
+        current = dict(zip(known, first, strict=True))
         before, after = [], []
         order = np.argsort(every.rank, kind="stable")
         for row in order.tolist():
             key, value, parent = keys[row], values[row], made_by[row]
-            had = standing[key]
+            had = current[key]
             of_left, of_right = self.node.parents
-            standing[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
+            current[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
             before.append(had)
-            after.append(standing[key])
-        came_and_went = ~self._is_joined(first) & ~self._is_joined(list(standing.values()))
+            after.append(current[key])
+        came_and_went = ~self._is_joined(first) & ~self._is_joined(list(current.values()))
         self.passing = frozenset(known[i] for i in np.flatnonzero(came_and_went))
         return _Updates(every.take(order), before, after)
 

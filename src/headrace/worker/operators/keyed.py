@@ -109,11 +109,11 @@ class RecordAggregateOperator(Operator):
         if self._value_serde is None:
             self._value_serde = rows.value.serde
         self._batches.append(rows)
-        too_late = self._worked_off(len(self._batches) - 1)
+        too_late = self._process(len(self._batches) - 1)
         if too_late:
             late(self, rows, np.array(too_late))
 
-    def _worked_off(self, batch: int) -> list[int]:
+    def _process(self, batch: int) -> list[int]:
         """Put the rows of a batch into the states of their groups; gives the rows that no window takes any more."""
         rows = self._batches[batch]
         self._load(rows.key.bytes()[0].to_pylist(), rows.timestamp_us)

@@ -198,8 +198,8 @@ class SinkOperator(_WritingOperator):
     def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
         text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
         rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
-        gone = set(bad)
-        return rows, [name for i, name in enumerate(names) if i not in gone]
+        refused = set(bad)
+        return rows, [name for i, name in enumerate(names) if i not in refused]
 
     def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
         """The rows with the headers that `function` gives, and the names of those that are left."""

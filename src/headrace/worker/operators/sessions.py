@@ -134,8 +134,8 @@ class SessionOperator(Operator):
         self._store()
         last = self._last_updates()
         if self.gives_each:
-            spoken_of = {update[:3] for update in last}
-            self.passing = frozenset(self._raw([each for each in self._last if each not in spoken_of]).to_pylist())
+            reported = {update[:3] for update in last}
+            self.passing = frozenset(self._raw([each for each in self._last if each not in reported]).to_pylist())
         self._emit(self._updates if self.gives_each else last)
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 

@@ -122,8 +122,8 @@ class MapValuesOperator(Operator):
             return
         null = Field(self.node.value, objects=[None] * int(deleted.sum()))
         numbered = rows.numbered()
-        mapped, gone = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
-        self.forward(merged_by_number([mapped, gone], rows))
+        mapped, deletions = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
+        self.forward(merged_by_number([mapped, deletions], rows))
 
     def _mapped(self, rows: Rows) -> Rows:
         rows, results = self.called(self.node.function, rows)

@@ -232,7 +232,7 @@ class StreamStreamJoin(JoinOperator):
         closed = 0
         watermark = self.context.watermark_us
         assert watermark is not None, "an event timer is due by the watermark"
-        lonely: list[tuple[int, bytes, int, bytes, bytes | None]] = []
+        unmatched: list[tuple[int, bytes, int, bytes, bytes | None]] = []
         for _, key, _, _ in due:
             open_from = state_key(key, time_bytes(watermark - self._open_us + 1))
             for side in (_LEFT, _RIGHT):
@@ -241,13 +241,13 @@ class StreamStreamJoin(JoinOperator):
                     self._database(side).delete(layout)
                     closed += 1
                     if side in _EMITTING[self.node.kind] and not entry.is_matched:
-                        lonely.append((entry.time_us, key, side, entry.sub, entry.value))
+                        unmatched.append((entry.time_us, key, side, entry.sub, entry.value))
             ahead = [self._first(side, open_from, key) for side in _EMITTING[self.node.kind]]
             known = [time_us for time_us in ahead if time_us is not None]
             if known:
                 self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
-        if lonely:
-            self._give_lonely(sorted(lonely, key=lambda entry: entry[:4]))
+        if unmatched:
+            self._give_unmatched(sorted(unmatched, key=lambda entry: entry[:4]))
         return closed
 
     def _first(self, side: int, low: bytes, key: bytes) -> int | None:
@@ -255,13 +255,13 @@ class StreamStreamJoin(JoinOperator):
         found = islice(self._database(side).scan(low, state_key(key, b"\xff" * SUB_BYTES_MAX)), 1)
         return next((_Entry.of(layout, data).time_us for layout, data in found), None)
 
-    def _give_lonely(self, lonely: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
-        count = len(lonely)
+    def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
+        count = len(unmatched)
         ssp, offset, rank = (np.full(count, number, np.int64) for number in _NO_RECORD)
-        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in lonely])
+        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
         nothing = Field(None, raw=pa.nulls(count, pa.binary()))
-        times = np.array([time_us for time_us, *_ in lonely], np.int64)
+        times = np.array([time_us for time_us, *_ in unmatched], np.int64)
         rows = Rows(ssp.astype(np.int32), offset, times, key, nothing, None, rank)
-        left = [value if side == _LEFT else None for _, _, side, _, value in lonely]
-        right = [value if side == _RIGHT else None for _, _, side, _, value in lonely]
+        left = [value if side == _LEFT else None for _, _, side, _, value in unmatched]
+        right = [value if side == _RIGHT else None for _, _, side, _, value in unmatched]
         self._give(rows, left, right)

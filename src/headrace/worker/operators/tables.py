@@ -79,10 +79,10 @@ class TableOperator(Operator):
         if self.updates is None:
             return before.take(pa.array(codes))
         found = pc.index_in(self.updates.key.bytes()[0], value_set=known)
-        asked = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        count = len(asked)
-        all_codes = np.concatenate([found.take(pa.array(asked)).to_numpy(), codes])
-        all_ranks = np.concatenate([self.updates.rank[asked], ranks])
+        wanted = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        count = len(wanted)
+        all_codes = np.concatenate([found.take(pa.array(wanted)).to_numpy(), codes])
+        all_ranks = np.concatenate([self.updates.rank[wanted], ranks])
         is_update = np.arange(len(all_codes)) < count
         order = np.lexsort((is_update, all_ranks, all_codes))
         by_code, updating = all_codes[order], is_update[order]
@@ -91,7 +91,7 @@ class TableOperator(Operator):
         source = np.where(is_seen, order[last], count + by_code)  # among the requested updates, else among `before`
         picked = np.empty(len(codes), np.int64)
         picked[order[~updating] - count] = source[~updating]
-        updated = self.updates.value.bytes()[0].take(pa.array(asked))
+        updated = self.updates.value.bytes()[0].take(pa.array(wanted))
         return pa.concat_arrays([updated, before]).take(pa.array(picked))
 
     def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
@@ -145,8 +145,8 @@ class ToStreamOperator(Operator):
         rows = last_per_key(Rows.concat(held))
         assert self.takes_last_of is not None
         if passing := self.takes_last_of.passing:
-            spoken_of = [key not in passing for key in rows.key.bytes()[0].to_pylist()]
-            rows = rows.where(np.array(spoken_of, bool))
+            reported = [key not in passing for key in rows.key.bytes()[0].to_pylist()]
+            rows = rows.where(np.array(reported, bool))
         self.forward(rows)
 
 
