@@ -54,7 +54,6 @@ class Program:
     dead_letter: str | None
     stateful: bool
     key_serdes: dict[str, Serde | None] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
     removed_stores: tuple[str, ...] = ()
     read_by_the_job: frozenset[str] = frozenset()
     limits: dict[str, StreamLimits] = field(default_factory=dict)

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import xxhash
 
+from headrace.core.keys.key_layout import TIME_BYTES, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Rows
 from headrace.worker.vectors import state_keys
 

@@ -10,25 +10,20 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.keys.key_layout import SLOT_BYTES, due_range, split_state_key, time_key, time_of
-from headrace.errors import OutOfRangeError
+from headrace.core.keys.key_layout import (
+    SLOT_BYTES,
+    TIME_BYTES,
+    due_range,
+    split_state_key,
+    time_bytes,
+    time_from,
+    time_key,
+    time_of,
+)
 from headrace.model.windows import AnyWindows, Windows
 
 _HINT = b"next"
-TIME_BYTES = 8
-_BIAS = 1 << 63
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
-
-
-def time_bytes(time_us: int) -> bytes:
-    """8 bytes whose order is the order of the times; `OutOfRangeError` for one that takes more."""
-    if not -_BIAS <= time_us < _BIAS:
-        raise OutOfRangeError(f"time {time_us}: expected µs since 1970 that fit into 64 bits")
-    return (time_us + _BIAS).to_bytes(8, "big")
-
-
-def time_from(data: bytes) -> int:
-    return int.from_bytes(data, "big") - _BIAS
 
 
 def earliest_us(index: Any) -> int | None:

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
 from headrace.worker.operators.aggregate import late
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.keyed import rows_at
 from headrace.worker.operators.session_folds import fold_of
 from headrace.worker.rows import Field, Rows

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.vectors import state_keys
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.core.keys.key_layout import SUB_BYTES_MAX, split_state_key, state_key
+from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.worker.operators.aggregate import late
 from headrace.worker.operators.base import Context, Operator, binary_field
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
 from headrace.worker.vectors import state_keys

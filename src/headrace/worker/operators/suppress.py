@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.keys.key_layout import state_key
+from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.worker.operators.base import Context, Operator, binary_field
-from headrace.worker.operators.expiry import TIME_BYTES, time_bytes, time_from
 from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Field, Rows
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.keys.key_layout import state_key, time_key, time_of
-from headrace.worker.operators.expiry import due_entries, earliest_us, time_bytes, time_from
+from headrace.core.keys.key_layout import state_key, time_bytes, time_from, time_key, time_of
+from headrace.worker.operators.expiry import due_entries, earliest_us
 
 CLOCKS = ("event", "wall")
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes, str])

@@ -285,13 +285,13 @@ class TaskState:
                 self.database(name).delete(key)
             room -= len(keys)
 
-    def write(self, files: StateFiles, task_folder: str, protocol: str = "log") -> Head | None:
+    def write(self, files: StateFiles, task_folder: str) -> Head | None:
         """Write the round's changes, durably, and give the new head; the base itself if nothing changed. Before that, files of
         the base may be folded into one, so that a restore stays short. Nothing that is written here counts before a commit
-        names the head. `protocol` is the one whose step 5 this is."""
+        names the head."""
         if not self.changed:
             return self._base
-        steps.reached(protocol, 5)
+        steps.reached("log", 5)
         version = 1 if self._base is None else self._base.version + 1
         older = () if self._base is None else self._folded(self._base, files, task_folder)
         delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta())
