@@ -4,6 +4,7 @@ round to round."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -198,18 +199,6 @@ class Summary(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-_ENCODER = msgspec.json.Encoder()
-_PLAN = msgspec.json.Decoder(ContainerPlan)
-_SUMMARY = msgspec.json.Decoder(Summary)
-
-
-def encoded(value: ContainerPlan | Summary) -> bytes:
-    return _ENCODER.encode(value)
-
-
-def decoded_plan(data: bytes) -> ContainerPlan:
-    return _PLAN.decode(data)
-
-
-def decoded_summary(data: bytes) -> Summary:
-    return _SUMMARY.decode(data)
+encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode
+decoded_plan = msgspec.json.Decoder(ContainerPlan).decode
+decoded_summary = msgspec.json.Decoder(Summary).decode

@@ -133,14 +133,6 @@ class Field:
             None if self._objects is None else [self._objects[i] for i in indices.tolist()],
         )
 
-    def slice(self, start: int, stop: int) -> Field:
-        return Field(
-            self.serde,
-            None if self._raw is None else self._raw.slice(start, stop - start),
-            None if self._typed is None else self._typed.slice(start, stop - start),
-            None if self._objects is None else self._objects[start:stop],
-        )
-
     @classmethod
     def concat(cls, fields: Sequence[Field]) -> Field:
         first = fields[0]
@@ -216,17 +208,6 @@ class Rows:
         mask = np.ones(len(self), bool)
         mask[list(positions)] = False
         return self.where(mask)
-
-    def slice(self, start: int, stop: int) -> Rows:
-        return Rows(
-            self.ssp[start:stop],
-            self.offset[start:stop],
-            self.timestamp_us[start:stop],
-            self.key.slice(start, stop),
-            self.value.slice(start, stop),
-            None if self.headers is None else self.headers.slice(start, stop - start),
-            None if self.rank is None else self.rank[start:stop],
-        )
 
     def replaced(self, *, key: Field | None = None, value: Field | None = None, timestamp_us: Any = None) -> Rows:
         return Rows(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
@@ -107,12 +108,8 @@ def _escaped(text: str) -> str:
     >>> _escaped("a=b c"), _escaped("é")
     ('a\\u003db\\u0020c', '\\u00e9')
     """
-    units = [int.from_bytes(pair, "big") for pair in _pairs(text.encode("utf-16-be", "surrogatepass"))]
+    units = (unit for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")))
     return "".join(chr(unit) if chr(unit).isascii() and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in units)
-
-
-def _pairs(data: bytes) -> list[bytes]:
-    return [data[start : start + 2] for start in range(0, len(data), 2)]
 
 
 def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:

@@ -100,7 +100,7 @@ class VectorAggregateOperator(Operator):
                 part = table.append_column("start", pa.array(starts))
                 kept.append(part if mask.all() else part.filter(pa.array(mask)))
         if not open_anywhere.all():
-            late(self, rows, np.flatnonzero(~open_anywhere))
+            self.late(rows, np.flatnonzero(~open_anywhere))
         return kept
 
     def finish(self) -> None:
@@ -310,8 +310,3 @@ def _with_kinds(fields: Iterable[str], table: Any) -> Any:
                 kinds = pc.if_else(table[column].is_valid(), pa.scalar(number, pa.int8()), kinds)
             table = table.append_column(field + KIND, kinds)
     return table
-
-
-def late(operator: Operator, rows: Rows, indices: Any) -> None:
-    for index in indices.tolist():
-        operator.context.late(int(rows.ssp[index]), int(rows.offset[index]), operator.node.name)

@@ -95,6 +95,11 @@ class Operator:
         text = "" if frames is None and isinstance(error, HeadraceError) else traceback_of(error, frames or error.__traceback__)
         self.context.reject(Reject.of(int(rows.ssp[index]), int(rows.offset[index]), self.node.name, error, text))
 
+    def late(self, rows: Rows, indices: Any) -> None:
+        """These rows came after their windows had closed."""
+        for index in indices.tolist():
+            self.context.late(int(rows.ssp[index]), int(rows.offset[index]), self.node.name)
+
     def without(self, rows: Rows, failures: Failures) -> Rows:
         """Set the failing rows aside and give the rest."""
         for index, error in failures:
@@ -288,6 +293,12 @@ def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
 def binary_field(serde: Any, values: Sequence[bytes | None]) -> Field:
     """A field of encoded values."""
     return Field(serde, raw=pa.array(values, pa.binary()))
+
+
+def rows_of_timers(times_us: Any, key: Field, value: Field) -> Rows:
+    """Rows that come of no record."""
+    nowhere = np.full(len(times_us), -1, np.int64)
+    return Rows(np.zeros(len(times_us), np.int32), nowhere, times_us, key, value, None, nowhere)
 
 
 def refused(stream: str, limits: StreamLimits, key: Any, value: Any, headers: Any, times_us: Any, now_us: int) -> Failures:

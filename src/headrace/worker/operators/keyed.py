@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.model.windows import Windows
-from headrace.worker.operators.aggregate import late, start_bytes
+from headrace.worker.operators.aggregate import start_bytes
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Field, Rows
@@ -111,7 +111,7 @@ class RecordAggregateOperator(Operator):
         self._batches.append(rows)
         too_late = self._process(len(self._batches) - 1)
         if too_late:
-            late(self, rows, np.array(too_late))
+            self.late(rows, np.array(too_late))
 
     def _process(self, batch: int) -> list[int]:
         """Put the rows of a batch into the states of their groups; gives the rows that no window takes any more."""

@@ -257,8 +257,8 @@ class ProcessOperator(Operator):
                 self.reject(rows, 0, error)
                 return
             half = len(rows) // 2  # find the record that it fails on
-            self._push_batch(rows.slice(0, half))
-            self._push_batch(rows.slice(half, len(rows)))
+            for part in np.split(np.arange(len(rows)), [half]):
+                self._push_batch(rows.take(part))
 
     def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
         """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;

@@ -24,7 +24,6 @@ import pyarrow as pa
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
-from headrace.worker.operators.aggregate import late
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.keyed import rows_at
@@ -95,7 +94,7 @@ class SessionOperator(Operator):
             except BaseException as error:  # the user's function: anything may come
                 self.reject(rows, row, error)
         if too_late:
-            late(self, rows, np.array(too_late))
+            self.late(rows, np.array(too_late))
 
     def _add(self, key: bytes, time: int, row: Row) -> bool:
         """Put a record into its session; False where that is closed. Where it raises nothing has changed."""

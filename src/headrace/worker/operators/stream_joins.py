@@ -22,8 +22,7 @@ import xxhash
 
 from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.aggregate import late
-from headrace.worker.operators.base import Context, Operator, binary_field
+from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
@@ -34,7 +33,6 @@ _MATCHED, _NULL = 1, 2  # bits of the byte before a value
 _TIMER = "window"
 _PAIRS_MAX = 50_000  # joined at once: of what lies together in time there may be many
 _EMITTING = {t.JoinKind.INNER: (), t.JoinKind.LEFT: (_LEFT,), t.JoinKind.OUTER: (_LEFT, _RIGHT)}
-_NO_RECORD = (0, -1, -1)  # SSP number, offset and rank of what comes of a timer
 
 
 def waiting_value(serde: Any, data: bytes) -> Any:
@@ -107,7 +105,7 @@ class StreamStreamJoin(JoinOperator):
         if watermark is not None and len(rows):
             too_late = rows.timestamp_us + self._open_us <= watermark
             if too_late.any():
-                late(self, rows, np.flatnonzero(too_late))
+                self.late(rows, np.flatnonzero(too_late))
                 rows = rows.where(~too_late)
         if len(rows):
             key = Field(rows.key.serde, raw=rows.key.bytes()[0])
@@ -256,12 +254,9 @@ class StreamStreamJoin(JoinOperator):
         return next((_Entry.of(layout, data).time_us for layout, data in found), None)
 
     def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
-        count = len(unmatched)
-        ssp, offset, rank = (np.full(count, number, np.int64) for number in _NO_RECORD)
         key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
-        nothing = Field(None, raw=pa.nulls(count, pa.binary()))
-        times = np.array([time_us for time_us, *_ in unmatched], np.int64)
-        rows = Rows(ssp.astype(np.int32), offset, times, key, nothing, None, rank)
+        nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
+        rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
         left = [value if side == _LEFT else None for _, _, side, _, value in unmatched]
         right = [value if side == _RIGHT else None for _, _, side, _, value in unmatched]
         self._give(rows, left, right)

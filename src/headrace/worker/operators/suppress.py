@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Context, Operator, binary_field
+from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
 from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Field, Rows
 
@@ -113,9 +113,7 @@ class SuppressOperator(Operator):
         keys = serde.encode_parts(pa.array([key for _, key, *_ in closed], pa.binary()), starts, ends)
         values = binary_field(self.node.value, [stored[_HEAD_BYTES:] for *_, stored in closed])
         times = np.array([time_from(stored[TIME_BYTES:_HEAD_BYTES]) for *_, stored in closed], np.int64)
-        nowhere = np.full(len(closed), -1, np.int64)  # no record is at work
-        where = np.zeros(len(closed), np.int32)
-        return Rows(where, nowhere, times, Field(serde, raw=keys), values, None, nowhere)
+        return rows_of_timers(times, Field(serde, raw=keys), values)
 
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:
