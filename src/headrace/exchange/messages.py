@@ -42,8 +42,7 @@ class Program:
     `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose
     timers are kept under a name that they had before; `far_us`: an event time that lies further from its record's own is
-    reported (`core.rounds.event_times`), 0: none is.
-    """
+    reported (`core.rounds.event_times`), 0: none is."""
 
     id: str
     application: str

@@ -1,8 +1,7 @@
 """Opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints.
 
 A user's is checked for what it has, and called so that its errors name it. Seeds: SEP-18 "StartpointManager"
-(`task.startpoint.metadata.store.factory`), SEP-11 (`MetadataStore`).
-"""
+(`task.startpoint.metadata.store.factory`), SEP-11 (`MetadataStore`)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 answer with one summary. Nothing it does is visible to anyone before it is committed: by the driver, from the summary
 (the embedded log), or here, by the worker's side of the system in `WorkerPorts.commit` (Kafka).
 
-Steps of protocol.md that happen here: `STEPS`.
-"""
+Steps of protocol.md that happen here: `STEPS`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 By (timestamp, tables first, stream, partition, offset). A record never passes a smaller offset of its SSP: its time for this
 order is the highest up to it. What was taken when a round is cut short is the beginning of that order, over all SSPs: a task
-that had read one stream to its end and another not at all would join its records with nothing.
-"""
+that had read one stream to its end and another not at all would join its records with nothing."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A key or value may exist as bytes (as read or to be written), as a typed Arrow array (as Spark gave it, or for vectorised
 work) and as Python objects (for record functions). Each form is made at its first use and kept. Rows also carry where
 they came from (`ssp`, `offset`), so that a failure names its record, and their `rank`, the order in which the task takes
-them, so that a merge restores it.
-"""
+them, so that a merge restores it."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
     driver -> worker    32 bytes per signal, at once where it was given before
 
 A signal is the word of which the plan of the container holds the SHA-256. So a plan holds no secret, who only listens learns
-of signals that were given, and who may not signal cannot: the words follow from a secret that stays in this process.
-"""
+of signals that were given, and who may not signal cannot: the words follow from a secret that stays in this process."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
 reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
-container.
-"""
+container."""
 
 from __future__ import annotations
 

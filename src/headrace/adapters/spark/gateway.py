@@ -2,8 +2,7 @@
 
 A command line is seen by every user of the machine, and an environment is inherited by every process below. So settings
 that hold a secret reach the JVM in a file that only this user can read and that is removed once it is read, and the
-variables that set them are not handed on.
-"""
+variables that set them are not handed on."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 One load per Spark task of ours: its partitions (one per SSP) are put one after the other by `coalesce(1)`, so a
 container gets its SSPs without a shuffle, each in the order of its offsets. The union of several loads keeps them
-apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`).
-"""
+apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`)."""
 
 from __future__ import annotations
 

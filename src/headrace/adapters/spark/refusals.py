@@ -1,6 +1,5 @@
 """What is said of an expression or a DataFrame function that Spark refuses, before any row is read: which operator it
-is, where it was given, what Spark says (its first line: no Java), and the columns that there are.
-"""
+is, where it was given, what Spark says (its first line: no Java), and the columns that there are."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ taken one by one within their groups, and what is stored is what the last of the
 too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
 State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each
-(`core.accumulators`).
-"""
+(`core.accumulators`)."""
 
 from __future__ import annotations
 

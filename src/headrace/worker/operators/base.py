@@ -1,7 +1,6 @@
 """What every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
 is rejected. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
-parents before children.
-"""
+parents before children."""
 
 from __future__ import annotations
 

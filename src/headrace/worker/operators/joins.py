@@ -6,8 +6,7 @@ look-up for all keys. A table that is an aggregation's, or is made from one, cha
 record of each key: which records of that same round see the change depends on where rounds are cut. (Where every update of
 it is requested, it changes at each of its records.)
 
-Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead.
-"""
+Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ they expire (`expires_us`).
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
 side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
-joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
-"""
+joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last."""
 
 from __future__ import annotations
 

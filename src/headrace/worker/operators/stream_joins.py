@@ -6,8 +6,7 @@ window has closed is late. With a left or outer join a record without a match gi
 closes, found by a timer of its key; the records of a side for which there is no such result expire. So the pairs do not
 depend on where rounds are cut, but for lateness and the time of results without a match.
 
-An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null.
-"""
+An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null."""
 
 from __future__ import annotations
 

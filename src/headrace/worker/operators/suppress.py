@@ -5,8 +5,7 @@ change it from then on. An event timer per window makes a round run for it, and 
 
 Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. A given result is
 not there any more. A watermark may go back, when an input that was idle resumes; what has closed stays closed all the
-same: the highest watermark at which anything did is kept, and judges for the whole task.
-"""
+same: the highest watermark at which anything did is kept, and judges for the whole task."""
 
 from __future__ import annotations
 

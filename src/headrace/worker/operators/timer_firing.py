@@ -2,8 +2,7 @@
 
 Timers fire by time. What `on_timer` sets and cancels meanwhile counts: a timer that it sets for a time that is due fires in
 its turn, one that it cancels or moves does not fire. How many of a key do so in one round `core.rounds.timer_chains` decides;
-those that are left are set again, and fire in the next round.
-"""
+those that are left are set again, and fire in the next round."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Arrow adds without looking. So before its sums count, a bound is put on them: first of the whole round (the largest number
 times the rows), then, where that is too much, of each group. Only in groups that may overflow is every record added by
-itself, in order: the one that goes too far is its own error, whatever rounds the records came in.
-"""
+itself, in order: the one that goes too far is its own error, whatever rounds the records came in."""
 
 from __future__ import annotations
 
