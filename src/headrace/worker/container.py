@@ -25,12 +25,11 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
-from headrace.worker.event_time_checks import FarTimes
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
-from headrace.worker.task import Outputs, TaskRun
+from headrace.worker.task import FarTimes, Outputs, TaskRun
 
 RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
