@@ -19,7 +19,7 @@ from typing import Any
 from headrace.adapters.lmdb import close_idle, open_task_store
 from headrace.core.keys.key_layout import SLOTS, time_of
 from headrace.state.files import StateFiles
-from headrace.worker.operators.time_index import TimeIndex
+from headrace.worker.operators.expiry import due_entries, earliest_us
 from headrace.worker.operators.timers import Timers
 from headrace.worker.state.task_state import TaskState
 
@@ -40,10 +40,10 @@ def by_every_slot(database: Any, until_us: int) -> tuple[list[bytes], int | None
 
 
 def by_index(database: Any, until_us: int) -> tuple[list[bytes], int | None]:
-    due = [key for key, _ in TimeIndex(database).due(until_us)]
+    due = [key for key, _ in due_entries(database, until_us)]
     for key in due:
         database.delete(key)
-    return due, TimeIndex(database).earliest_us()
+    return due, earliest_us(database)
 
 
 def main() -> None:

@@ -374,7 +374,7 @@ class ContainerWork:
 
 class RoundControl(Protocol):
     """The driver's side of two signals to the containers of a round: stop and throw the work away, or end soon and commit
-    what was reached. The worker's side is `runtime.round_signals.RoundSignals`.
+    what was reached. The worker's side is `worker.ports.RoundSignals`.
 
     A signal only saves time. A worker that gets none works on: its round is cancelled by the engine, or cut short after
     `max_round_ms`, and what must not be committed is refused at its commit.

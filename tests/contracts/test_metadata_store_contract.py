@@ -15,7 +15,7 @@ import pytest
 from contracts.conftest import KINDS
 from headrace.errors import FencedError
 from headrace.ports import DriverLease, MetadataStore
-from headrace.wiring.user_metadata_store import users_store
+from headrace.wiring.request_store import users_store
 
 HOLDER = DriverLease("run-1", "another-host", 17, "1@1", "boot", 0)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_requests.py"

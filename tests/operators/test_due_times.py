@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.core.keys.key_layout import SLOTS, reversed_hash, state_key
+from headrace.core.keys.key_layout import SLOTS, reversed_hash, state_key, time_from
 from headrace.testing import Driver
-from headrace.worker.operators.expiry import Expiry, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.timers import Timers
 from headrace.worker.state.task_state import Database, Journal
 

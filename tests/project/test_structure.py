@@ -24,7 +24,6 @@ PARAMETERS = {
     "core.rewind.rewinds.rewind_target_of": 9,
     "core.topology.partition_counts.partition_counts_of": 10,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,
-    "driver.planning.programs.program_of": 8,
     "dsl.app_declaration.AppDeclaration._source": 9,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.grouped.KGrouped._aggregated": 10,
@@ -33,7 +32,6 @@ PARAMETERS = {
     "dsl.joinable.StreamJoins.outer_join": 8,
     "errors.RecordError.__init__": 8,
     "wiring.kafka_server.KafkaServer.__init__": 8,
-    "worker.task.TaskRun.__init__": 9,
 }
 MODULE_LINES = {
     "adapters.kafka.admin": 426,
@@ -50,8 +48,7 @@ DEFINED_TWICE = frozenset(
     {
         "KeyValueStoreView", "Metrics", "ProcessorContext", "Serde", "Timer", "WindowStoreView",
         "annotation_of", "batch_of", "changes_of", "column_of", "described", "duration_text", "entries_of", "key_of", "merged",
-        "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "table_of", "text_of",
-        "time_from", "type_of",
+        "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "table_of", "text_of", "type_of",
     }
 )  # fmt: skip
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.

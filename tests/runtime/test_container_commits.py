@@ -125,7 +125,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(generation, "FAILURES_MAX", 50)
     original = LogSystem.job_store
     monkeypatch.setattr(LogSystem, "job_store", lambda s, a, *reached: own_store(s, a, *reached) if reached else original(s, a))
-    monkeypatch.setitem(worker.PORTS, "log", OwnPorts)
+    monkeypatch.setattr(worker, "ports_of", OwnPorts)
     with hr.open_system(f"log:{tmp_path / 'log'}") as log:
         log.create_stream("in", 3)
     return tmp_path

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import headrace as hr
 from headrace import wiring
 from headrace.exchange.messages import decoded_summary
 from headrace.ports import ContainerWork
-from headrace.wiring.worker.engine_rows import EngineReports, ReaderReport
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 from headrace.worker.operators.base import Reject
+from headrace.worker.ports import ReaderReport
 
 
 class ReportingEngine(InlineEngine):
@@ -33,9 +32,8 @@ class ReportingEngine(InlineEngine):
     def run(
         self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
     ) -> list[bytes]:
-        given = [msgspec.json.encode(self._reports.pop(0))] if self._reports else []
-        found = EngineReports(lambda: given, [])
-        answers = [run_container(work.payload, program, (), found) for group in works for work in group]
+        given = self._reports.pop(0) if self._reports else ReaderReport([], {})
+        answers = [run_container(work.payload, program, (), lambda: given) for group in works for work in group]
         self.stopped += [decoded_summary(answer).stopped for answer in answers]
         return answers
 

@@ -16,7 +16,7 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.wiring.user_metadata_store import is_users_own, users_store
+from headrace.wiring.request_store import is_users_own, users_store
 from headrace.wiring.worker.entry import run_container
 from headrace.worker.inline_engine import InlineEngine
 

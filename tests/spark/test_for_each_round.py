@@ -17,8 +17,7 @@ import pytest
 import headrace as hr
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.spark.engine import SparkEngine
-from headrace.adapters.spark.failures import failure_of
-from headrace.adapters.spark.round_frame import in_one_line, is_of_spark
+from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.driver import generation
 from headrace.driver.rounds import round_planner
 from headrace.errors import RoundFailedError, UnavailableError

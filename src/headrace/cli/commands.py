@@ -10,7 +10,21 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, describe, doctor, expand, history, jobs, kafka, plan, run, startpoints, states, streams
+from headrace.cli import (
+    checkpoints,
+    describe,
+    doctor,
+    expand,
+    history,
+    jobs,
+    kafka,
+    plan,
+    run,
+    startpoints,
+    states,
+    stream_check,
+    streams,
+)
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -74,7 +88,7 @@ def root(
 
 
 _sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
-_stream = typer.Typer(help="Streams: create, list, describe, expand, produce, consume, delete.", **_sub_group)
+_stream = typer.Typer(help="Streams: create, list, describe, check, expand, produce, consume, delete.", **_sub_group)
 _checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
 _startpoint = typer.Typer(help="Startpoints: set, list and delete resume positions.", **_sub_group)
 _kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
@@ -110,6 +124,9 @@ _stream.command("create", short_help="Create a stream.", epilog=streams.CREATE_E
 _stream.command("list", short_help="List all streams.", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
 _stream.command("describe", short_help="Show a stream's partitions and their ends.", epilog=streams.DESCRIBE_EXAMPLES)(
     streams.describe
+)
+_stream.command("check", short_help="Check by a sample that keys are in the right partitions.", epilog=stream_check.EXAMPLES)(
+    stream_check.check
 )
 _stream.command("expand", short_help="Add partitions to a stream.", epilog=expand.EXAMPLES)(expand.expand)
 _stream.command("produce", short_help="Append records from JSON lines.", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.client.store_form import TIME_BYTES, StoreForm, time_from
-from headrace.core.keys.key_layout import split_state_key
+from headrace.client.store_form import StoreForm
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, time_from
 from headrace.errors import HeadraceError, StateError
 from headrace.model.serde import Serde
 from headrace.wiring.folders import whole_file

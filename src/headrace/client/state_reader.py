@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace import wiring
-from headrace.client.store_form import GLOBAL, TIME_BYTES, StoreForm, parsed, serdes_in, time_from
+from headrace.client.store_form import GLOBAL, StoreForm, parsed, serdes_in
 from headrace.config.loading import Config
 from headrace.core.keys.hashing import partition_of
-from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_from
 from headrace.core.keys.long_keys import entry_of, stored_key
 from headrace.core.topology.compatibility import in_use
 from headrace.errors import HeadraceError, StateError

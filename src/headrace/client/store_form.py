@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.core.keys.key_layout import TIME_BYTES, time_from
 from headrace.core.topology.store_forms import aggregates_in, parts_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
@@ -23,8 +24,6 @@ from headrace.serdes.scalars import Bytes, Double, Int, Long, String
 from headrace.serdes.windowed import Windowed, WindowedKey
 
 _SCALARS: Mapping[str, Serde] = {serde.form: serde for serde in (Bytes(), String(), Long(), Int(), Double(), Json())}
-TIME_BYTES = 8
-_TIME_BIAS = 1 << 63
 GLOBAL = "global"  # every task has all of it
 JOINED = "joined"  # a record that waits for others: one byte before its value says whether that is null
 _NULL = 2
@@ -79,11 +78,6 @@ class StoreForm:
         if self.ends:
             return start_us, time_from(data[:TIME_BYTES])
         return None if self.size_us is None else (start_us, start_us + self.size_us)
-
-
-def time_from(data: bytes) -> int:
-    """A time as sub-keys and expiring values have it: biased, so that the order of bytes is that of times."""
-    return int.from_bytes(data, "big") - _TIME_BIAS
 
 
 def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.core.accumulators import accumulators_of
-from headrace.core.keys.key_layout import split_state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, time_from
 from headrace.core.keys.long_keys import entry_of
 from headrace.core.topology.sub_topologies import stores_of
 from headrace.exchange.messages import Program
@@ -22,7 +22,6 @@ from headrace.model.checkpoint import Head
 from headrace.model.windows import SessionWindows
 from headrace.state.batches import db_of, merged
 from headrace.state.files import StateFiles
-from headrace.worker.operators.expiry import TIME_BYTES, time_from
 from headrace.worker.operators.stream_joins import waiting_value
 
 

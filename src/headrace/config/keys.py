@@ -140,8 +140,8 @@ class Config(Mapping[str, Any]):
     )
     check_partitioning: Literal["off", "sample"] = _key(
         "off",
-        "`sample`: check with a sample of keys that the inputs' producers choose partitions by hash(key) mod the number of "
-        "partitions, and warn if a key is in two partitions that this rule excludes.",
+        "Removed, and refused if `sample`: `headrace stream check NAME` checks with a sample of keys, without a job, that the "
+        "producers of a stream choose partitions by hash(key) mod the number of partitions.",
     )
     on_lost_offsets: Literal["fail", "earliest", "latest"] = _key(
         "fail",

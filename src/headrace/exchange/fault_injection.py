@@ -3,8 +3,7 @@
 Nothing but tests sets `HEADRACE_TEST_STEPS`; without it `reached` is one comparison. The variable reads
 `ACTION:PROTOCOL:STEP:COUNT`, several separated by commas: `kill:log:5:2` kills this process when it reaches step 5 of
 the log's protocol for the second time. `COUNT` may be `N@FILE`: then processes count together, in FILE, and only the
-one that reaches the step for the N-th time of all acts.
-"""
+one that reaches the step for the N-th time of all acts."""
 
 from __future__ import annotations
 

@@ -1,18 +1,16 @@
-"""What the driver tells a container about one round, and what the container answers. Values, as msgspec structs.
-
-`Program` is the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part
-that changes from round to round.
-"""
+"""What the driver tells a container about one round, and what the container answers. Values, as msgspec structs. `Program` is
+the part that stays the same for a whole plan (and holds the user's functions); `ContainerPlan` is the part that changes from
+round to round."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from headrace.core.rounds.event_times import FarTime
-from headrace.core.rounds.key_samples import KeySample
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.core.topology.emission import Emission
 from headrace.core.topology.engine_prefix import Endpoint
@@ -23,10 +21,8 @@ from headrace.model.topology import ForEachRound, Node, Source
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
-    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read).
-
-    `parts`: the parts of the records that are used (`core.topology.record_parts`); the others may be null.
-    """
+    """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read). `parts`: the
+    parts of the records that are used (`core.topology.record_parts`); the others may be null."""
 
     key: Serde | None
     value: Serde | None
@@ -40,15 +36,13 @@ class Program:
     """One sub-topology as a container needs it. `id` names it for caches of worker processes.
 
     `partition_counts`: of every stream that is written; `dead_letter`: the stream for records that fail, or None;
-    `key_serdes`: operators with state to the serde of the keys that reach them; `gone_stores`: stores that the
+    `key_serdes`: operators with state to the serde of the keys that reach them; `removed_stores`: stores that the
     application had here once, whose entries are deleted; `read_by_the_job`: its inputs and repartition streams, which no
     function of a record may name as an output; `limits`: what streams that are written take, where that is known;
-    `emission`: which operators of the whole topology give every update of a table; `sampled`: the streams whose keys are
-    sampled, to the smallest number of partitions that each had (`core.rounds.key_samples`); `marked_endpoints`: those whose
+    `emission`: which operators of the whole topology give every update of a table; `marked_endpoints`: those whose
     records may have been written in a replay of this application (`core.rewind.replays`); `timer_owners`: operators whose
     timers are kept under a name that they had before; `far_us`: an event time that lies further from its record's own is
-    reported (`core.rounds.event_times`), 0: none is.
-    """
+    reported (`core.rounds.event_times`), 0: none is."""
 
     id: str
     application: str
@@ -60,12 +54,10 @@ class Program:
     dead_letter: str | None
     stateful: bool
     key_serdes: dict[str, Serde | None] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    gone_stores: tuple[str, ...] = ()
+    removed_stores: tuple[str, ...] = ()
     read_by_the_job: frozenset[str] = frozenset()
     limits: dict[str, StreamLimits] = field(default_factory=dict)
     emission: Emission = field(default_factory=Emission)
-    sampled: dict[str, int] = field(default_factory=dict)
     marked_endpoints: frozenset[int] = frozenset()
     timer_owners: dict[str, str] = field(default_factory=dict)
     far_us: int = 0
@@ -78,16 +70,11 @@ class Program:
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
 
-    @property
-    def sampled_at(self) -> dict[int, Source]:
-        """The endpoints at which keys are sampled, of each such stream the first one that reads it."""
-        found: dict[str, tuple[int, Source]] = {}
-        for number, endpoint in enumerate(self.endpoints) if self.sampled else ():
-            source = self.node(endpoint.source)
-            assert isinstance(source, Source)
-            if source.stream in self.sampled:
-                found.setdefault(source.stream, (number, source))
-        return dict(found.values())
+    def source(self, endpoint: int) -> Source:
+        """What an endpoint reads."""
+        source = self.node(self.endpoints[endpoint].source)
+        assert isinstance(source, Source)
+        return source
 
     def without_columns(self) -> Program:
         """As workers get it: what runs in the JVM or in the driver stays behind. A Column cannot travel, a session neither."""
@@ -153,14 +140,12 @@ class KnownFailure(msgspec.Struct, frozen=True):
 
 
 class ContainerPlan(msgspec.Struct, frozen=True):
-    """One container's work in one round. `ssps`: number to (system, stream, partition).
-
-    `system` is the kind of system that the job runs on, and `terms` what its driver's side says to its worker's side
-    (`ports.JobStore.container_terms`). `upstream`: of repartition streams, by SSP number, an offset and the event
-    time up to which a task knows all once it is there. `control`: how the container gets the signals of its round
-    (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a folder of the worker's machine, and `state_uri`
-    one that all machines see; `has_other_machines`: the worker may not be on the driver's.
-    """
+    """One container's work in one round. `ssps`: number to (system, stream, partition). `system` is the kind of system that the
+    job runs on, and `terms` what its driver's side says to its worker's side (`ports.JobStore.container_terms`). `upstream`: of
+    repartition streams, by SSP number, an offset and the event time up to which a task knows all once it is there. `control`:
+    how the container gets the signals of its round (`ports.RoundControl.terms_of`); None: it gets none. `local_store_dir` is a
+    folder of the worker's machine, and `state_uri` one that all machines see; `has_other_machines`: the worker may not be on
+    the driver's."""
 
     round_id: str
     epoch: int
@@ -196,7 +181,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class Summary(msgspec.Struct, frozen=True):
     """The one row that a container yields. `checkpoints`: of its tasks, in the form of `wire`. `receipt`: what the worker's
-    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name. `keys`: a sample.
+    side of the system gave for the writes (`ports.ContainerCommit`). `counters` by metric name.
     `far_times`: the first of each stream."""
 
     lane: int
@@ -207,25 +192,12 @@ class Summary(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     notes: list[str] = []
     timings_ms: dict[str, float] = {}
-    keys: list[KeySample] = []
     far_times: list[FarTime] = []
     cut_short: bool = False
     stopped: bool = False
     error: str | None = None
 
 
-_ENCODER = msgspec.json.Encoder()
-_PLAN = msgspec.json.Decoder(ContainerPlan)
-_SUMMARY = msgspec.json.Decoder(Summary)
-
-
-def encoded(value: ContainerPlan | Summary) -> bytes:
-    return _ENCODER.encode(value)
-
-
-def decoded_plan(data: bytes) -> ContainerPlan:
-    return _PLAN.decode(data)
-
-
-def decoded_summary(data: bytes) -> Summary:
-    return _SUMMARY.decode(data)
+encoded: Callable[[ContainerPlan | Summary], bytes] = msgspec.json.Encoder().encode
+decoded_plan = msgspec.json.Decoder(ContainerPlan).decode
+decoded_summary = msgspec.json.Decoder(Summary).decode

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from headrace.client.store_reader import StoredForm
-from headrace.core.keys.key_layout import state_key
+from headrace.core.keys.key_layout import state_key, time_bytes
 from headrace.errors import StateError
 from headrace.serdes.typed import K, V
-from headrace.worker.operators.expiry import time_bytes
 
 D = TypeVar("D")
 

@@ -1,7 +1,6 @@
 """Turning configuration into adapters: the one place that knows which technology is behind which port.
 
-What a command needs that reads no records (status, tasks, checkpoints) imports neither Spark nor Arrow.
-"""
+What a command needs that reads no records (status, tasks, checkpoints) imports neither Spark nor Arrow."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def open_system(url: str, *, create: bool = True, kafka: Mapping[str, str] | Non
     """Open a system by its URL, `log:DIR` or `kafka://HOST:PORT`; use it in a `with`.
 
     `create=False` refuses a folder that holds no log. `kafka`: the `kafka.*` settings of a secured broker; those of
-    `HEADRACE_KAFKA__*` variables and of `headrace.toml` in this folder if None.
-    """
+    `HEADRACE_KAFKA__*` variables and of `headrace.toml` in this folder if None."""
     return opened_system(url, create=create, kafka=kafka)
 
 

@@ -22,10 +22,8 @@ _FIRST_BYTES = 65_536
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written aside and renamed: `path` is there whole then, or as it was before. `SetupError` names it.
-
-    What is there and is no ordinary file, such as /dev/null or a pipe, is written to as it is.
-    """
+    """A file to be written aside and renamed: `path` is there whole then, or as it was before. `SetupError` names it. What is
+    there and is no ordinary file, such as /dev/null or a pipe, is written to as it is."""
     try:
         if path.is_dir() or not path.name:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -44,9 +42,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             aside.unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # a name with a null in it is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise SetupError(
-            f"{_shortened(path)} cannot be written: {reason}", "name a file in a folder that exists"
-        ) from None
+        raise SetupError(f"{_shortened(path)} cannot be written: {reason}", "name a file in a folder that exists") from None
 
 
 def bytes_of_file(path: Path, most: int) -> bytes:

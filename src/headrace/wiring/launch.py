@@ -24,7 +24,6 @@ from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
 from headrace.exchange.fault_injection import reached
-from headrace.model.serde import Serde
 from headrace.model.topology import Node, Source, Topology
 from headrace.ports import DriverLease, Engine, JobStore, RoundControl, System
 from headrace.serdes.serdes import fits_spark_type, serde_of_spark_type
@@ -56,10 +55,8 @@ def launched(
     say: Callable[[str], None],
     clock_us: Callable[[], int] | None = None,
 ) -> LaunchedJob:
-    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back.
-
-    `clock_us` times plans and versions of the state, by default the machine's clock; who holds the job goes by that always.
-    """
+    """Take the application and plan it; `engine` None is Spark. On an error everything is closed and given back. `clock_us`
+    times plans and versions of the state, by default the machine's clock; who holds the job goes by that always."""
     topology: Topology = app.topology()
     _refuse_what_is_not_there_yet(config)
     stateful = any(has_state(sub) for sub in sub_topologies_of(topology))
@@ -150,23 +147,13 @@ def _now_us() -> int:
 
 
 def _refuse_what_is_not_there_yet(config: Config) -> None:
-    if config.elasticity_factor != 1:
-        raise NotSupportedError(
-            f"elasticity_factor = {config.elasticity_factor}: virtual tasks are not supported yet", "leave it at 1"
-        )
     refuse_reserved(config, is_whole=True)
     if config.state_uri and "://" in config.state_uri and not config.state_uri.startswith("file:"):
-        raise StateError(
-            f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far",
-            "give a folder",
-        )
+        raise StateError(f"state_uri {config.state_uri!r}: state is kept on this machine's file system so far", "give a folder")
 
 
 def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
     """The topology with all serdes known; Spark is asked only where there are expressions."""
-
-    def windowed(serde: Serde) -> Serde:
-        return Windowed(serde)
 
     def no_types(source: Source, chain: tuple[Node, ...]) -> tuple[str, str]:
         raise NotSupportedError(
@@ -174,4 +161,4 @@ def resolved_topology(topology: Topology, engine: Any) -> tuple[Topology, Any]:
         )
 
     types_of = getattr(engine, "types_of", no_types) if has_open_types(topology) else no_types
-    return resolved(topology, types_of, serde_of_spark_type, windowed, fits_spark_type)
+    return resolved(topology, types_of, serde_of_spark_type, Windowed, fits_spark_type)

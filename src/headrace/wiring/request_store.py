@@ -1,19 +1,31 @@
-"""Opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints."""
+"""Opening `startpoint_metadata_store`: another system, or a user's class, that keeps requests for startpoints.
+
+A user's is checked for what it has, and called so that its errors name it. Seeds: SEP-18 "StartpointManager"
+(`task.startpoint.metadata.store.factory`), SEP-11 (`MetadataStore`)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.config.loading import Config
+from headrace.core.job_plan.grouper_calls import named_errors
+from headrace.driver.planning.user_objects import PLACE, loaded
 from headrace.driver.request_copies import RequestsElsewhere
-from headrace.errors import HeadraceError
+from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.ports import MetadataStore, System
 from headrace.wiring import opened_system
-from headrace.wiring.user_metadata_store import is_users_own, users_store
+
+KEY = "startpoint_metadata_store"
+METHODS = ("get", "all", "stamp", "request", "request_all", "requests", "withdraw")
+_EXPECTED = (
+    "a class (or a function) that is called with the application's name and gives an object with the methods of "
+    f"hr.MetadataStore: {', '.join(METHODS)}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +83,9 @@ def metadata_elsewhere(config: Config, application: str, wait_s: float | None = 
         opened.close()
 
 
-def requests_elsewhere(
-    config: Config, application: str, closers: list[Callable[[], None]]
-) -> RequestsElsewhere | None:
-    """For a driver; looked at once, so that a store that cannot be reached is refused before anything is held.
-
-    What closes it is put at the end of `closers`, whose last is called first.
-    """
+def requests_elsewhere(config: Config, application: str, closers: list[Callable[[], None]]) -> RequestsElsewhere | None:
+    """For a driver; looked at once, so that a store that cannot be reached is refused before anything is held. What closes it
+    is put at the end of `closers`, whose last is called first."""
     opened = open_elsewhere(config, application)
     if opened is None:
         return None
@@ -88,3 +96,92 @@ def requests_elsewhere(
     if opened.system is not None:
         closers.append(opened.system.job_store(application).expedite)  # a thread that waits for it now need not wait long
     return requests
+
+
+def is_users_own(value: object) -> bool:
+    """Whether the value of the key is a user's class and not the URL of a system."""
+    return not isinstance(value, str) or (value.partition(":")[0] not in ("log", "kafka") and bool(PLACE.fullmatch(value)))
+
+
+def users_store(value: object, application: str) -> UsersStore:
+    """The store that a class, a function or `MODULE:NAME` makes for an application; an object that is one is taken as it is.
+    `ConfigError` for what is none, and for what making it raises."""
+    found = loaded(KEY, value, "a metadata store", _EXPECTED) if isinstance(value, str) else value
+    name = value if isinstance(value, str) else getattr(found, "__qualname__", type(found).__qualname__)
+    if isinstance(found, type) or _missing_of(found):
+        if undefined := ", ".join(sorted(getattr(found, "__abstractmethods__", ()))):
+            raise ConfigError(f"{KEY}: {name} is no metadata store: it does not define {undefined}", f"expected {_EXPECTED}")
+        if not callable(found):
+            raise ConfigError(f"{KEY}: {name} is no metadata store: it has no {_missing_of(found)[0]}", f"expected {_EXPECTED}")
+        rule = ": it is called with the name of the application, in any process"
+        with named_errors(ConfigError, f"{KEY}: {name}({application!r})", rule):
+            found = found(application)
+    if missing := _missing_of(found):
+        raise ConfigError(f"{KEY}: what {name} gives is no metadata store: it has no {missing[0]}", f"expected {_EXPECTED}")
+    return UsersStore(found, str(name))
+
+
+def _missing_of(found: object) -> tuple[str, ...]:
+    return tuple(method for method in METHODS if not callable(getattr(found, method, None)))
+
+
+class UsersStore(MetadataStore):
+    """A user's store, called with care: what it raises is a `StorageError` that names it, and so is a wrong answer."""
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._store, self.name = store, name
+
+    def get(self, namespace: str, key: str) -> bytes | None:
+        found: bytes | None = self._called("get", lambda found: found is None or _is_bytes(found), namespace, key)
+        return found
+
+    def all(self, namespace: str) -> dict[str, bytes]:
+        return dict(self._called("all", _is_by_id, namespace))
+
+    def stamp(self) -> object:
+        return self._call("stamp")
+
+    def request(self, namespace: str, value: bytes) -> str:
+        return str(self._called("request", lambda found: isinstance(found, str), namespace, value))
+
+    def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
+        count = len(values)
+        return tuple(
+            self._called("request_all", lambda found: _is_texts(found) and len(found) == count, namespace, list(values))
+        )
+
+    def requests(self, namespace: str) -> dict[str, bytes]:
+        return dict(self._called("requests", _is_by_id, namespace))
+
+    def withdraw(self, namespace: str, ids: Collection[str]) -> None:
+        self._call("withdraw", namespace, list(ids))
+
+    def close(self) -> None:
+        """Close it, if it can be closed."""
+        if callable(getattr(self._store, "close", None)):
+            self._call("close")
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        with named_errors(StorageError, f"metadata store {self.name}: {method}()"):
+            return getattr(self._store, method)(*arguments)
+
+    def _called(self, method: str, fits: Callable[[Any], bool], *arguments: Any) -> Any:
+        found = self._call(method, *arguments)
+        if not fits(found):
+            raise StorageError(
+                f"metadata store {self.name}: {method}() returned {found!r:.200}",
+                f"see hr.MetadataStore.{method} for what it has to return",
+            )
+        return found
+
+
+def _is_bytes(found: object) -> bool:
+    return isinstance(found, bytes)
+
+
+def _is_texts(found: object) -> bool:
+    return isinstance(found, (tuple, list)) and all(isinstance(one, str) for one in found)
+
+
+def _is_by_id(found: object) -> bool:
+    return isinstance(found, Mapping) and all(isinstance(k, str) and _is_bytes(v) for k, v in found.items())

@@ -1,7 +1,5 @@
-"""Whether workers see the folder of the state that the driver sees: tried, not believed.
-
-State that a worker writes to a folder of its own machine is lost to all others, and no commit would notice.
-"""
+"""Whether workers see the folder of the state that the driver sees: tried, not believed. State that a worker writes to a folder
+of its own machine is lost to all others, and no commit would notice."""
 
 from __future__ import annotations
 

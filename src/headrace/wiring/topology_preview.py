@@ -1,18 +1,18 @@
-"""Previews: what a stream gives for the first records of its inputs, computed outside of the job.
-
-The records are copied into a log of their own in a temporary folder, and the part of the topology up to the stream is run
-there, in this process, or on Spark where expressions need it. In the user's system nothing is created or committed.
-"""
+"""Previews: what a stream gives for the first records of its inputs, computed outside of the job. The records are copied into a
+log of their own in a temporary folder, and the part of the topology up to the stream is run there, in this process, or on Spark
+where expressions need it. In the user's system nothing is created or committed."""
 
 from __future__ import annotations
 
 import heapq
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import structs
 
 from headrace import wiring
 from headrace.core.topology.resolution import has_open_types
@@ -40,8 +40,8 @@ from headrace.model.topology import (
 )
 from headrace.model.windows import SessionWindows
 from headrace.ports import Engine
-from headrace.record import Headers, Record
-from headrace.wiring.spark_sessions import session_of, spark_engine
+from headrace.record import Record
+from headrace.wiring.spark_sessions import SessionSlot, session_of, spark_engine
 
 RECORDS_MAX = 10_000
 TABLE_RECORDS_MAX = 1_000_000  # of an input that is read as a table
@@ -58,41 +58,38 @@ class DeclaredApplication(wiring.Application, Protocol):
 
 
 def preview(app: DeclaredApplication, part: Displayable | None, n: int = 20) -> Preview:
-    """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application.
-
-    An input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given.
-    Of an application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream.
-    """
+    """What `part`, a stream or a table, gives for the first `n` records of each of its inputs; without it the application. An
+    input that is read as a table is taken whole, so that joins find what they look up. At most `n` records are given. Of an
+    application: what each output gets. A record that fails is counted and left out, as with a dead-letter stream."""
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= RECORDS_MAX:
         raise ConfigError(f"preview({n!r}): expected a number of records, 1 to {RECORDS_MAX:,}")
     node = None if part is None else part.flow.node
     title = f"{app.name}: what the first {n} records of each input give" if node is None else f"{node} of {app.name}"
     topology, outputs = _with_outputs(app.builder.topology(), node, isinstance(part, KTable))
+    run = _Part(app.name, app.folder, app.session, app.config_arguments, topology)
     with tempfile.TemporaryDirectory(prefix="headrace-preview-") as folder:
-        records, notes = _run(_Part(app, topology), outputs, Path(folder), n)
+        records, notes = _run(run, outputs, Path(folder), n)
     windows = {title: kind for stream, title in outputs.items() if (kind := _windows_of(topology, stream))}
     return Preview(title, tuple(records), tuple(notes), windows)
 
 
+@dataclass(frozen=True)
 class _Part:
     """A part of an application, as wiring sees one."""
 
-    def __init__(self, app: wiring.Application, topology: Topology) -> None:
-        self.name = app.name
-        self.folder = app.folder
-        self.session = app.session
-        self.config_arguments = app.config_arguments
-        self._topology = topology
+    name: str
+    folder: Path | None
+    session: SessionSlot
+    config_arguments: Mapping[str, Any]
+    nodes: Topology
 
     def topology(self) -> Topology:
-        return self._topology
+        return self.nodes
 
 
 def _with_outputs(topology: Topology, node: str | None, is_table: bool) -> tuple[Topology, dict[str, str]]:
-    """The part of a topology that makes `node` (None: all), with a sink of ours for each output: its stream to a title.
-
-    Sinks of the user's are left out: where they write depends on the user's system.
-    """
+    """The part of a topology that makes `node` (None: all), with a sink of ours for each output: its stream to a title. Sinks
+    of the user's are left out: where they write depends on the user's system."""
     if node is not None:
         part, ends = ancestors_of(topology, node), {node: node}
     else:
@@ -138,9 +135,9 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
     from headrace.wiring.worker import worker_state
     from headrace.worker.inline_engine import InlineEngine
 
-    asked = wiring.config_of(part)
+    configured = wiring.config_of(part)
     config = replace(
-        asked,
+        configured,
         system=f"log:{folder / 'log'}",
         local_store_dir=str(folder / "stores"),
         state_uri=str(folder / "state"),
@@ -150,10 +147,10 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
         max_records_per_round=2 * TABLE_RECORDS_MAX,  # a table is there before what looks it up
         max_bytes_per_round=1 << 62,
     )
-    notes = _copied(part.topology(), asked.system, config.system, n)
+    notes = _copied(part.topology(), configured.system, config.system, n)
     topology = part.topology()
     if has_open_types(topology):
-        session_of(part, asked)  # the application's own, which it keeps
+        session_of(part, configured)  # the application's own, which it keeps
         engine: Engine = spark_engine(part, config)
     else:
         engine = InlineEngine(worker.run_container)
@@ -169,7 +166,7 @@ def _run(part: _Part, outputs: Mapping[str, str], folder: Path, n: int) -> tuple
         worker_state.forget(part.name, str(folder / "state"))
     with wiring.open_configured(config) as system:
         records = [
-            _renamed(record, title)
+            structs.replace(record, stream=title)
             for stream, title in outputs.items()
             for record in islice(_in_order(system, stream, *sides[stream]), n)
         ]
@@ -189,7 +186,7 @@ def _copied(topology: Topology, source: str, target: str, n: int) -> list[str]:
             found = _in_order(users, stream, None, None)
             most, copied = TABLE_RECORDS_MAX if stream in tables else n, 0
             while some := list(islice(found, min(_PRODUCED_AT_ONCE, most - copied))):
-                ours.produce(stream, [_unplaced(record) for record in some])
+                ours.produce(stream, [structs.replace(record, offset=None, stream=None) for record in some])
                 copied += len(some)
             if not copied:
                 notes.append(f"input stream {stream} is empty")
@@ -203,16 +200,6 @@ def _in_order(system: Any, stream: str, key: Any, value: Any) -> Iterator[Record
     partitions = range(system.describe_stream(stream).partitions)
     streams = [system.consume(stream, key, value, [partition]) for partition in partitions]
     return heapq.merge(*streams, key=lambda record: record.timestamp_us)
-
-
-def _unplaced(record: Record) -> Record:
-    """As `produce` takes it: of the same partition."""
-    return Record(record.key, record.value, record.timestamp_us, record.headers, record.partition)
-
-
-def _renamed(record: Record, stream: str) -> Record:
-    headers: Headers = record.headers
-    return Record(record.key, record.value, record.timestamp_us, headers, record.partition, record.offset, stream)
 
 
 def _failures(failed: list[Record]) -> list[str]:

@@ -35,12 +35,10 @@ def checkpoint_of(
     reports: Mapping[int, int],
     timers: Mapping[str, int | None],
 ) -> Checkpoint:
-    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head` (in wire form).
-
-    `reports`: per SSP the highest time of the rows of this round. A report never goes back. That of a repartition
-    stream is the writers' watermark (protocol.md 23), and counts once the task has read up to where the stream ended.
-    A startpoint is spent by what moves its position, rows or not (protocol.md 25), and named until that is known.
-    """
+    """The checkpoint of `task` after the round `plan`: at `positions`, with the state `head` (in wire form). `reports`: per SSP
+    the highest time of the rows of this round. A report never goes back. That of a repartition stream is the writers' watermark
+    (protocol.md 23), and counts once the task has read up to where the stream ended. A startpoint is spent by what moves its
+    position, rows or not (protocol.md 25), and named until that is known."""
     # Of this task only: the plan has the SSPs of all tasks, and there may be a thousand of either.
     names = {number: SSP(*plan.ssps[number]) for number in {*positions, *task.watermarks}}
     kinds = {node.stream: node.kind for node in program.nodes if isinstance(node, Source)}

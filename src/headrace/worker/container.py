@@ -2,15 +2,13 @@
 answer with one summary. Nothing it does is visible to anyone before it is committed: by the driver, from the summary
 (the embedded log), or here, by the worker's side of the system in `WorkerPorts.commit` (Kafka).
 
-Steps of protocol.md that happen here: `STEPS`.
-"""
+Steps of protocol.md that happen here: `STEPS`."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,22 +17,19 @@ import pyarrow as pa
 
 from headrace.codec.documents import encode
 from headrace.core.rounds.event_times import METRIC
-from headrace.core.rounds.key_samples import KeySample
 from headrace.core.rounds.stream_limits import ANY
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary, TaskPlan
-from headrace.model import topology as t
+from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters
 from headrace.worker.checkpoints import checkpoint_of
-from headrace.worker.event_time_checks import FarTimes
-from headrace.worker.key_sampling import sampling_of
 from headrace.worker.merging import FIRST_ROWS, Merged, merging_tasks, next_size
 from headrace.worker.operators.base import Reject
 from headrace.worker.ports import STEPS, WorkerPorts
 from headrace.worker.rows import Field, Rows
-from headrace.worker.task import Outputs, TaskRun, is_table
+from headrace.worker.task import FarTimes, Outputs, TaskRun
 
 RAW = -1  # the endpoint of prepared rows that no expression has seen: a batch with offset, timestamp_us, headers, key, value
 
@@ -43,29 +38,13 @@ class _Stopped(Exception):
     """The driver cancelled this round; what was done is thrown away."""
 
 
-def run(
-    plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]
-) -> Summary:
+def run(plan: ContainerPlan, program: Program, ports: WorkerPorts, prepared: Iterable[tuple[int, int, Any]]) -> Summary:
     """Process one container. `prepared`: (endpoint, SSP number, rows) that come out of Spark's engine; where the
     endpoint is `RAW`, a batch of records as they were read."""
     began = time.monotonic()
     outputs = Outputs(program.partition_counts)
-    streams = [(stream, partition) for _, stream, partition in plan.ssps]
-    far_times = FarTimes(program.far_us, streams)
-    runs = [
-        TaskRun(
-            program,
-            task,
-            streams,
-            plan.now_us,
-            outputs,
-            _opener(ports, task),
-            ports.cache_of(task.name),
-            ports.duration_us,
-            far_times,
-        )
-        for task in plan.tasks
-    ]
+    far_times = FarTimes(program.far_us, [(stream, partition) for _, stream, partition in plan.ssps])
+    runs = [TaskRun(program, task, plan, ports, outputs, far_times) for task in plan.tasks]
     container = _Container(plan, program, ports, runs, far_times, began)
     committed = False
     try:
@@ -104,22 +83,9 @@ def _wired(checkpoint: Checkpoint) -> msgspec.Raw:
     return msgspec.Raw(encode(checkpoint))
 
 
-def _opener(ports: WorkerPorts, task: TaskPlan) -> Callable[[], AbstractContextManager[Any]]:
-    def open_state() -> AbstractContextManager[Any]:
-        return ports.open_state(task)
-
-    return open_state
-
-
 class _Container:
     def __init__(
-        self,
-        plan: ContainerPlan,
-        program: Program,
-        ports: WorkerPorts,
-        runs: list[TaskRun],
-        far_times: FarTimes,
-        began: float,
+        self, plan: ContainerPlan, program: Program, ports: WorkerPorts, runs: list[TaskRun], far_times: FarTimes, began: float
     ) -> None:
         self.plan, self.program, self.ports, self.runs = plan, program, ports, runs
         self.far_times = far_times
@@ -135,14 +101,10 @@ class _Container:
         self.reached_by: dict[str, dict[int, int]] = {}  # of tasks that stopped in the midst of what they had gathered
         self.merging = merging_tasks(plan, program)
         self.has_begun = False  # to take rows: a round that is cut short before would make no progress, however often
-        self.sampled_at = program.sampled_at
-        self.sampling = sampling_of(program, self.sampled_at)
         self.direct = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
         self.endpoints_of: dict[str, list[int]] = {}
-        for i, endpoint in enumerate(program.endpoints):
-            source = program.node(endpoint.source)
-            assert isinstance(source, t.Source)
-            self.endpoints_of.setdefault(source.stream, []).append(i)
+        for i in range(len(program.endpoints)):
+            self.endpoints_of.setdefault(program.source(i).stream, []).append(i)
 
     def reached(self, step: str) -> None:
         number = STEPS[self.plan.system].get(step)
@@ -167,8 +129,9 @@ class _Container:
                 if not len(mine):
                     continue
                 if task_run.task in self.merging:
-                    source = self.program.node(self.program.endpoints[endpoint].source)
-                    gathered[task_run.task].append((endpoint, is_table(source), is_prepared, mine))
+                    source = self.program.source(endpoint)
+                    is_table = source.kind is SourceKind.TABLE or source.of_table
+                    gathered[task_run.task].append((endpoint, is_table, is_prepared, mine))
                 else:
                     self.has_begun = True
                     task_run.feed(endpoint, mine, is_prepared)
@@ -217,10 +180,7 @@ class _Container:
                 yield endpoint, ssp, self._raw_rows(endpoint, ssp, offsets, batch), False
 
     def _raw_rows(self, endpoint: int, ssp: int, offsets: Any, batch: pa.RecordBatch) -> Rows:
-        source = self.program.node(self.program.endpoints[endpoint].source)
-        assert isinstance(source, t.Source)
-        if endpoint in self.sampled_at:
-            self.sampling.see(source.stream, self.plan.ssps[ssp][2], batch.column("key"))
+        source = self.program.source(endpoint)
         count = batch.num_rows
         headers = batch.column("headers")
         return Rows(
@@ -271,13 +231,13 @@ class _Container:
             raise _Stopped
 
     def _reject_what_the_engine_could_not_take(self) -> None:
-        if self.ports.engine_stopped():
+        report = self.ports.engine_report()
+        if report.stopped:
             raise _Stopped
-        cuts = self.ports.engine_cuts()
-        self.reached_offsets.update(cuts)
-        self.cut_short = self.cut_short or bool(cuts)
+        self.reached_offsets.update(report.cuts)
+        self.cut_short = self.cut_short or bool(report.cuts)
         owners = {ssp: task_run for task_run in reversed(self.runs) for ssp in task_run.plan.positions}
-        for reject in self.ports.engine_rejects():
+        for reject in report.rejects:
             owner = owners.get(reject.ssp)
             if owner is not None and owner.plan.positions[reject.ssp] <= reject.offset < self._end_of(owner, reject.ssp):
                 owner.reject(reject)
@@ -332,19 +292,12 @@ class _Container:
             self._counters(outputs),
             notes=[*self._notes_of_stores(), *self.ports.signals.troubles()],
             timings_ms=timings_ms,
-            keys=self._keys(),
             far_times=list(self.far_times.first.values()),
             cut_short=self.cut_short,
         )
 
     def _notes_of_stores(self) -> Iterator[str]:
         return (note for task_run in self.runs for note in getattr(task_run.state_if_open, "notes", ()))
-
-    def _keys(self) -> list[KeySample]:
-        """What was sampled here, and by the Column prefix's readers of what is this container's."""
-        mine = {self.plan.ssps[ssp][1:] for ssp in self.ends}
-        theirs = [key for key in self.ports.engine_keys() if (key.stream, key.partition) in mine] if self.sampled_at else []
-        return self.sampling.samples() + theirs
 
     def _originals(self, rejects: list[Reject]) -> list[Any]:
         """Each rejected record as it was read; None for a timer, which has none."""
@@ -377,9 +330,7 @@ class _Container:
             ssp: max(position, self._end_of(task_run, ssp) if ssp in self.ends else position)
             for ssp, position in plan.positions.items()
         }
-        return checkpoint_of(
-            self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest
-        )
+        return checkpoint_of(self.plan, self.program, plan, positions, head, task_run.watermarks, task_run.timers.earliest)
 
     def _end_of(self, task_run: TaskRun, ssp: int) -> int:
         """Up to where a task came in an SSP that the round reads."""
@@ -388,6 +339,4 @@ class _Container:
 
     def _failure(self, reject: Reject) -> Failure:
         _, stream, partition = self.plan.ssps[reject.ssp]
-        return Failure(
-            stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback
-        )
+        return Failure(stream, partition, reject.offset, reject.operator, reject.error_class, reject.message, reject.traceback)

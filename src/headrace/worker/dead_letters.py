@@ -1,8 +1,6 @@
-"""The form of dead letters: the record as it was read, with headers that say where it came from and what was wrong.
-
-A letter must be accepted for any record: of one that is too large for the stream, with these headers, a part is left
-out, and one whose time the stream does not take gets another. A header reports the change.
-"""
+"""The form of dead letters: the record as it was read, with headers that say where it came from and what was wrong. A letter
+must be accepted for any record: of one that is too large for the stream, with these headers, a part is left out, and one whose
+time the stream does not take gets another. A header reports the change."""
 
 from __future__ import annotations
 

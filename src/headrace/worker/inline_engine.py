@@ -20,9 +20,7 @@ class InlineEngine:
     def __init__(self, run_container: Callable[[bytes, Program], bytes]) -> None:
         self._run_container = run_container
 
-    def run(
-        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
-    ) -> list[bytes]:
+    def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         for endpoint in program.endpoints:
             if endpoint.chain:
                 raise NotSupportedError(
@@ -34,12 +32,7 @@ class InlineEngine:
         return None
 
     def frames(
-        self,
-        sub_topology: str,
-        round_id: str,
-        works: Sequence[Sequence[ContainerWork]],
-        program: Any,
-        endpoints: Sequence[int],
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any, endpoints: Sequence[int]
     ) -> Sequence[Any]:
         raise NotSupportedError("for_each_round gives a DataFrame: it needs Spark", "run the job on Spark, or write with to()")
 

@@ -2,18 +2,17 @@
 
 By (timestamp, tables first, stream, partition, offset). A record never passes a smaller offset of its SSP: its time for this
 order is the highest up to it. What was taken when a round is cut short is the beginning of that order, over all SSPs: a task
-that had read one stream to its end and another not at all would join its records with nothing.
-"""
+that had read one stream to its end and another not at all would join its records with nothing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.exchange.messages import ContainerPlan, Program
-from headrace.model.topology import Source
 from headrace.worker.rows import Rows
 
 FIRST_ROWS, MOST_ROWS = 1_000, 1 << 20
@@ -21,20 +20,12 @@ PIECE_S = 0.2  # about how long a task works on a piece before it looks whether 
 
 
 def merging_tasks(plan: ContainerPlan, program: Program) -> frozenset[str]:
-    """The tasks of a container whose rows come from several sides in this round, so that their order must be made.
-
-    What these read is not cut short, only what they make of it: the order is known once all of it is there.
-    """
+    """The tasks of a container whose rows come from several sides in this round, so that their order must be made. What these
+    read is not cut short, only what they make of it: the order is known once all of it is there."""
     ends = {piece.ssp for piece in plan.ranges}
-    sides: dict[str, int] = {}
-    for endpoint in program.endpoints:
-        source = program.node(endpoint.source)
-        assert isinstance(source, Source)
-        sides[source.stream] = sides.get(source.stream, 0) + 1
+    sides = Counter(program.source(number).stream for number in range(len(program.endpoints)))
     return frozenset(
-        task.name
-        for task in plan.tasks
-        if sum(sides.get(plan.ssps[ssp][1], 0) for ssp in task.positions if ssp in ends) > 1
+        task.name for task in plan.tasks if sum(sides[plan.ssps[ssp][1]] for ssp in task.positions if ssp in ends) > 1
     )
 
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
-from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import TaskPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.worker.operators.base import Reject
-from headrace.worker.round_signals import RoundSignals
 from headrace.worker.task import Outputs
 
 # The numbers that the steps of a container have in protocol.md, by kind of system; other steps are the adapters' own.
@@ -22,13 +21,50 @@ STEPS = {
 }
 
 
-class WorkerPorts(Protocol):
-    """What a container needs from outside; `wiring` gives it the adapters of this job's system.
+class RoundSignals(Protocol):
+    """What the driver has signalled to one attempt of a container or of a reader. Each call is cheap, and none waits."""
 
-    One is made for each attempt, and called in this order: `begin`; reading and state; `write_state` of each task that
-    changed, within `writing_state`; `write_outputs`; `commit`; and `committed`, before the state that was opened is
-    closed. Wherever that ends before the commit, `abandon` is the last call, and nothing of the attempt may ever count.
-    """
+    def is_stopped(self) -> bool:
+        """Whether to throw the work away."""
+
+    def is_cut(self) -> bool:
+        """Whether to end here, and to commit what was reached."""
+
+    def troubles(self) -> Sequence[str]:
+        """Why signals may not have come, for people."""
+
+    def close(self) -> None: ...
+
+
+class NoSignals:
+    """Of work that nothing stops or cuts short."""
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def is_cut(self) -> bool:
+        return False
+
+    def troubles(self) -> Sequence[str]:
+        return ()
+
+    def close(self) -> None: ...
+
+
+class ReaderReport(msgspec.Struct, frozen=True):
+    """What a reader of a Column prefix reports to containers: records that do not decode, where the round's time limit cut it
+    short (SSP to the offset reached), and whether it got the signal to stop, so that its rows are not all of the round."""
+
+    rejects: list[Reject]
+    cuts: dict[int, int]
+    stopped: bool = False
+
+
+class WorkerPorts(Protocol):
+    """What a container needs from outside; `wiring` gives it the adapters of this job's system. One is made for each attempt,
+    and called in this order: `begin`; reading and state; `write_state` of each task that changed, within `writing_state`;
+    `write_outputs`; `commit`; and `committed`, before the state that was opened is closed. Wherever that ends before the
+    commit, `abandon` is the last call, and nothing of the attempt may ever count."""
 
     signals: RoundSignals
 
@@ -43,17 +79,9 @@ class WorkerPorts(Protocol):
     def originals(self, ssp: int, offsets: Sequence[int]) -> dict[int, tuple[bytes | None, bytes | None, int, Any]]:
         """Records as they were read, by offset: key, value, timestamp in µs, headers."""
 
-    def engine_rejects(self) -> list[Reject]:
-        """Records that never entered the Column prefix because they do not decode."""
-
-    def engine_stopped(self) -> bool:
-        """Whether a reader of the Column prefix got the signal to stop: then its rows are not all of the round."""
-
-    def engine_cuts(self) -> dict[int, int]:
-        """SSPs of which the Column prefix's reader was stopped by the round's time limit, and the offset it reached."""
-
-    def engine_keys(self) -> list[KeySample]:
-        """The keys that readers of the Column prefix have sampled (`core.rounds.key_samples`), perhaps of others' SSPs too."""
+    def engine_report(self) -> ReaderReport:
+        """What the Column prefix's readers have reported, and the records that are known to fail in it; to be asked once all
+        rows have come. Of other containers' SSPs too."""
 
     def write_outputs(self, outputs: Outputs) -> None:
         """Write all outputs, of each partition in the order in which they were emitted, so that `commit` can make them
@@ -80,5 +108,3 @@ class WorkerPorts(Protocol):
         """The new head in wire form, and the paths of the files it needs."""
 
     def cache_of(self, task: str) -> dict[str, Any]: ...
-
-    def duration_us(self, value: Any) -> int: ...

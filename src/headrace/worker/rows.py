@@ -3,8 +3,7 @@
 A key or value may exist as bytes (as read or to be written), as a typed Arrow array (as Spark gave it, or for vectorised
 work) and as Python objects (for record functions). Each form is made at its first use and kept. Rows also carry where
 they came from (`ssp`, `offset`), so that a failure names its record, and their `rank`, the order in which the task takes
-them, so that a merge restores it.
-"""
+them, so that a merge restores it."""
 
 from __future__ import annotations
 
@@ -26,9 +25,7 @@ class Field:
 
     __slots__ = ("_objects", "_raw", "_typed", "serde")
 
-    def __init__(
-        self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None
-    ) -> None:
+    def __init__(self, serde: Serde | None, raw: Any = None, typed: Any = None, objects: list[Any] | None = None) -> None:
         self.serde = serde
         self._raw = raw
         self._typed = typed
@@ -135,23 +132,15 @@ class Field:
             None if self._objects is None else [self._objects[i] for i in indices.tolist()],
         )
 
-    def slice(self, start: int, stop: int) -> Field:
-        return Field(
-            self.serde,
-            None if self._raw is None else self._raw.slice(start, stop - start),
-            None if self._typed is None else self._typed.slice(start, stop - start),
-            None if self._objects is None else self._objects[start:stop],
-        )
-
     @classmethod
     def concat(cls, fields: Sequence[Field]) -> Field:
         first = fields[0]
         if len(fields) == 1:
             return first
         if all(field._raw is not None for field in fields):
-            return cls(first.serde, raw=pa.concat_arrays([_flat(field._raw) for field in fields]))
+            return cls(first.serde, raw=pa.concat_arrays([flat(field._raw) for field in fields]))
         if all(field._typed is not None for field in fields) and len({str(field._typed.type) for field in fields}) == 1:
-            return cls(first.serde, typed=pa.concat_arrays([_flat(field._typed) for field in fields]))
+            return cls(first.serde, typed=pa.concat_arrays([flat(field._typed) for field in fields]))
         return cls(first.serde, objects=[value for field in fields for value in field.objects()[0]])
 
 
@@ -171,7 +160,8 @@ def _inferred(objects: list[Any]) -> tuple[Any, Failures]:
     return None, failures or [(i, TypeError("the values of a batch have no type in common")) for i in range(len(objects))]
 
 
-def _flat(array: Any) -> Any:
+def flat(array: Any) -> Any:
+    """A column in one piece."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
@@ -181,12 +171,9 @@ def _serde(field: Field) -> Serde:
 
 
 class Rows:
-    """Some records of one task. All arrays have one length.
-
-    `ssp`: index into the container's table of SSPs; `offset`, `timestamp_us`, `rank`: int64; `headers`: an Arrow array of
-    `HEADERS_TYPE` or None for no headers at all. `own_us`: the records' own times, where the engine gave them others; only the
-    container that takes the rows looks at them.
-    """
+    """Some records of one task. All arrays have one length. `ssp`: index into the container's table of SSPs; `offset`,
+    `timestamp_us`, `rank`: int64; `headers`: an Arrow array of `HEADERS_TYPE` or None for no headers at all. `own_us`: the
+    records' own times, where the engine gave them others; only the container that takes the rows looks at them."""
 
     __slots__ = ("headers", "key", "offset", "own_us", "rank", "ssp", "timestamp_us", "value")
 
@@ -220,17 +207,6 @@ class Rows:
         mask = np.ones(len(self), bool)
         mask[list(positions)] = False
         return self.where(mask)
-
-    def slice(self, start: int, stop: int) -> Rows:
-        return Rows(
-            self.ssp[start:stop],
-            self.offset[start:stop],
-            self.timestamp_us[start:stop],
-            self.key.slice(start, stop),
-            self.value.slice(start, stop),
-            None if self.headers is None else self.headers.slice(start, stop - start),
-            None if self.rank is None else self.rank[start:stop],
-        )
 
     def replaced(self, *, key: Field | None = None, value: Field | None = None, timestamp_us: Any = None) -> Rows:
         return Rows(
@@ -275,7 +251,7 @@ class Rows:
         headers = None
         if any(batch.headers is not None for batch in batches):
             headers = pa.concat_arrays(
-                [_flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
+                [flat(b.headers) if b.headers is not None else pa.nulls(len(b), HEADERS_TYPE) for b in batches]
             )
         return cls(
             np.concatenate([batch.ssp for batch in batches]),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.rewind.replays import REPLAY_HEADER
+from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import Program, TaskPlan
+from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model import topology as t
-from headrace.worker.event_time_checks import FarTimes
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Reject
 from headrace.worker.operators.expiry import Expiry
@@ -22,11 +24,13 @@ from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator, closed_until, timer_owner
 from headrace.worker.operators.timers import Timers
-from headrace.worker.replay_header import found_in, marked, with_room
-from headrace.worker.rows import HEADERS_TYPE, Rows
+from headrace.worker.replay_header import found_in, marked
+from headrace.worker.rows import HEADERS_TYPE, Rows, flat
 from headrace.worker.vectors import partitions_of
 
-StateOpener = Callable[[], AbstractContextManager[Any]]
+if TYPE_CHECKING:
+    from headrace.worker.ports import WorkerPorts
+
 Batch = tuple[pa.RecordBatch, "np.ndarray[Any, Any]"]  # records, and the partition of each
 FEW_PARTITIONS = 32  # up to here batches are put in order one by one: what is small stays in the processor's cache
 PIECE_BYTES = 256 * 1024 * 1024  # put in order at once: an Arrow array of bytes ends at 2 GiB
@@ -52,7 +56,8 @@ class Outputs:
             for piece in _pieces(batch):
                 stop = start + piece.num_rows
                 if partitions is None:
-                    numbers = partitions_of(_part(routing, start, stop), offsets[start:stop], self._counts[stream])
+                    keys = flat(routing.slice(start, piece.num_rows))
+                    numbers = partitions_of(keys, offsets[start:stop], self._counts[stream])
                 else:
                     numbers = partitions[start:stop]
                 mine.append((piece, numbers))
@@ -126,9 +131,30 @@ def _in_order(table: pa.Table, order: pa.Array) -> pa.Table:
     return table.drop_columns("headers").take(order).append_column("headers", pa.nulls(len(order), headers.type))
 
 
-def _part(array: Any, start: int, stop: int) -> Any:
-    part = array.slice(start, stop - start)
-    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+class FarTimes:
+    """The event times that lie far from their records' own, as one container has found them; the driver warns of them.
+    `far_us` 0: nothing is looked at. `streams`: (stream, partition) by SSP number."""
+
+    def __init__(self, far_us: int, streams: Sequence[tuple[str, int]]) -> None:
+        self._far_us, self._streams = far_us, streams
+        self.first: dict[str, FarTime] = {}  # by stream
+        self.count = 0
+
+    def look_at(self, ssps: Any, offsets: Any, times_us: Any, own_us: Any, *, counted: bool = True) -> None:
+        """Compare the event times of some rows with their own. Those of which Kafka has no time of its own are left out.
+        Without `counted` they are only named: rows that come by several ways count once."""
+        if not self._far_us or not len(times_us):
+            return
+        # as floats: a time that is no time, and is rejected for it, must not overflow
+        apart = np.abs(times_us.astype(np.float64) - own_us.astype(np.float64)) > self._far_us
+        far = np.flatnonzero(apart & (own_us != NO_TIME_US))
+        if not len(far):
+            return
+        self.count += len(far) if counted else 0
+        for ssp in np.unique(ssps[far]).tolist():
+            at = far[ssps[far] == ssp][0]
+            stream, partition = self._streams[ssp]
+            self.first.setdefault(stream, FarTime(stream, partition, int(offsets[at]), int(times_us[at]), int(own_us[at])))
 
 
 class TaskRun:
@@ -138,34 +164,30 @@ class TaskRun:
         self,
         program: Program,
         plan: TaskPlan,
-        streams: list[tuple[str, int]],
-        now_us: int,
+        container: ContainerPlan,
+        ports: WorkerPorts,
         outputs: Outputs,
-        open_state: StateOpener,
-        cache: dict[str, Any],
-        duration_us: Callable[[Any], int],
         far_times: FarTimes,
     ) -> None:
-        self.task = plan.name
+        self.task, self.plan = plan.name, plan
         self.far_times = far_times
-        self.plan = plan
         self.replay = plan.replay
-        self.streams = streams
+        self.streams = [(stream, partition) for _, stream, partition in container.ssps]
         self.watermark_us = plan.watermark_us
-        self.now_us = now_us
-        self.duration_us = duration_us
+        self.now_us = container.now_us
         self.counters: dict[str, int] = {}
         self.rejects: dict[tuple[int, int, str, int], Reject] = {}
         self.watermarks: dict[int, int] = {}
         self.is_time: Callable[[], bool] = bool  # whether what can wait for the next round is to wait
         self.batch_keys: set[bytes] = set()
+        cache = ports.cache_of(plan.name)
         self.processor_cache: dict[str, Any] = cache.setdefault("processors", {})
-        self.resources: dict[str, Any] = cache.setdefault("resources", {})
+        self.resources: dict[object, Any] = cache.setdefault("resources", {})
         self.timers = Timers(self, {"event": plan.event_timer_us, "wall": plan.wall_timer_us})
         self._outputs = outputs
         self._program = program
         self._marked_endpoints = program.marked_endpoints
-        self._open_state = open_state
+        self._open_state = partial(ports.open_state, plan)
         self._entered: AbstractContextManager[Any] | None = None
         self._state: Any = None
         self._rank = 0
@@ -205,7 +227,7 @@ class TaskRun:
 
     def limits_of(self, stream: str) -> StreamLimits:
         limits = self._program.limits.get(stream, ANY)
-        return limits if self.replay is None else with_room(limits, self.replay)
+        return limits if self.replay is None else limits.with_room_for(len(REPLAY_HEADER) + len(str(self.replay)))
 
     def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None:
         """Write `rows`, whose keys and values are encoded, to `stream`; see `Outputs.add`."""
@@ -321,7 +343,3 @@ def output_table(key: Any, value: Any, timestamp_us: Any, headers: Any) -> pa.Ta
         ],
         names=["key", "value", "timestamp_us", "headers"],
     )
-
-
-def is_table(node: t.Node) -> bool:
-    return isinstance(node, t.Source) and (node.kind is t.SourceKind.TABLE or node.of_table)

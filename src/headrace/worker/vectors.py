@@ -1,7 +1,5 @@
-"""The vectorised twins of `core.keys.hashing` and `core.keys.key_layout`: the same results, for many keys at once.
-
-All that is decided here is decided there too; the tests hold one against the other.
-"""
+"""The vectorised twins of `core.keys.hashing` and `core.keys.key_layout`: the same results, for many keys at once. All that is
+decided here is decided there too; the tests hold one against the other."""
 
 from __future__ import annotations
 

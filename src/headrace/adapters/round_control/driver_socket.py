@@ -4,18 +4,17 @@
     driver -> worker    32 bytes per signal, at once where it was given before
 
 A signal is the word of which the plan of the container holds the SHA-256. So a plan holds no secret, who only listens learns
-of signals that were given, and who may not signal cannot: the words follow from a secret that stays in this process.
-"""
+of signals that were given, and who may not signal cannot: the words follow from a secret that stays in this process."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-import selectors
 import socket
 import threading
-import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from headrace.errors import SetupError
@@ -26,7 +25,7 @@ CONNECTIONS_MAX = 4_096  # the next one is closed at once: its worker tries agai
 NAME_BYTES_MAX = 512
 NAME_S_MAX = 5.0  # a connection that names no round by then is closed
 ROUNDS_MAX = 1_000  # whose signals are remembered, for workers that connect after them
-_LOOK_S = 0.5
+CLOSE_S_MAX = 1.0
 
 
 class SocketControl:
@@ -41,15 +40,15 @@ class SocketControl:
                 f"signals to workers: no port can be opened at {address.bind}: {error.strerror or error}",
                 "set spark.driver.bindAddress to an address of this machine",
             ) from None
-        self._server.setblocking(False)
         self._host, self._port = address.host, self._server.getsockname()[1]
         self._secret = secrets.token_bytes(32)
-        self._lock = threading.Lock()  # for what follows
-        self._given: dict[str, list[bytes]] = {}  # by round: the words of its signals
-        self._listeners: dict[str, set[socket.socket]] = {}
-        self._names: dict[socket.socket, bytes] = {}  # of each connection: its round, or the part of it that has come
-        self._is_closed = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="headrace-round-control", daemon=True)
+        self._lock = threading.Lock()
+        self._given: dict[str, list[bytes]] = {}  # under the lock, by round: the words of its signals
+        self._names: set[asyncio.StreamWriter] = set()  # the connections; these two are of the thread alone
+        self._listeners: dict[str, set[asyncio.StreamWriter]] = {}  # those that have named a round
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop, self._is_closed = self._runner.get_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-round-control", daemon=True)
         self._thread.start()
 
     def begin(self, epoch: int) -> None:
@@ -70,8 +69,8 @@ class SocketControl:
             self._given.pop(str(round_id), None)
 
     def close(self) -> None:
-        self._is_closed.set()
-        self._thread.join(2 * _LOOK_S)
+        self._in_thread(self._is_closed.set)
+        self._thread.join(CLOSE_S_MAX)
 
     def _word(self, kind: str, name: str) -> bytes:
         return hmac.digest(self._secret, f"{kind} {name}".encode(), "sha256")
@@ -82,73 +81,49 @@ class SocketControl:
             self._given.setdefault(name, []).append(word)
             while len(self._given) > ROUNDS_MAX:
                 del self._given[next(iter(self._given))]
-            for listener in self._listeners.get(name, ()):
-                with suppress(OSError):  # it has ended; a buffer that was never written to takes some words
-                    listener.send(word)
+        self._in_thread(self._send, name, word)
+
+    def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(work, *arguments)
 
     # --- its thread -------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector, self._server:
-            selector.register(self._server, selectors.EVENT_READ)
-            since_s: dict[socket.socket, float] = {}  # of connections without a name
-            while not self._is_closed.is_set():
-                for key, _ in selector.select(_LOOK_S):
-                    if key.fileobj is self._server:
-                        self._accept(selector, since_s)
-                    elif isinstance(key.fileobj, socket.socket):
-                        self._read(selector, key.fileobj, since_s)
-                for connection, began_s in list(since_s.items()):
-                    if time.monotonic() - began_s > NAME_S_MAX:
-                        self._drop(selector, connection, since_s)
-            for connection in list(self._names):
-                self._drop(selector, connection, since_s)
+    def _run(self) -> None:
+        with self._runner:
+            self._runner.run(self._serve())
 
-    def _accept(self, selector: selectors.BaseSelector, since_s: dict[socket.socket, float]) -> None:
-        try:
-            connection, _ = self._server.accept()
-        except OSError:  # it has ended already, or this process has too many files open
-            time.sleep(0.01)
-            return
+    async def _serve(self) -> None:
+        async with await asyncio.start_server(self._talk, sock=self._server, limit=NAME_BYTES_MAX) as server:
+            await self._is_closed.wait()
+            server.close()
+            for connection in self._names:
+                connection.close()
+
+    def _send(self, name: str, word: bytes) -> None:
+        for listener in self._listeners.get(name, ()):
+            listener.write(word)
+
+    async def _talk(self, reader: asyncio.StreamReader, connection: asyncio.StreamWriter) -> None:
+        """What a connection says: its name, once; anything else, and its end, ends it."""
         if len(self._names) >= CONNECTIONS_MAX:
             connection.close()
             return
-        connection.setblocking(False)
-        selector.register(connection, selectors.EVENT_READ)
-        since_s[connection] = time.monotonic()
-        with self._lock:
-            self._names[connection] = b""
-
-    def _read(self, selector: selectors.BaseSelector, connection: socket.socket, since_s: dict[socket.socket, float]) -> None:
-        """What a connection says: its name, once; anything else, and its end, ends it."""
+        self._names.add(connection)
+        mine: set[asyncio.StreamWriter] = set()
         try:
-            data = connection.recv(NAME_BYTES_MAX)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        said = self._names[connection] + data
-        if not data or connection not in since_s or len(said) > NAME_BYTES_MAX:
-            self._drop(selector, connection, since_s)
-            return
-        with self._lock:
-            self._names[connection] = said
-            if not said.endswith(b"\n"):
-                return
-            del since_s[connection]
-            name = said[:-1].decode("utf-8", "replace")
-            self._listeners.setdefault(name, set()).add(connection)
-            with suppress(OSError):
-                for word in self._given.get(name, ()):
-                    connection.send(word)
-
-    def _drop(self, selector: selectors.BaseSelector, connection: socket.socket, since_s: dict[socket.socket, float]) -> None:
-        selector.unregister(connection)
-        since_s.pop(connection, None)
-        with self._lock:
-            name = self._names.pop(connection)[:-1].decode("utf-8", "replace")
-            left = self._listeners.get(name, set())
-            left.discard(connection)
-            if not left:
-                self._listeners.pop(name, None)
+            async with asyncio.timeout(NAME_S_MAX):
+                name = (await reader.readuntil(b"\n"))[:-1].decode("utf-8", "replace")
+            mine = self._listeners.setdefault(name, mine)
+            mine.add(connection)
+            with self._lock:
+                given = list(self._given.get(name, ()))
+            connection.writelines(given)
+            await reader.read(1)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):  # a TimeoutError is an OSError
+            pass
+        finally:
+            self._names.discard(connection)
+            mine.discard(connection)
+            self._listeners = {name: left for name, left in self._listeners.items() if left}
             connection.close()

@@ -58,7 +58,7 @@ class FileControl:
 
 
 class FileSignals:
-    """`headrace.worker.round_signals.RoundSignals`."""
+    """`headrace.worker.ports.RoundSignals`."""
 
     def __init__(self, path: str) -> None:
         self._stop, self._cut = f"{path}{STOP}", f"{path}{CUT}"

@@ -2,8 +2,7 @@
 
 Nothing here waits: to look takes microseconds, whatever the network does. A round that ends within `FIRST_S` never connects.
 Without a connection, or after one was lost, there are no signals until another is made: the work goes its way, Spark ends it
-where its round was cancelled, and its commit is refused where it must not count.
-"""
+where its round was cancelled, and its commit is refused where it must not count."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _NOT_YET = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOTCONN, errno.EINPROGRESS}
 
 
 class SocketSignals:
-    """`headrace.worker.round_signals.RoundSignals`, of one attempt."""
+    """`headrace.worker.ports.RoundSignals`, of one attempt."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
         self._host, self._port = terms["host"], terms["port"]

@@ -1,8 +1,6 @@
-"""The Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker.
-
-The reader gives `_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`,
-`partition`, `offset` and `headers`. Rows that do not decode never enter: the reader rejects them.
-"""
+"""The Column prefix: rows as they are read, through a chain of Spark expressions, to rows for the worker. The reader gives
+`_at` (where a row comes from, its time, headers and original bytes), `key`, `value`, `timestamp`, `partition`, `offset` and
+`headers`. Rows that do not decode never enter: the reader rejects them."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from pyspark.sql.types import DateType, IntegralType, NumericType, StringType, T
 
 from headrace.adapters.spark.refusals import VISIBLE, refused
 from headrace.core.rounds.event_times import UNIT_NS
+from headrace.core.rounds.watermarks import TIME_MAX_US, TIME_MIN_US
 from headrace.errors import TopologyError
 from headrace.model.topology import Filter, Function, FunctionKind, MapValues, Node, SelectKey, Source, Transform
 
@@ -186,9 +185,7 @@ def _refuse_wide(made: Any, node: Transform) -> None:
     physical = execution.sparkPlan().toString()
     for join in ("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"):
         if join in physical:
-            raise TopologyError(
-                f"{node.name}: {node.label} joins with a shuffle", "wrap the static table in F.broadcast(...)"
-            )
+            raise TopologyError(f"{node.name}: {node.label} joins with a shuffle", "wrap the static table in F.broadcast(...)")
 
 
 def _path_to_reader(plan: Any) -> list[str] | None:
@@ -204,6 +201,11 @@ def _path_to_reader(plan: Any) -> list[str] | None:
     return None
 
 
+def handed_rows(rows: Any) -> Any:
+    """The rows of a prefix as the function is given them, without those that the container rejects for their time."""
+    return rows.where(F.unix_micros("timestamp").between(TIME_MIN_US, TIME_MAX_US)).select(*VISIBLE)
+
+
 def selected(
     rows: Any,
     number: int,
@@ -213,39 +215,35 @@ def selected(
     types: Sequence[Any],
     own_times: bool | None = None,
 ) -> Any:
-    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint.
-
-    `own_times`: with a column of the records' own times, where another endpoint has it with nulls in it (None: without).
-    A key or value that no expression touched stays its original bytes. `types`: per endpoint the Spark types of
-    its columns, so that several endpoints fit into one DataFrame.
-    """
-    columns = [
+    """Rows of endpoint `number` of `count` as the worker takes them: key and value in columns of their endpoint. `own_times`:
+    with a column of the records' own times, where another endpoint has it with nulls in it (None: without). A key or value that
+    no expression touched stays its original bytes. `types`: per endpoint the Spark types of its columns, so that several
+    endpoints fit into one DataFrame."""
+    common = [
         F.lit(number).alias("endpoint"),
         F.col("_at.ssp").alias("ssp"),
         F.col("_at.offset").alias("offset"),
         F.unix_micros("timestamp").alias("timestamp_us"),
         F.col("_at.headers").alias("headers"),
     ]
-    if own_times is not None:
-        columns.append((F.col("_at.timestamp_us") if own_times else F.lit(None).cast("bigint")).alias("own_us"))
-    for other in range(count):
-        if other == number:
-            columns.append((F.col("key") if key_changed else F.col("_at.raw_key")).alias(f"key_{other}"))
-            columns.append((F.col("value") if value_changed else F.col("_at.raw_value")).alias(f"value_{other}"))
-        else:
-            key_type, value_type = types[other]
-            columns.append(F.lit(None).cast(key_type).alias(f"key_{other}"))
-            columns.append(F.lit(None).cast(value_type).alias(f"value_{other}"))
-    return rows.select(*columns)
+    own_us = F.col("_at.timestamp_us") if own_times else None if own_times is None else F.lit(None)
+    sides = F.col("key" if key_changed else "_at.raw_key"), F.col("value" if value_changed else "_at.raw_value")
+    return _placed(rows, common, own_us, sides, number, count, types)
 
 
-def untouched(read: Any, number: int, count: int, types: Sequence[Any], own_times: bool | None = None) -> Any:
+def untouched(read: Any, number: int, count: int, types: Sequence[Any], is_any_timed: bool) -> Any:
     """Records as they were read, in the columns of endpoint `number` of `count`: the shape of `selected`."""
-    columns = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
-    if own_times is not None:
-        columns.append(F.lit(None).cast("bigint").alias("own_us"))
+    common = [F.col(name) for name in ("endpoint", "ssp", "offset", "timestamp_us", "headers")]
+    own_us = F.lit(None) if is_any_timed else None
+    return _placed(read, common, own_us, (F.col("key"), F.col("value")), number, count, types)
+
+
+def _placed(
+    rows: Any, common: list[Any], own_us: Any, sides: tuple[Any, Any], number: int, count: int, types: Sequence[Any]
+) -> Any:
+    columns = common if own_us is None else [*common, own_us.cast("bigint").alias("own_us")]
     for other in range(count):
-        for side, spark_type in zip(("key", "value"), types[other], strict=True):
-            taken = F.col(side) if other == number else F.lit(None).cast(spark_type)
+        for at, side in enumerate(("key", "value")):
+            taken = sides[at] if other == number else F.lit(None).cast(types[other][at])
             columns.append(taken.alias(f"{side}_{other}"))
-    return read.select(*columns)
+    return rows.select(*columns)

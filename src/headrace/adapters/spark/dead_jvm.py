@@ -1,8 +1,6 @@
-"""Spark's JVM that has ended by itself: knowing it, saying it in a line, and letting another be started after it.
-
-The kernel ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to
-every call, with stacks of Python and py4j, and would be given to the next who asks this process for Spark.
-"""
+"""Spark's JVM that has ended by itself: knowing it, saying it in a line, and letting another be started after it. The kernel
+ends a JVM for lack of memory, people by mistake. What is left of PySpark then says "connection refused" to every call, with
+stacks of Python and py4j, and would be given to the next who asks this process for Spark."""
 
 from __future__ import annotations
 

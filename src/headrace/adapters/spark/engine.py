@@ -2,8 +2,7 @@
 
 Without a Column prefix the worker reads by itself, and nothing but a plan and a summary crosses the JVM. With one, a
 reader, the expressions and the container are one stage without a shuffle; several endpoints are united and routed by
-container.
-"""
+container."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F
 
 from headrace.adapters.spark import columns, kafka_rows
 from headrace.adapters.spark.dead_jvm import forget, lost_engine
-from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.failures import failure_of, in_one_line, is_of_spark
 from headrace.adapters.spark.in_worker import (
     Containers,
     DecodedPrefix,
@@ -33,7 +32,6 @@ from headrace.adapters.spark.in_worker import (
 )
 from headrace.adapters.spark.placement import collected, run_on_each_machine
 from headrace.adapters.spark.reader_reports import with_reports
-from headrace.adapters.spark.round_frame import handed_rows, in_one_line, is_of_spark
 from headrace.adapters.spark.session import driver_address_of, released, see_added_jars, slots_of
 from headrace.core.topology.engine_prefix import passes_all
 from headrace.model.topology import Node, Source
@@ -78,9 +76,7 @@ class SparkEngine:
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
-    def run(
-        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any
-    ) -> list[bytes]:
+    def run(self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any) -> list[bytes]:
         pickled = self._pickled_program(program)
         locations = [group[0].location for group in works]
         try:
@@ -128,12 +124,7 @@ class SparkEngine:
                 rows.mapInArrow(counted, _SUMMARY).collect()
 
     def frames(
-        self,
-        sub_topology: str,
-        round_id: str,
-        works: Sequence[Sequence[ContainerWork]],
-        program: Any,
-        endpoints: Sequence[int],
+        self, sub_topology: str, round_id: str, works: Sequence[Sequence[ContainerWork]], program: Any, endpoints: Sequence[int]
     ) -> Sequence[Any]:
         pickled = self._pickled_program(program)
         try:
@@ -141,7 +132,7 @@ class SparkEngine:
             if any(not passes_all(node) for endpoint in program.endpoints for node in endpoint.chain):
                 self._evaluate(program, works)
             behind = [self._behind_chain(program, pickled, works, number, reports=False) for number in endpoints]
-            return [handed_rows(rows) for rows in behind]
+            return [columns.handed_rows(rows) for rows in behind]
         except Exception as error:
             raise self._failure_of(error) from None
 
@@ -214,7 +205,7 @@ class SparkEngine:
             untouched = []
         else:
             read = self._kafka_rows(program, works, plain)
-            untouched = [columns.untouched(read, plain[0], of, types, False if is_timed else None)]
+            untouched = [columns.untouched(read, plain[0], of, types, is_timed)]
         parts = [part.withColumn("task", F.spark_partition_id()) for part in [*map(with_reports, parts), *untouched]]
         united = parts[0]
         for part in parts[1:]:
@@ -232,7 +223,7 @@ class SparkEngine:
         """What Spark reads for some endpoints: one partition per group, each of the streams' records once."""
         assert self._kafka is not None
         see_added_jars(self._session)
-        streams = {program.node(program.endpoints[number].source).stream for number in endpoints}
+        streams = {program.source(number).stream for number in endpoints}
         slices = [
             list({(p.stream, p.partition): p for work in group for p in work.inputs if p.stream in streams}.values())
             for group in works
@@ -275,18 +266,14 @@ class SparkEngine:
     def _types(self, program: Any) -> list[tuple[str, str]]:
         """Per endpoint the Spark types of its two columns. They are those of the expressions: a serde may take several."""
         if program.id not in self._column_types:
-            self._column_types[program.id] = [
-                self._endpoint_types(program, number) for number in range(len(program.endpoints))
-            ]
+            self._column_types[program.id] = [self._endpoint_types(program, number) for number in range(len(program.endpoints))]
         return self._column_types[program.id]
 
     def _endpoint_types(self, program: Any, number: int) -> tuple[str, str]:
         endpoint, side = program.endpoints[number], program.endpoint_sides[number]
         if not (side.key_changed or side.value_changed):
             return "binary", "binary"
-        source = program.node(endpoint.source)
-        assert isinstance(source, Source)
-        key, value = self.types_of(source, endpoint.chain)
+        key, value = self.types_of(program.source(number), endpoint.chain)
         return key if side.key_changed else "binary", value if side.value_changed else "binary"
 
     def _pickled_program(self, program: Any) -> bytes:
@@ -305,7 +292,7 @@ def _is_any_timed(program: Any, endpoints: Sequence[int]) -> bool:
 
 def _is_timed(program: Any, number: int) -> bool:
     """Whether an expression gives the records of an endpoint their times, and these are to be compared with their own."""
-    time = program.node(program.endpoints[number].source).timestamp
+    time = program.source(number).timestamp
     return program.far_us > 0 and time is not None and time.in_jvm
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.adapters.spark.refusals import first_line
 from headrace.ports import WORKER_DIED, EngineFailure
 
+_TRACEBACK = "Traceback (most recent call last)"
 _WORKER_DIED = ("Python worker exited unexpectedly", "EOFException", "Connection reset", "Broken pipe", "ExecutorLost")
 _CANCELLED = re.compile(r"cancelled.*job group headrace-|SparkContext (was|has been) shut ?down")
 # Of Spark's reader: the records were deleted, or the broker does not answer. No expression is at fault.
@@ -33,11 +38,9 @@ def failure_of(error: BaseException) -> EngineFailure:
     if any(word in text for word in _WORKER_DIED):
         return EngineFailure(f"a Python worker died: {_word(text, _WORKER_DIED)}", error_class=WORKER_DIED)
     if condition is not None and "Traceback" not in text:
-        return EngineFailure(
-            f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1]
-        )
-    if "Traceback (most recent call last)" in text:
-        trace = text[text.index("Traceback (most recent call last)") :]
+        return EngineFailure(f"{condition[2].split(' SQLSTATE')[0].strip()}", in_expression=True, error_class=condition[1])
+    if _TRACEBACK in text:
+        trace = text[text.index(_TRACEBACK) :]
         last = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
         return EngineFailure("\n".join(trace.splitlines()[-12:]), error_class=last[-1][:80] if last else "Python")
     number = _NUMBER.search(text)
@@ -62,3 +65,19 @@ def _text(error: BaseException) -> str:
 
 def _word(text: str, words: tuple[str, ...]) -> str:
     return next(word for word in words if word in text)
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether an exception came out of Spark, or of the way to it, and was not raised by Python code of the user's."""
+    return isinstance(error, PySparkException | Py4JError)
+
+
+def in_one_line(error: BaseException, failure: EngineFailure) -> str:
+    """What Spark says, without its stacks; `failure` is what `failures` made of it."""
+    said, text = first_line(error), str(error)
+    if _TRACEBACK in text:  # a function of the user's raised in a worker process: what it raised is behind its frames
+        behind = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
+        said = next((line for line in behind if line and not line.startswith(" ")), said)
+    elif isinstance(error, Py4JError):
+        said = failure.message.splitlines()[0]
+    return f"{type(error).__name__}: {said}"

@@ -2,14 +2,14 @@
 
 A command line is seen by every user of the machine, and an environment is inherited by every process below. So settings
 that hold a secret reach the JVM in a file that only this user can read and that is removed once it is read, and the
-variables that set them are not handed on.
-"""
+variables that set them are not handed on."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
@@ -41,10 +41,8 @@ def submitted_settings() -> dict[str, str]:
 
 
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
-    """Start a JVM with these settings and connect with it, unless this process has one already.
-
-    What it writes comes out on our standard error, through `quiet.filtered`. `SetupError` where it ends before it answers.
-    """
+    """Start a JVM with these settings and connect with it, unless this process has one already. What it writes comes out on our
+    standard error, through `quiet.filtered`. `SetupError` where it ends before it answers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -109,12 +107,8 @@ def _escaped(text: str) -> str:
     >>> _escaped("a=b c"), _escaped("é")
     ('a\\u003db\\u0020c', '\\u00e9')
     """
-    units = [int.from_bytes(pair, "big") for pair in _pairs(text.encode("utf-16-be", "surrogatepass"))]
+    units = (unit for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")))
     return "".join(chr(unit) if chr(unit).isascii() and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in units)
-
-
-def _pairs(data: bytes) -> list[bytes]:
-    return [data[start : start + 2] for start in range(0, len(data), 2)]
 
 
 def _has_started(process: subprocess.Popen[bytes], file: Path) -> bool:

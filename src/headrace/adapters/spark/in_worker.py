@@ -1,13 +1,12 @@
-"""What of a round runs in Spark's Python workers: readers of Column prefixes, and containers.
-
-What they do is `wiring`'s; here is how it is called by Spark, and how a program comes to a process once.
-"""
+"""What of a round runs in Spark's Python workers: readers of Column prefixes, and containers. What they do is `wiring`'s; here
+is how it is called by Spark, and how a program comes to a process once."""
 
 from __future__ import annotations
 
 import base64
 import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -42,30 +41,40 @@ def _program(pickled: bytes, program_id: str) -> Any:
     return held[1]
 
 
-class Containers:
+@dataclass(frozen=True)
+class _Work:
+    """A program, and the payloads of a round's containers by Spark task."""
+
+    pickled: bytes
+    program_id: str
+    groups: list[list[bytes]]
+
+    def program(self) -> Any:
+        return _program(self.pickled, self.program_id)
+
+    def mine(self) -> list[bytes]:
+        """The payloads of this Spark task; the partitions of several endpoints are counted on in one Spark stage."""
+        context = TaskContext.get()
+        assert context is not None
+        return self.groups[context.partitionId() % len(self.groups)]
+
+
+@dataclass(frozen=True)
+class Containers(_Work):
     """The container's side of a round, as functions for `mapInArrow`."""
 
-    def __init__(
-        self,
-        pickled: bytes,
-        program_id: str,
-        groups: list[list[bytes]],
-        run_container: RunContainer,
-        run_prepared: RunPrepared,
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._run_container, self._run_prepared = run_container, run_prepared
+    run_container: RunContainer
+    run_prepared: RunPrepared
 
     def directly(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = _program(self._pickled, self._program_id)
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield _row([self._run_container(payload, program) for payload in self._groups[number]])
+            for summaries in self.by_number(batch.column(0).to_pylist()):
+                yield pa.RecordBatch.from_pydict({"summary": [summaries]})
 
     def by_number(self, numbers: Iterable[int]) -> Iterator[str]:
-        program = _program(self._pickled, self._program_id)
+        program = self.program()
         for number in numbers:
-            yield _text([self._run_container(payload, program) for payload in self._groups[number]])
+            yield _text([self.run_container(payload, program) for payload in self.groups[number]])
 
     def prepared(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Of rows whose readers, if any, are in this Spark task."""
@@ -77,69 +86,44 @@ class Containers:
         yield self._summaries(without_reports(batches, reports), lambda: reports)
 
     def _summaries(self, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]) -> pa.RecordBatch:
-        context = TaskContext.get()
-        assert context is not None
-        payloads = self._groups[context.partitionId() % len(self._groups)]
-        return _row(self._run_prepared(payloads, _program(self._pickled, self._program_id), batches, reports))
+        summaries = self.run_prepared(self.mine(), self.program(), batches, reports)
+        return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
 
 
-class Reader:
+@dataclass(frozen=True)
+class Reader(_Work):
     """The reading side of a Column prefix, as a function for `mapInArrow`."""
 
-    def __init__(
-        self,
-        pickled: bytes,
-        program_id: str,
-        groups: list[list[bytes]],
-        endpoint: int,
-        read_prefix: ReadPrefix,
-        reports: bool,
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._endpoint, self._read_prefix, self._reports = endpoint, read_prefix, reports
+    endpoint: int
+    read_prefix: ReadPrefix
+    reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        program = _program(self._pickled, self._program_id)
+        program = self.program()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for payload in self._groups[number]:
-                    report = yield from self._read_prefix(payload, program, self._endpoint)
-                    if self._reports:
+                for payload in self.groups[number]:
+                    report = yield from self.read_prefix(payload, program, self.endpoint)
+                    if self.reports:
                         leave(report)
 
 
-class Decoder:
+@dataclass(frozen=True)
+class Decoder(_Work):
     """What decodes the rows that Spark read, in front of a Column prefix, as a function for `mapInArrow`."""
 
-    def __init__(
-        self,
-        pickled: bytes,
-        program_id: str,
-        groups: list[list[bytes]],
-        endpoint: int,
-        decoded_prefix: DecodedPrefix,
-        reports: bool,
-    ) -> None:
-        self._pickled, self._program_id, self._groups = pickled, program_id, groups
-        self._endpoint, self._decoded_prefix, self._reports = endpoint, decoded_prefix, reports
+    endpoint: int
+    decoded_prefix: DecodedPrefix
+    reports: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        # the partitions of several endpoints are counted on in one Spark stage
-        payloads = self._groups[context.partitionId() % len(self._groups)]
-        program = _program(self._pickled, self._program_id)
-        report = yield from self._decoded_prefix(payloads, program, self._endpoint, batches)
-        if self._reports:
+        report = yield from self.decoded_prefix(self.mine(), self.program(), self.endpoint, batches)
+        if self.reports:
             leave(report)
 
 
 def _text(summaries: Sequence[bytes]) -> str:
     return "\n".join(base64.b64encode(summary).decode() for summary in summaries)
-
-
-def _row(summaries: Sequence[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"summary": [_text(summaries)]})
 
 
 def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

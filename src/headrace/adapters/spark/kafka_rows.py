@@ -2,8 +2,7 @@
 
 One load per Spark task of ours: its partitions (one per SSP) are put one after the other by `coalesce(1)`, so a
 container gets its SSPs without a shuffle, each in the order of its offsets. The union of several loads keeps them
-apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`).
-"""
+apart only while `spark.sql.unionOutputPartitioning` is off (see `needed.SESSION_SETTINGS`)."""
 
 from __future__ import annotations
 
@@ -45,14 +44,18 @@ def rows_of(session: Any, options: Mapping[str, str], slices: Sequence[InputSlic
     read = read.option("endingOffsets", json.dumps(_by_topic(slices, "end")))
     # A cast renames the fields; a function of higher order would keep the whole projection out of Spark's generated code.
     headers = F.col("headers").cast("array<struct<name:string,value:binary>>")  # null where a record has none
-    return read.load().coalesce(1).select(
-        F.lit(RAW).alias("endpoint"),
-        _number(slices).alias("ssp"),
-        "offset",
-        F.unix_micros("timestamp").alias("timestamp_us"),
-        headers.alias("headers"),
-        "key",
-        "value",
+    return (
+        read.load()
+        .coalesce(1)
+        .select(
+            F.lit(RAW).alias("endpoint"),
+            _number(slices).alias("ssp"),
+            "offset",
+            F.unix_micros("timestamp").alias("timestamp_us"),
+            headers.alias("headers"),
+            "key",
+            "value",
+        )
     )
 
 

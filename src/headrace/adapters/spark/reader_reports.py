@@ -2,8 +2,7 @@
 
 A filter may drop every row, so a report cannot be in one. Reader and container are two Python processes; where they are of
 one Spark task, the report is a file in the folder that Spark gives its executor, and removes with it. Where rows are
-routed to other Spark tasks, which may run on other machines, it goes with them, in a row of its own behind the expressions.
-"""
+routed to other Spark tasks, which may run on other machines, it goes with them, in a row of its own behind the expressions."""
 
 from __future__ import annotations
 

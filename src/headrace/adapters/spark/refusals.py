@@ -1,6 +1,5 @@
 """What is said of an expression or a DataFrame function that Spark refuses, before any row is read: which operator it
-is, where it was given, what Spark says (its first line: no Java), and the columns that there are.
-"""
+is, where it was given, what Spark says (its first line: no Java), and the columns that there are."""
 
 from __future__ import annotations
 
@@ -22,9 +21,7 @@ def refused(
     """`untyped`: which of key and value are JSON without a schema, and so text to Spark."""
     said = first_line(error)
     where = f" ({given_at})" if given_at else ""
-    return TopologyError(
-        f"{operator}{where}: {label!r} cannot be understood by Spark: {said}", _hint(said, rows, untyped)
-    )
+    return TopologyError(f"{operator}{where}: {label!r} cannot be understood by Spark: {said}", _hint(said, rows, untyped))
 
 
 def first_line(error: BaseException) -> str:
@@ -51,8 +48,8 @@ def _hint(said: str, rows: Any, untyped: frozenset[str]) -> str | None:
         short[each] for each in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1)
     ]
     more = ", ..." if len(there) > _COLUMNS_MAX else ""
-    asked = f"did you mean {near[0]!r}? " if near else ""
-    return f"{asked}there are: {', '.join(there[:_COLUMNS_MAX])}{more}"
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}there are: {', '.join(there[:_COLUMNS_MAX])}{more}"
 
 
 def _columns(rows: Any) -> list[str]:

@@ -1,8 +1,7 @@
 """The settings that Headrace needs of Spark whatever the machine: each with what goes wrong without it.
 
 Those of `START_SETTINGS` count only if they are set before Spark starts; `SESSION_SETTINGS` can be set on any session,
-a user's too, and Headrace does so itself. Nothing of PySpark is imported here.
-"""
+a user's too, and Headrace does so itself. Nothing of PySpark is imported here."""
 
 from __future__ import annotations
 

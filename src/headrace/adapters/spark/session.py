@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.adapters.spark.dead_jvm import keep_quiet
-from headrace.adapters.spark.failures import failure_of
+from headrace.adapters.spark.failures import failure_of, is_of_spark
 from headrace.adapters.spark.gateway import is_submitted, start_gateway, submitted_settings
 from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SETTINGS
-from headrace.adapters.spark.round_frame import is_of_spark
 from headrace.adapters.spark.starting import interruptible
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
@@ -58,12 +57,10 @@ def driver_address_of(session: Any) -> DriverAddress | None:
 def started(
     settings: Mapping[str, str], application: str, log_dir: Path, python_path: list[str], secrets: Sequence[str] = ()
 ) -> Any:
-    """A session with our settings. `SetupError` without Java, and where Spark cannot be started with them. Logs of the JVM
-    go to `log_dir`/spark.log. `secrets` are values that must not be shown, besides those that the names in `settings` tell.
-
-    A process has one Spark: where one runs already this is a session within it. Given back by `released`, not by its `stop`.
-    Where spark-submit started this process, what it was given counts before our settings, and after `settings`.
-    """
+    """A session with our settings. `SetupError` without Java, and where Spark cannot be started with them. Logs of the JVM go
+    to `log_dir`/spark.log. `secrets` are values that must not be shown, besides those that the names in `settings` tell. A
+    process has one Spark: where one runs already this is a session within it. Given back by `released`, not by its `stop`.
+    Where spark-submit started this process, what it was given counts before our settings, and after `settings`."""
     checked_java(os.environ)
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -150,9 +147,7 @@ def _refused_start(error: Exception, secrets: Secrets, log_dir: Path) -> SetupEr
     if not is_of_spark(error):
         return None
     said = secrets.cleaned(failure_of(error).message)
-    return SetupError(
-        f"Spark cannot be started: {said}", f"check the `spark.*` settings; {log_dir / 'spark.log'} says more"
-    )
+    return SetupError(f"Spark cannot be started: {said}", f"check the `spark.*` settings; {log_dir / 'spark.log'} says more")
 
 
 _users: dict[str, int] = {}  # Spark applications that were started here: how many sessions of ours are in use
@@ -166,10 +161,8 @@ def _used(session: Any) -> Any:
 
 
 def released(session: Any) -> None:
-    """Give back a session that `started` gave; the last one of a Spark that was started there stops it.
-
-    Nothing where somebody has stopped that Spark already.
-    """
+    """Give back a session that `started` gave; the last one of a Spark that was started there stops it. Nothing where somebody
+    has stopped that Spark already."""
     if session.sparkContext._jsc is None:
         return
     application = session.sparkContext.applicationId
@@ -229,11 +222,9 @@ def is_in_one_process(master: str) -> bool:
 
 
 def _loader_of_all(session: Any) -> Any:
-    """The class loader under those of every Spark in this JVM, which spark-submit makes; None where there is none.
-
-    A class of the connector must be loaded once per JVM: it registers its settings by their names when it is loaded, and
-    a second Spark that loads it again (each has class loaders of its own for added jars) fails on names that are taken.
-    """
+    """The class loader under those of every Spark in this JVM, which spark-submit makes; None where there is none. A class of
+    the connector must be loaded once per JVM: it registers its settings by their names when it is loaded, and a second Spark
+    that loads it again (each has class loaders of its own for added jars) fails on names that are taken."""
     loader, found = session._jvm.java.lang.Thread.currentThread().getContextClassLoader(), None
     while loader is not None:
         if loader.getClass().getName() == "org.apache.spark.util.MutableURLClassLoader":

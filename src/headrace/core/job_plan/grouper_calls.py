@@ -6,12 +6,13 @@ Its author, what it does to its arguments, and how often its answer can be walke
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
-from headrace.core.job_plan.groupers import Groups, PreviousAssignment, SystemStreamPartitionGrouper
+from headrace.core.job_plan.groupers import Groups, PreviousAssignment, SystemStreamPartitionGrouper, takes_broadcast
 from headrace.errors import PACKAGE_FOLDER, ConfigError, HeadraceError
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -35,17 +36,24 @@ def groups_of(
     signal are passed on as they are.
     """
     title = f"ssp_grouper {grouper}, sub-topology {sub_topology!r}"
-    try:
-        shown = {"broadcast": list(broadcast)} if grouper.takes_broadcast else {}
+    with named_errors(
+        ConfigError, f"{title}: group()", ": it has to return tasks for any partitions and any previous assignment"
+    ):
+        shown = {"broadcast": list(broadcast)} if takes_broadcast(grouper) else {}
         groups = grouper.group(dict(previous), list(ssps), **shown)
         return _checked(groups, ssps, broadcast if shown else (), title)
+
+
+@contextmanager
+def named_errors(kind: type[HeadraceError], called: str, rule: str = "") -> Iterator[None]:
+    """What a user's code raises within becomes a `kind` that says what was `called`, the line that raised, and the `rule`;
+    errors of ours and what Python raises at a signal are passed on as they are."""
+    try:
+        yield
     except (HeadraceError, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # SystemExit too: a job must not end as if that had been requested
-        raise ConfigError(
-            f"{title}: group() raised {raised_text(error)}",
-            f"fix it at {raised_at(error)}: it has to return tasks for any partitions and any previous assignment",
-        ) from error
+        raise kind(f"{called} raised {raised_text(error)}", f"fix it at {raised_at(error)}{rule}") from error
 
 
 def raised_text(error: BaseException) -> str:

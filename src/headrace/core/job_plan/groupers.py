@@ -10,7 +10,8 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from headrace.errors import ConfigError, StateError
 from headrace.model.streams import SSP, SystemStream
@@ -37,21 +38,30 @@ class SystemStreamPartitionGrouper(ABC):
         all the same, and a task that has nothing else then is made.
         """
 
-    @property
-    def takes_broadcast(self) -> bool:
-        """Whether `group` has the parameter `broadcast`."""
-        return has_broadcast(self.group)
-
     def __str__(self) -> str:
         return type(self).__qualname__
 
 
-def has_broadcast(method: Callable[..., object]) -> bool:
-    """Whether a method `group` has the parameter `broadcast`."""
-    try:
-        return "broadcast" in inspect.signature(method).parameters
-    except ValueError:  # written in C
-        return False
+class UsersGrouper(SystemStreamPartitionGrouper):
+    """A grouper of a class that is not derived from ours, or of which `group` takes the partitions only (`is_older`)."""
+
+    def __init__(self, grouper: Any, is_older: bool) -> None:
+        self.grouper, self.is_older = grouper, is_older
+
+    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP], **broadcast: Iterable[SSP]) -> Groups:
+        """What the user's method gives for as many arguments as it takes."""
+        arguments = (ssps,) if self.is_older else (previous_assignment, ssps)
+        groups: Groups = self.grouper.group(*arguments, **broadcast)
+        return groups
+
+    def __str__(self) -> str:
+        return type(self.grouper).__qualname__
+
+
+def takes_broadcast(grouper: SystemStreamPartitionGrouper) -> bool:
+    """Whether `group` of a grouper, or of the user's that it calls, has the parameter `broadcast`."""
+    called = grouper.grouper if isinstance(grouper, UsersGrouper) else grouper
+    return "broadcast" in inspect.signature(called.group).parameters
 
 
 class _BuiltIn(SystemStreamPartitionGrouper):

@@ -26,6 +26,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from headrace.core.keys.hashing import key_hash
+from headrace.errors import OutOfRangeError
 
 LAYOUT_BYTES_MAX = 511  # LMDB's limit
 SUB_BYTES_MAX = 64
@@ -73,10 +74,7 @@ def key_digest(key: bytes) -> bytes:
 
 def is_digest(layout_key: bytes) -> bool:
     """Whether the user's key is so long that it has a digest before it (or, as stored, in its place)."""
-    return (
-        len(layout_key) >= DIGEST_HEAD_BYTES
-        and int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
-    )
+    return len(layout_key) >= DIGEST_HEAD_BYTES and int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big") == DIGEST_LENGTH
 
 
 def split_state_key(layout_key: bytes) -> tuple[bytes, bytes]:
@@ -101,10 +99,7 @@ def bucket_range(index: int, factor: int) -> tuple[bytes, bytes | None]:
     """
     low, high = _slots_of(index, factor)
     shift = 64 - SLOT_BITS
-    return (
-        (low << shift).to_bytes(HASH_BYTES, "big"),
-        None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"),
-    )
+    return ((low << shift).to_bytes(HASH_BYTES, "big"), None if high == SLOTS else (high << shift).to_bytes(HASH_BYTES, "big"))
 
 
 def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
@@ -114,12 +109,12 @@ def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
     """
     assert len(rest) <= TIME_REST_BYTES_MAX, f"rest of {len(rest)} bytes, at most {TIME_REST_BYTES_MAX}"
     slot = int.from_bytes(reversed_hash(key)[:SLOT_BYTES], "big") >> (8 * SLOT_BYTES - SLOT_BITS)
-    return _slot_bytes(slot) + _time_bytes(time_us) + rest
+    return _slot_bytes(slot) + time_bytes(time_us) + rest
 
 
 def time_of(layout_key: bytes) -> int:
     """The time in a time index's key."""
-    return int.from_bytes(layout_key[SLOT_BYTES : SLOT_BYTES + TIME_BYTES], "big") - _TIME_BIAS
+    return time_from(layout_key[SLOT_BYTES : SLOT_BYTES + TIME_BYTES])
 
 
 def rest_of(layout_key: bytes) -> bytes:
@@ -131,7 +126,7 @@ def due_range(layout_key: bytes, until_us: int) -> tuple[bytes, bytes]:
     """The range low <= time key < high of all times <= `until_us` in the slot of `layout_key`."""
     slot = int.from_bytes(layout_key[:SLOT_BYTES], "big")
     low = _slot_bytes(slot)
-    return low, low + _time_bytes(until_us + 1) if until_us < _TIME_MAX else _slot_bytes(slot + 1)
+    return low, low + time_bytes(until_us + 1) if until_us < _TIME_MAX else _slot_bytes(slot + 1)
 
 
 def after_prefix(layout_key: bytes, prefix_bytes: int) -> bytes | None:
@@ -166,5 +161,13 @@ def _slot_bytes(slot: int) -> bytes:
     return slot.to_bytes(SLOT_BYTES, "big")
 
 
-def _time_bytes(time_us: int) -> bytes:
+def time_bytes(time_us: int) -> bytes:
+    """8 bytes whose order is the order of the times; `OutOfRangeError` for one that takes more."""
+    if not -_TIME_BIAS <= time_us < _TIME_BIAS:
+        raise OutOfRangeError(f"time {time_us}: expected µs since 1970 that fit into 64 bits")
     return (time_us + _TIME_BIAS).to_bytes(TIME_BYTES, "big")
+
+
+def time_from(data: bytes) -> int:
+    """The time that `time_bytes` has made them of."""
+    return int.from_bytes(data, "big") - _TIME_BIAS

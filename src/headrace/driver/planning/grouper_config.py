@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from headrace.core.job_plan.grouper_calls import raised_at, raised_text
+from headrace.core.job_plan.grouper_calls import named_errors
 from headrace.core.job_plan.groupers import (
     AllSspsToEveryTask,
     GroupByPartition,
     GroupByPartitionFixedTaskNum,
     GroupBySystemStreamPartition,
     GroupBySystemStreamPartitionFixedTaskNum,
-    Groups,
-    PreviousAssignment,
     SystemStreamPartitionGrouper,
-    has_broadcast,
+    UsersGrouper,
 )
 from headrace.driver.planning.user_objects import PLACE, loaded
-from headrace.errors import ConfigError, HeadraceError, hint_of_missing
-from headrace.model.streams import SSP
+from headrace.errors import ConfigError, hint_of_missing
 
 _ALL_TO_EVERY = ("AllSspsToEveryTask", "all_ssps_to_every_task")
 _OURS: Mapping[str, Callable[[], SystemStreamPartitionGrouper]] = {
@@ -64,9 +60,12 @@ def _with_tasks(grouper: SystemStreamPartitionGrouper, tasks: int) -> SystemStre
 
 def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
     """The grouper that an object of a user is, or that its class makes."""
+    is_none = ConfigError(
+        f"{title}: {getattr(found, '__qualname__', None) or repr(found)} is no grouper", f"expected {_EXPECTED}"
+    )
     if isinstance(found, type):
         if inspect.isabstract(found) or not callable(getattr(found, "group", None)):
-            raise _no_grouper(found, title)
+            raise is_none
         try:
             inspect.signature(found).bind()
         except (TypeError, ValueError):
@@ -74,10 +73,12 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
                 f"{title}: class {found.__qualname__} cannot be instantiated without arguments",
                 "give the object instead of its class, or the arguments defaults",
             ) from None
-        found = _instance_of(found, title)
+        rule = "; a grouper class is instantiated without arguments, once per sub-topology"
+        with named_errors(ConfigError, f"{title}: making a {found.__qualname__}", rule):
+            found = found()
     takes = _arguments_of(getattr(found, "group", None))
     if takes is None:
-        raise _no_grouper(found, title)
+        raise is_none
     if takes == 1:
         warnings.warn(
             f"{title}: {type(found).__qualname__}.group(ssps) is deprecated, and is not told which task read a partition "
@@ -85,67 +86,18 @@ def _made(found: object, title: str) -> SystemStreamPartitionGrouper:
             DeprecationWarning,
             stacklevel=2,
         )
-        return _Older(found)
-    return found if isinstance(found, SystemStreamPartitionGrouper) else _Foreign(found)
-
-
-def _instance_of(kind: type, title: str) -> object:
-    """What a user's class makes; errors of ours and signals go through as they are."""
-    try:
-        return kind()
-    except (HeadraceError, MemoryError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"{title}: making a {kind.__qualname__} raised {raised_text(error)}",
-            f"fix it at {raised_at(error)}; a grouper class is instantiated without arguments, once per sub-topology",
-        ) from error
+    if isinstance(found, SystemStreamPartitionGrouper) and takes == 2:
+        return found
+    return UsersGrouper(found, is_older=takes == 1)
 
 
 def _arguments_of(method: object) -> int | None:
     """How many of `previous_assignment` and `ssps` a bound method takes; None if it can be called with neither number."""
-    if not callable(method):
-        return None
-    try:
-        signature = inspect.signature(method)
-    except ValueError:  # written in C, and as such no grouper
-        return None
-    named = {"broadcast": ()} if "broadcast" in signature.parameters else {}
     for count in (2, 1):
         try:
-            signature.bind(*range(count), **named)
-        except TypeError:
+            signature = inspect.signature(method)  # type: ignore[arg-type]
+            signature.bind(*range(count), **({"broadcast": ()} if "broadcast" in signature.parameters else {}))
+        except (TypeError, ValueError):  # not to be called; not with these; written in C, and as such no grouper
             continue
         return count
     return None
-
-
-def _no_grouper(found: object, title: str) -> ConfigError:
-    what = getattr(found, "__qualname__", None) or repr(found)
-    return ConfigError(f"{title}: {what} is no grouper", f"expected {_EXPECTED}")
-
-
-class _Foreign(SystemStreamPartitionGrouper):
-    """A grouper of a class that is not derived from ours."""
-
-    def __init__(self, grouper: Any) -> None:
-        self.grouper = grouper
-
-    def __str__(self) -> str:
-        return type(self.grouper).__qualname__
-
-    @property
-    def takes_broadcast(self) -> bool:
-        return has_broadcast(self.grouper.group)
-
-    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP], **shown: Iterable[SSP]) -> Groups:
-        groups: Groups = self.grouper.group(previous_assignment, ssps, **shown)
-        return groups
-
-
-class _Older(_Foreign):
-    """A grouper of which `group` takes the partitions only."""
-
-    def group(self, previous_assignment: PreviousAssignment, ssps: Iterable[SSP], **shown: Iterable[SSP]) -> Groups:
-        groups: Groups = self.grouper.group(ssps, **shown)
-        return groups

@@ -145,7 +145,7 @@ class JobPlanner:
         written = {stream.name: stream.partitions for stream in existing.values()}
         owners, model = timer_owners(draft.edit.operators), draft.job_model
         programs = {
-            sub.name: program_of(self.topology, self.sides, sub, model, self.config, written, draft.records, owners)
+            sub.name: program_of(self.topology, self.sides, sub, model, self.config, written, owners)
             for sub in draft.terms.subs
         }
         return seeing_replays(with_limits(self.topology, programs, self.system), draft.startpoints.values())

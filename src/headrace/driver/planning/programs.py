@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.config.loading import Config
-from headrace.core.rounds.key_samples import sampled_streams
 from headrace.core.topology.emission import emission_of
 from headrace.core.topology.engine_prefix import Endpoint, endpoints_of
 from headrace.core.topology.record_parts import PARTS, parts_used
@@ -16,7 +15,6 @@ from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
 from headrace.errors import ConfigError
 from headrace.exchange.messages import EndpointSide, Program
-from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
 from headrace.model.startpoint import StartpointRecord
 from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Topology, Transform
@@ -34,7 +32,6 @@ def program_of(
     model: JobModel,
     config: Config,
     written: Mapping[str, int],
-    records: Mapping[str, PartitionRecord],
     owners: Mapping[str, str],
 ) -> Program:
     """What containers need. `owners`: of timers that are kept under a former name of their operator.
@@ -61,17 +58,12 @@ def program_of(
         dead_letter=config.dead_letter_stream,
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
-        gone_stores=emptied_databases(model, sub.title),
+        removed_stores=emptied_databases(model, sub.title),
         read_by_the_job=frozenset(source.stream for source in topology.sources),
         emission=emission_of(topology.nodes),
-        sampled=_sampled(sub, records) if config.check_partitioning == "sample" else {},
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
         far_us=far_us,
     )
-
-
-def _sampled(sub: SubTopology, records: Mapping[str, PartitionRecord]) -> dict[str, int]:
-    return sampled_streams(sub, {stream: min(records[stream].counts) for stream in sub.reads})
 
 
 def with_limits(

@@ -23,7 +23,7 @@ from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
-from headrace.driver.rounds.record_checks import EventTimeChecks, KeyChecks
+from headrace.driver.rounds.record_checks import EventTimeChecks
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
@@ -86,7 +86,6 @@ class SubTopologyRunner:
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
         self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._key_checks = KeyChecks(self.program.sampled)
         self._event_time_checks = EventTimeChecks(self.program)
         self._terms, self._epoch = terms, plan.epoch
         self._system, self._store, self._engine = system, store, engine
@@ -101,7 +100,6 @@ class SubTopologyRunner:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
         self.progress, self.known_failures = before.progress, before.known_failures
         self.task_positions.inherit_from(before.task_positions)
-        self._key_checks.inherit_from(before._key_checks)
         self._event_time_checks.inherit_from(before._event_time_checks)
 
     @property
@@ -160,7 +158,6 @@ class SubTopologyRunner:
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
-        self._key_checks.look_at(summaries, self.progress)
         self._event_time_checks.look_at(summaries, self.progress)
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))

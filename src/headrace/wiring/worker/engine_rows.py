@@ -1,8 +1,6 @@
-"""The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out.
-
-A record that does not decode never enters Spark's engine. The reader reports it at the end of its rows, and the container,
-which gets the report after all its rows have come, rejects it.
-"""
+"""The worker's two ends of a Column prefix: reading a source into typed rows, and taking the rows that come out. A record that
+does not decode never enters Spark's engine. The reader reports it at the end of its rows, and the container, which gets the
+report after all its rows have come, rejects it."""
 
 from __future__ import annotations
 
@@ -10,122 +8,83 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.rounds.key_samples import KeySample
 from headrace.exchange.messages import ContainerPlan, Program, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of
 from headrace.wiring.worker.worker_state import signals_of
 from headrace.worker.container import RAW
-from headrace.worker.key_sampling import sampling_of
 from headrace.worker.merging import merging_tasks
 from headrace.worker.operators.base import Reject
-from headrace.worker.round_signals import RoundSignals
+from headrace.worker.ports import ReaderReport, RoundSignals
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
-
-
-class ReaderReport(msgspec.Struct, frozen=True):
-    """What a reader reports to containers: records that do not decode, where it was cut short, a sample of keys, and whether
-    it was stopped, so that its rows are not all."""
-
-    rejects: list[Reject]
-    cuts: dict[int, int]
-    keys: list[KeySample] = []
-    stopped: bool = False
-
 
 _REPORT = msgspec.json.Decoder(ReaderReport)
 Read = Generator[pa.RecordBatch, None, bytes]  # rows, then a `ReaderReport`
+Pieces = Iterable[tuple[int, Any, pa.RecordBatch]]  # SSP number, offsets, rows
 
 
 def read_prefix(payload: bytes, program: Program, endpoint: int) -> Read:
     """The rows of one endpoint's source, in the reader's schema (`adapters.spark.columns.reader_schema`)."""
     plan = decoded_plan(payload)
-    with closing(signals_of(plan)) as signals:
-        return msgspec.json.encode((yield from _read(plan, program, endpoint, signals)))
-
-
-def _read(
-    plan: ContainerPlan, program: Program, endpoint: int, signals: RoundSignals
-) -> Generator[pa.RecordBatch, None, ReaderReport]:
-    source = program.node(program.endpoints[endpoint].source)
-    assert isinstance(source, Source)
-    rejects: list[Reject] = []
-    cuts: dict[int, int] = {}
-    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
-    deadline_s, has_begun = _deadline_s(plan, program, source), False
-    known = {(failure.ssp, failure.offset) for failure in plan.known_failures}
     lowest: dict[int, int] = {}
     for task in plan.tasks:
         for ssp, position in task.positions.items():
             lowest[ssp] = min(position, lowest.get(ssp, position))
-    for piece in plan.ranges:
-        if plan.ssps[piece.ssp][1] != source.stream:
-            continue
-        start = max(piece.start, lowest.get(piece.ssp, piece.start))
-        for offset, batch in records_of(plan, piece, start, piece.end):
-            if signals.is_stopped():
-                return ReaderReport([], {}, stopped=True)
-            if has_begun and _is_over(signals, deadline_s):
-                cuts[piece.ssp] = offset
-                break
-            has_begun = True
-            offsets = np.arange(offset, offset + batch.num_rows)
-            if endpoint in sampled_at:
-                sampling.see(source.stream, plan.ssps[piece.ssp][2], batch.column("key"))
-            yield from _typed(plan, source, piece.ssp, offsets, batch, known, rejects)
-    return ReaderReport(rejects, cuts, sampling.samples())
-
-
-def decoded_prefix(
-    payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]
-) -> Read:
-    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`).
-
-    Past the time limit the rest of the rows goes by: the first that did is where the next round begins.
-    """
-    plans = [decoded_plan(payload) for payload in payloads]
-    with closing(signals_of(plans[0])) as signals:
-        return msgspec.json.encode((yield from _decoded_of(plans, program, endpoint, batches, signals)))
-
-
-def _decoded_of(
-    plans: Sequence[ContainerPlan],
-    program: Program,
-    endpoint: int,
-    batches: Iterable[pa.RecordBatch],
-    signals: RoundSignals,
-) -> Generator[pa.RecordBatch, None, ReaderReport]:
-    plan = plans[0]
-    source = program.node(program.endpoints[endpoint].source)
-    assert isinstance(source, Source)
-    rejects: list[Reject] = []
     cuts: dict[int, int] = {}
-    sampled_at, sampling = program.sampled_at, sampling_of(program, {endpoint})
+
+    def pieces(stream: str) -> Pieces:
+        for piece in plan.ranges:
+            if plan.ssps[piece.ssp][1] == stream:
+                start = max(piece.start, lowest.get(piece.ssp, piece.start))
+                for offset, batch in records_of(plan, piece, start, piece.end):
+                    yield piece.ssp, np.arange(offset, offset + batch.num_rows), batch
+                    if piece.ssp in cuts:
+                        break
+
+    return _read([plan], program, endpoint, pieces, cuts)
+
+
+def decoded_prefix(payloads: Sequence[bytes], program: Program, endpoint: int, batches: Iterable[pa.RecordBatch]) -> Read:
+    """Like `read_prefix`, of rows that Spark read: those of all containers of one Spark task (`payloads`). Past the time limit
+    the rest of the rows goes by: the first that did is where the next round begins."""
+
+    def pieces(stream: str) -> Pieces:
+        for batch in batches:
+            ssps = batch.column("ssp").to_numpy()
+            for start, stop in _runs(ssps, ssps):
+                piece = batch.slice(start, stop - start)
+                yield int(ssps[start]), piece.column("offset").to_numpy(), piece
+
+    return _read([decoded_plan(payload) for payload in payloads], program, endpoint, pieces, {})
+
+
+def _read(
+    plans: Sequence[ContainerPlan], program: Program, endpoint: int, pieces_of: Callable[[str], Pieces], cuts: dict[int, int]
+) -> Read:
+    """The rows of pieces, and the report. `cuts` is filled: SSPs that the time limit cut short, and the offset of each."""
+    source = program.source(endpoint)
+    rejects: list[Reject] = []
     # one that is not to be cut keeps the others from it: their rows come through the same reader
-    deadline_s, has_begun = max(_deadline_s(one, program, source) for one in plans), False
-    known = {(failure.ssp, failure.offset) for one in plans for failure in one.known_failures}
-    for batch in batches:
-        if signals.is_stopped():
-            return ReaderReport([], {}, stopped=True)
-        ssps = batch.column("ssp").to_numpy()
-        for start, stop in _runs(ssps, ssps):
-            ssp, piece = int(ssps[start]), batch.slice(start, stop - start)
-            offsets = piece.column("offset").to_numpy()
+    deadline_s, has_begun = max(_deadline_s(plan, program, source) for plan in plans), False
+    known = {(failure.ssp, failure.offset) for plan in plans for failure in plan.known_failures}
+    with closing(signals_of(plans[0])) as signals:
+        for ssp, offsets, batch in pieces_of(source.stream):
+            if signals.is_stopped():
+                return msgspec.json.encode(ReaderReport([], {}, stopped=True))
             if has_begun and _is_over(signals, deadline_s):
                 cuts.setdefault(ssp, int(offsets[0]))
             has_begun = True
             if ssp not in cuts:
-                if endpoint in sampled_at:
-                    sampling.see(source.stream, plan.ssps[ssp][2], piece.column("key"))
-                yield from _typed(plan, source, ssp, offsets, piece, known, rejects)
-    return ReaderReport(rejects, cuts, sampling.samples())
+                yield from _typed(plans[0], source, ssp, offsets, batch, known, rejects)
+    return msgspec.json.encode(ReaderReport(rejects, cuts))
 
 
 def _deadline_s(plan: ContainerPlan, program: Program, source: Source) -> float:
@@ -195,38 +154,8 @@ def _decoded(serde: Any, data: Any) -> tuple[Any, list[tuple[int, Exception]]]:
     return data.cast(pa.string()), failures
 
 
-class EngineReports:
-    """What the readers of rows reported for a container; to be asked once all rows have come. Of all readers in the Spark
-    tasks that the rows came from: each container picks what is of its own SSPs."""
-
-    def __init__(self, reports: Callable[[], list[bytes]], timeless: list[Reject]) -> None:
-        self._given, self._timeless = reports, timeless
-        self._decoded: list[ReaderReport] | None = None
-
-    def __iter__(self) -> Iterator[Reject]:
-        yield from (reject for report in self._reports() for reject in report.rejects)
-        yield from self._timeless
-
-    def is_stopped(self) -> bool:
-        return any(report.stopped for report in self._reports())
-
-    def cuts(self) -> dict[int, int]:
-        return {ssp: offset for report in self._reports() for ssp, offset in report.cuts.items()}
-
-    def keys(self) -> list[KeySample]:
-        return [key for report in self._reports() for key in report.keys]
-
-    def _reports(self) -> list[ReaderReport]:
-        if self._decoded is None:
-            self._decoded = [_REPORT.decode(report) for report in self._given()]
-        return self._decoded
-
-
 def run_prepared(
-    payloads: Sequence[bytes],
-    program: Program,
-    batches: Iterable[pa.RecordBatch],
-    reports: Callable[[], list[bytes]],
+    payloads: Sequence[bytes], program: Program, batches: Iterable[pa.RecordBatch], reports: Callable[[], list[bytes]]
 ) -> list[bytes]:
     """Run the containers of one Spark task over what comes out of the engine; a summary each. `reports`: of the rows'
     readers."""
@@ -234,18 +163,24 @@ def run_prepared(
     rows: Iterable[tuple[int, int, Any]] = prepared_rows(program, batches, timeless)
     if len(payloads) > 1:
         rows = tuple(rows)
-    found = EngineReports(reports, timeless)
-    return [run_container(payload, program, rows, found) for payload in payloads]
+
+    @cache
+    def report() -> ReaderReport:
+        """Of all readers in the Spark tasks that the rows came from: each container picks what is of its own SSPs."""
+        found = [_REPORT.decode(report) for report in reports()]
+        rejects = [reject for one in found for reject in one.rejects]
+        cuts = {ssp: offset for one in found for ssp, offset in one.cuts.items()}
+        return ReaderReport([*rejects, *timeless], cuts, any(one.stopped for one in found))
+
+    return [run_container(payload, program, rows, report) for payload in payloads]
 
 
 def prepared_rows(
     program: Program, batches: Iterable[pa.RecordBatch], timeless: list[Reject]
 ) -> Iterator[tuple[int, int, Any]]:
     """(endpoint, SSP number, rows) of what comes out of the engine, SSP by SSP in the order in which it comes; where the
-    endpoint is `RAW`, a batch of records as they were read.
-
-    Rows whose time expression gave null do not come: they are added to `timeless`, to be rejected.
-    """
+    endpoint is `RAW`, a batch of records as they were read. Rows whose time expression gave null do not come: they are added to
+    `timeless`, to be rejected."""
     chained = [i for i, endpoint in enumerate(program.endpoints) if endpoint.chain]
     plain = [i for i, endpoint in enumerate(program.endpoints) if not endpoint.chain]
     for batch in batches:

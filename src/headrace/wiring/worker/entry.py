@@ -8,48 +8,44 @@ from headrace.errors import StoreDamagedError
 from headrace.exchange.errors import worker_error
 from headrace.exchange.messages import ContainerPlan, Program, Summary, decoded_plan, encoded
 from headrace.worker import container
-from headrace.worker.operators.base import Reject
 from headrace.worker.operators.faults import is_signal
-from headrace.worker.ports import WorkerPorts
+from headrace.worker.ports import ReaderReport, WorkerPorts
 from headrace.worker.rows import Rows
 
 
-def _log_ports(plan: ContainerPlan, program: Program, rejects: Iterable[Reject]) -> WorkerPorts:
+def ports_of(plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> WorkerPorts:
+    """The container's ports by the plan's kind of system; imported when first needed, so that none loads what others use."""
+    if plan.system == "kafka":
+        from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
+
+        return KafkaWorkerPorts(plan, program, report)
     from headrace.wiring.worker.log_worker import LogWorkerPorts
 
-    return LogWorkerPorts(plan, program, rejects)
+    return LogWorkerPorts(plan, program, report)
 
 
-def _kafka_ports(plan: ContainerPlan, program: Program, rejects: Iterable[Reject]) -> WorkerPorts:
-    from headrace.wiring.worker.kafka_worker import KafkaWorkerPorts
-
-    return KafkaWorkerPorts(plan, program, rejects)
-
-
-# Of each kind of system what makes a container's ports; imported when first needed, so that none loads what others use.
-PORTS: dict[str, Callable[[ContainerPlan, Program, Iterable[Reject]], WorkerPorts]] = {
-    "kafka": _kafka_ports,
-    "log": _log_ports,
-}
+def _no_report() -> ReaderReport:
+    return ReaderReport([], {})
 
 
 def run_container(
-    payload: bytes, program: Program, prepared: Iterable[tuple[int, int, Rows]] = (), rejects: Iterable[Reject] = ()
+    payload: bytes,
+    program: Program,
+    prepared: Iterable[tuple[int, int, Rows]] = (),
+    report: Callable[[], ReaderReport] = _no_report,
 ) -> bytes:
     """Process one container and give its summary; an error of ours or of the machine is in the summary too."""
     plan = decoded_plan(payload)
-    ports = PORTS[plan.system]
     try:
         try:
-            summary = container.run(plan, program, ports(plan, program, rejects), prepared)
+            summary = container.run(plan, program, ports_of(plan, program, report), prepared)
         except StoreDamagedError:
             # Met while in use: the next opening rebuilds it. Rows that came out of Spark's engine cannot be read twice.
             if not isinstance(prepared, tuple):
                 raise
-            summary = container.run(plan, program, ports(plan, program, rejects), prepared)
+            summary = container.run(plan, program, ports_of(plan, program, report), prepared)
     except BaseException as error:  # of the user's code too: what it does while it is made ready has no record
         if is_signal(error):
             raise
         summary = Summary(plan.lane, error=worker_error(error))
     return encoded(summary)
-

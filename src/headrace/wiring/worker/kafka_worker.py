@@ -1,11 +1,9 @@
-"""The worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints.
-
-Rows come prepared from Spark's reader; where the engine does not read (tests in one process), the worker reads itself.
-"""
+"""The worker's side of Kafka: one transaction per container, with outputs, positions and checkpoints. Rows come prepared from
+Spark's reader; where the engine does not read (tests in one process), the worker reads itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +26,7 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
-from headrace.worker.operators.base import Reject
+from headrace.worker.ports import ReaderReport
 from headrace.worker.task import Outputs
 
 _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request; the records are held in memory
@@ -37,8 +35,8 @@ _AHEAD_RECORDS = 10_000  # of neighbouring ranges that are read with one request
 class KafkaWorkerPorts(WorkerState):
     """`worker.ports.WorkerPorts` on Kafka, where the container commits its own round."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
-        super().__init__(plan, program, rejects)
+    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+        super().__init__(plan, program, report)
         terms = plan.terms
         self._client: dict[str, Any] = terms["client"] | {
             "batch.size": batch_bytes(program.limits.values(), terms["client"].get("batch.size"))
@@ -89,10 +87,10 @@ class KafkaWorkerPorts(WorkerState):
         """What an attempt of this very round has committed: the checkpoints are in their topic."""
         topic = CompactedTopic(self._client, checkpoint_topic(self._program.application))
         try:
-            stands = topic.refresh()
+            stored = topic.refresh()
         finally:
             topic.close()
-        found = [decode(Checkpoint, stands[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
+        found = [decode(Checkpoint, stored[task.name.encode()], f"checkpoint of task {task.name}") for task in self._plan.tasks]
         if any(str(checkpoint.round_id) != self._plan.round_id for checkpoint in found):
             raise RoundFailedError(
                 f"round {self._plan.round_id}: its positions were committed, and its checkpoints were not read back",

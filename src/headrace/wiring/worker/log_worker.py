@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import Repartition
 from headrace.wiring.worker.worker_state import WorkerState
 from headrace.worker.checkpoints import round_id_of
-from headrace.worker.operators.base import Reject
+from headrace.worker.ports import ReaderReport
 from headrace.worker.task import Outputs
 
 
 class LogWorkerPorts(WorkerState):
     """`worker.ports.WorkerPorts` on the embedded log, where the driver commits: an attempt may always work."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
-        super().__init__(plan, program, rejects)
+    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+        super().__init__(plan, program, report)
         self._writers: list[ChunkWriter] = []
         self._chunks: tuple[Chunk, ...] = ()
 

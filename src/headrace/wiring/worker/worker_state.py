@@ -1,15 +1,13 @@
-"""What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches.
-
-A container moves between worker processes, and a cancelled worker may live on for seconds: everything that is kept between
-rounds (`wiring.worker.entry.caches`) is checked each round, or is a cache only.
-"""
+"""What a worker does alike on every system: the state of tasks, what the prefix's readers left, caches. A container moves
+between worker processes, and a cancelled worker may live on for seconds: everything that is kept between rounds
+(`wiring.worker.entry.caches`) is checked each round, or is a cache only."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -20,17 +18,15 @@ from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.round_control.files import FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
-from headrace.core.rounds.key_samples import KeySample
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
 from headrace.model.checkpoint import Head
-from headrace.model.durations import duration_us
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.shared_folder import check_sign
 from headrace.worker.host import this_host
 from headrace.worker.operators.base import Reject
-from headrace.worker.round_signals import NoSignals, RoundSignals
+from headrace.worker.ports import NoSignals, ReaderReport, RoundSignals
 from headrace.worker.state.task_state import TaskState
 
 APPLY_STEP = {"log": 3, "kafka": 10}  # in protocol.md, "Steps"
@@ -40,40 +36,26 @@ _checked: dict[str, str] = {}  # of each of them the run whose driver it is shar
 
 
 class WorkerState:
-    """The part of `worker.ports.WorkerPorts` that no system changes. `rejects`: what the prefix's readers reported."""
+    """The part of `worker.ports.WorkerPorts` that no system changes. `report`: what the prefix's readers reported."""
 
-    def __init__(self, plan: ContainerPlan, program: Program, rejects: Iterable[Reject] = ()) -> None:
-        self._plan, self._program = plan, program
-        self._rejects = rejects
+    def __init__(self, plan: ContainerPlan, program: Program, report: Callable[[], ReaderReport]) -> None:
+        self._plan, self._program, self._report = plan, program, report
         self._host = this_host(plan.local_store_dir)
         self.signals = signals_of(plan)
         self._stores: dict[str, TaskStore] = {}  # of the tasks whose state is open
 
-    def engine_rejects(self) -> list[Reject]:
+    def engine_report(self) -> ReaderReport:
         known = [
             Reject(known.ssp, known.offset, "a Spark expression", known.error_class, known.message)
             for known in self._plan.known_failures
             if any(piece.ssp == known.ssp and piece.start <= known.offset < piece.end for piece in self._plan.ranges)
         ]
-        return known + list(self._rejects)
-
-    def engine_stopped(self) -> bool:
-        return getattr(self._rejects, "is_stopped", bool)()
-
-    def engine_cuts(self) -> dict[int, int]:
-        return getattr(self._rejects, "cuts", dict)()
-
-    def engine_keys(self) -> list[KeySample]:
-        return getattr(self._rejects, "keys", list)()
-
-    def open_state(self, task: TaskPlan) -> AbstractContextManager[TaskState]:
-        return self._open(task.name, None if task.head is None else msgspec.convert(task.head, Head))
+        report = self._report()
+        return ReaderReport(known + report.rejects, report.cuts, report.stopped)
 
     def apply(self, task: str, head: Head | None) -> None:
-        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening.
-
-        A store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one.
-        """
+        """Bring the local store of `task` to the state `head`, which was just committed and was made through this opening. A
+        store that is not open, or is not where the round began, is left to the next opening, and so is a damaged one."""
         store = self._stores.get(task)
         if store is None or head is None or head.identity == store.identity:
             return
@@ -84,23 +66,20 @@ class WorkerState:
             store.found_damaged(error)
 
     @contextmanager
-    def _open(self, task: str, head: Head | None) -> Iterator[TaskState]:
-        folder = self._host.local_store_dir / task_folder_of(self._program.application, task)
+    def open_state(self, task: TaskPlan) -> Iterator[TaskState]:
+        head = None if task.head is None else msgspec.convert(task.head, Head)
+        folder = self._host.local_store_dir / task_folder_of(self._program.application, task.name)
+        run_id, boot_id = self._plan.run_id, self._host.boot_id
         with open_task_store(
-            folder,
-            head,
-            self._files(),
-            run_id=self._plan.run_id,
-            boot_id=self._host.boot_id,
-            applying=self._applying,
+            folder, head, self._files(), run_id=run_id, boot_id=boot_id, applying=self._applying
         ) as store:
             state = TaskState(store, head)
             state.notes, state.is_restored = store.troubles, store.is_restored
-            self._stores[task] = store
+            self._stores[task.name] = store
             try:
                 yield state
             finally:
-                del self._stores[task]
+                del self._stores[task.name]
 
     def _applying(self) -> None:
         reached(self._plan.system, APPLY_STEP[self._plan.system])
@@ -110,7 +89,7 @@ class WorkerState:
 
     def write_state(self, task: TaskPlan, state: TaskState) -> tuple[Any, list[str]]:
         files = self._files()
-        state.drop(self._program.gone_stores)
+        state.drop(self._program.removed_stores)
         head = state.write(files, task_folder_of(self._program.application, task.name))
         assert head is not None
         paths = [files.local_path(file.name) for file in head.files]
@@ -120,9 +99,6 @@ class WorkerState:
         # With the epoch: a new plan may have taken a task's state back, and objects of users must not keep what was undone.
         plan = f"{self._program.application}/{self._program.id}/{self._plan.run_id}/{self._plan.epoch}"
         return CACHES.of(plan, task)
-
-    def duration_us(self, value: Any) -> int:
-        return value if isinstance(value, int) and not isinstance(value, bool) else duration_us(value)
 
     def _files(self) -> StateFiles:
         uri = self._plan.state_uri

@@ -19,8 +19,7 @@ from headrace.worker.operators.process import ProcessOperator
 from headrace.worker.operators.sessions import SessionOperator
 from headrace.worker.operators.stream_joins import StreamStreamJoin
 from headrace.worker.operators.suppress import SuppressOperator
-from headrace.worker.operators.tables import TableFilterOperator, TableOperator
-from headrace.worker.operators.updates import ToStreamOperator
+from headrace.worker.operators.tables import TableFilterOperator, TableOperator, ToStreamOperator
 
 _CLASSES: dict[type[t.Node], Callable[[Any, Any], Operator]] = {
     t.Filter: s.FilterOperator,
@@ -67,18 +66,11 @@ def operator_of(node: t.Node, context: Any, watermarks: dict[int, int]) -> Opera
 
 
 class Graph:
-    """The operators of one task, parents before children.
-
-    Rows enter through `entry(endpoint)`: the operators behind the part of the endpoint's chain that ran in the JVM.
-    """
+    """The operators of one task, parents before children. Rows enter through `entry(endpoint)`: the operators behind the part
+    of the endpoint's chain that ran in the JVM."""
 
     def __init__(
-        self,
-        nodes: Sequence[t.Node],
-        endpoints: Sequence[Any],
-        emission: Emission,
-        context: Any,
-        watermarks: dict[int, int],
+        self, nodes: Sequence[t.Node], endpoints: Sequence[Any], emission: Emission, context: Any, watermarks: dict[int, int]
     ) -> None:
         in_jvm = {node.name for endpoint in endpoints for node in endpoint.chain}
         self.operators: dict[str, Operator] = {

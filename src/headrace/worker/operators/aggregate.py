@@ -4,12 +4,11 @@ taken one by one within their groups, and what is stored is what the last of the
 too far (`totals`) is left out as if it had never come, and the rest is grouped again.
 
 State per group: for `count()` 8 bytes little endian; for named aggregates a msgpack list with one state each
-(`core.accumulators`).
-"""
+(`core.accumulators`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +23,12 @@ from headrace.model.windows import Windows
 from headrace.worker.operators.base import Context, Operator, Reject
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.fields import field_arrays
-from headrace.worker.operators.running import merged_states, running_counts, states_of_rows
 from headrace.worker.operators.totals import Exact, exact_of
-from headrace.worker.rows import Field, Rows
+from headrace.worker.rows import Field, Rows, flat
 from headrace.worker.vectors import state_keys
 
 _BIAS = np.uint64(1 << 63)
+State = list[Any]  # of named aggregates: one part for each accumulator
 
 
 def start_bytes(starts: np.ndarray[Any, Any]) -> list[bytes]:
@@ -62,31 +61,21 @@ class VectorAggregateOperator(Operator):
         assert named is not None
         self._names = list(named)
         self._accumulators: list[Accumulator] = accumulators_of(named)
-        self._fields: dict[str, set[str]] = {}
-        for aggregate in named.values():
-            if aggregate.field is not None:
-                self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
+        self._fields = fields_of(named)
         self._tables: list[Any] = []
         self._origins: list[tuple[Any, ...]] = []  # SSP, offset, time and rank of every row
         self._ordinal = 0
         self._key_serde: Any = None
 
     def push(self, rows: Rows) -> None:
-        rows = self.without(rows, rows.key.bytes()[1])
-        arrays, failures = field_arrays(rows, self._fields, self.context.streams) if self._fields else ({}, [])
-        if failures:
-            rows = self.without(rows, failures)
-            arrays, _ = field_arrays(rows, self._fields, self.context.streams)
+        rows, arrays = with_fields(self, self.without(rows, rows.key.bytes()[1]), self._fields)
         if not len(rows):
             return
         self._key_serde = rows.key.serde
         ordinal = np.arange(self._ordinal, self._ordinal + len(rows))
         self._ordinal += len(rows)
         self._origins.append((rows.ssp, rows.offset, rows.timestamp_us, rows.rank))
-        columns: dict[str, Any] = {"group": rows.key.bytes()[0], "ordinal": pa.array(ordinal)}
-        for path, array in arrays.items():
-            columns[path] = array
-        table = pa.table(columns)
+        table = pa.table({"group": rows.key.bytes()[0], "ordinal": pa.array(ordinal), **arrays})
         if self._windows is None:
             self._tables.append(table)
         else:
@@ -110,7 +99,7 @@ class VectorAggregateOperator(Operator):
                 part = table.append_column("start", pa.array(starts))
                 kept.append(part if mask.all() else part.filter(pa.array(mask)))
         if not open_anywhere.all():
-            late(self, rows, np.flatnonzero(~open_anywhere))
+            self.late(rows, np.flatnonzero(~open_anywhere))
         return kept
 
     def finish(self) -> None:
@@ -155,7 +144,7 @@ class VectorAggregateOperator(Operator):
         keys = groups["group"].to_pylist()
         starts = None if self._windows is None else groups["start"].to_numpy()
         layouts = state_keys(keys, b"" if starts is None else start_bytes(starts))
-        stored = self.context.database(self.node.store.kept_in).get_many(layouts)
+        stored = self.database.get_many(layouts)
         return _Groups(groups, keys, starts, layouts, stored)
 
     def _refuse(self, exact: Exact, origins: list[Any]) -> None:
@@ -169,18 +158,15 @@ class VectorAggregateOperator(Operator):
         before = np.fromiter((0 if s is None else int.from_bytes(s, "little") for s in stored), np.int64, len(stored))
         totals = before + groups.table["ordinal_count"].to_numpy()
         packed = totals.astype("<i8").tobytes()
-        database = self.context.database(self.node.store.kept_in)
-        database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
+        self.database.put_many(groups.layouts, [packed[i : i + 8] for i in range(0, len(packed), 8)])
         if self.gives_each:
             numbers = self._numbers_of_groups(table, groups)
             running = before[numbers] + running_counts(numbers)
-            self._done_each(table, groups, Field(self.node.value, typed=pa.array(running)), origins)
+            self._done(groups, table, "ordinal", Field(self.node.value, typed=pa.array(running)), origins)
         else:
-            self._done(groups, Field(self.node.value, typed=pa.array(totals)), origins)
+            self._done(groups, groups.table, "ordinal_max", Field(self.node.value, typed=pa.array(totals)), origins)
 
-    def _store_states(
-        self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]
-    ) -> None:
+    def _store_states(self, groups: _Groups, old: list[list[Any] | None], exact: Exact | None, origins: list[Any]) -> None:
         states: list[list[Any]] = []
         for number, accumulator in enumerate(self._accumulators):
             partials = accumulator.partials(groups.table)
@@ -194,14 +180,11 @@ class VectorAggregateOperator(Operator):
             self._correct(groups, states, exact)
         results = [[each.result(state) for state in mine] for each, mine in zip(self._accumulators, states, strict=True)]
         encode = msgspec.msgpack.Encoder().encode
-        database = self.context.database(self.node.store.kept_in)
-        database.put_many(groups.layouts, [encode(state) for state in zip(*states, strict=True)])
+        self.database.put_many(groups.layouts, [encode(state) for state in zip(*states, strict=True)])
         values = [dict(zip(self._names, row, strict=True)) for row in zip(*results, strict=True)]
-        self._done(groups, Field(self.node.value, objects=values), origins)
+        self._done(groups, groups.table, "ordinal_max", Field(self.node.value, objects=values), origins)
 
-    def _store_running_states(
-        self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]
-    ) -> None:
+    def _store_running_states(self, table: Any, groups: _Groups, old: list[list[Any] | None], origins: list[Any]) -> None:
         now = list(old)
         values = []
         by = ["ordinal", *self._by[1:]]
@@ -212,8 +195,8 @@ class VectorAggregateOperator(Operator):
             results = (each.result(state) for each, state in zip(self._accumulators, after, strict=True))
             values.append(dict(zip(self._names, results, strict=True)))
         encode = msgspec.msgpack.Encoder().encode
-        self.context.database(self.node.store.kept_in).put_many(groups.layouts, list(map(encode, now)))
-        self._done_each(table, groups, Field(self.node.value, objects=values), origins)
+        self.database.put_many(groups.layouts, list(map(encode, now)))
+        self._done(groups, table, "ordinal", Field(self.node.value, objects=values), origins)
 
     def _numbers_of_groups(self, table: Any, groups: _Groups) -> Any:
         """For each row of `table` the place of its group."""
@@ -221,19 +204,13 @@ class VectorAggregateOperator(Operator):
 
     def _result_keys(self, table: Any) -> Any:
         """The keys of results, as bytes, of rows or groups."""
-        keys = _flat(table["group"])
+        keys = flat(table["group"])
         windows = self._windows
         if windows is None:
             return keys
         serde: Any = self.node.key
         starts = table["start"].to_numpy()
         return serde.encode_parts(keys, starts, starts + windows.size_us)
-
-    def _done_each(self, table: Any, groups: _Groups, value: Field, origins: list[Any]) -> None:
-        if groups.starts is not None:
-            self._expire_later(groups.keys, groups.starts, groups.layouts, groups.stored)
-        ordinals = table["ordinal"].to_numpy()
-        self._emit(self._result_keys(table), value, [array[ordinals] for array in origins])
 
     def _correct(self, groups: _Groups, states: list[list[Any]], exact: Exact) -> None:
         """Put in the totals that were added record by record: on the way to them Arrow's may have overflowed."""
@@ -244,27 +221,69 @@ class VectorAggregateOperator(Operator):
                 assert with_total is not None
                 states[number][place] = with_total(states[number][place], total)
 
-    def _done(self, groups: _Groups, value: Field, origins: list[Any]) -> None:
-        if groups.starts is not None:
-            self._expire_later(groups.keys, groups.starts, groups.layouts, groups.stored)
-        last = groups.table["ordinal_max"].to_numpy()
-        self._emit(self._result_keys(groups.table), value, [array[last] for array in origins])
-
-    def _expire_later(self, keys: list[bytes], starts: Any, layouts: list[bytes], stored: Sequence[bytes | None]) -> None:
-        windows = self._windows
-        assert windows is not None
-        after = windows.size_us + windows.kept_us
-        fresh = [
-            (key, layout, start + after)
-            for key, layout, start, state in zip(keys, layouts, starts.tolist(), stored, strict=True)
-            if state is None
-        ]
-        Expiry(self.context).add(self.node.store.kept_in, fresh)
-
-    def _emit(self, keys: Any, value: Field, origins: list[Any]) -> None:
-        key = Field(self._key_serde if self._windows is None else self.node.key, raw=keys)
-        ssp, offset, timestamp_us, rank = origins
+    def _done(self, groups: _Groups, of: Any, ordinal: str, value: Field, origins: list[Any]) -> None:
+        """Give a value for each row of the table `of`, whose column `ordinal` says which record did it."""
+        if self._windows is not None:
+            after = self._windows.size_us + self._windows.kept_us
+            fresh = [
+                (key, layout, start + after)
+                for key, layout, start, state in zip(
+                    groups.keys, groups.layouts, groups.starts.tolist(), groups.stored, strict=True
+                )
+                if state is None
+            ]
+            Expiry(self.context).add(self.node.store.kept_in, fresh)
+        key = Field(self._key_serde if self._windows is None else self.node.key, raw=self._result_keys(of))
+        at = of[ordinal].to_numpy()
+        ssp, offset, timestamp_us, rank = (array[at] for array in origins)
         self.forward(Rows(ssp, offset, timestamp_us, key, value, None, rank))
+
+
+def states_of_rows(table: Any, by: Sequence[str], accumulators: Sequence[Accumulator]) -> list[State]:
+    """The states of groups of one row each, in the order of `table`, which is that of `by`: they tell rows apart."""
+    wanted: list[Any] = []
+    for accumulator in accumulators:
+        wanted.extend(accumulator.wanted(table.column_names))
+    rows = table.group_by(list(by), use_threads=False).aggregate(list(dict.fromkeys(wanted)))
+    rows = rows.sort_by([(name, "ascending") for name in by])
+    return list(map(list, zip(*(accumulator.partials(rows) for accumulator in accumulators), strict=True)))
+
+
+def merged_states(accumulators: Sequence[Accumulator], one: State, other: State) -> State:
+    """What two states are together; the records of `other` count as the later ones."""
+    return [each.merged(a, b) for each, a, b in zip(accumulators, one, other, strict=True)]
+
+
+def running_counts(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """For each row how many of its group there are up to and with it; `numbers` is the group of each row.
+
+    >>> running_counts(np.array([0, 1, 0, 0])).tolist()
+    [1, 1, 2, 3]
+    """
+    order = np.argsort(numbers, kind="stable")
+    by_group = numbers[order]
+    firsts = np.flatnonzero(np.diff(by_group, prepend=-1))
+    counts = np.empty(len(numbers), np.int64)
+    counts[order] = np.arange(len(numbers)) - np.repeat(firsts, np.diff(firsts, append=len(numbers))) + 1
+    return counts
+
+
+def fields_of(named: Mapping[str, t.NamedAggregate]) -> dict[str, set[str]]:
+    """The fields that named aggregates work on, and the kinds of aggregates of each."""
+    fields: dict[str, set[str]] = {}
+    for aggregate in named.values():
+        if aggregate.field is not None:
+            fields.setdefault(aggregate.field, set()).add(aggregate.kind)
+    return fields
+
+
+def with_fields(operator: Operator, rows: Rows, fields: Mapping[str, set[str]]) -> tuple[Rows, dict[str, Any]]:
+    """The rows of which all fields can be aggregated, and their columns (`fields.field_arrays`)."""
+    arrays, failures = field_arrays(rows, fields, operator.context.streams) if fields else ({}, [])
+    if failures:
+        rows = operator.without(rows, failures)
+        arrays, _ = field_arrays(rows, fields, operator.context.streams)
+    return rows, arrays
 
 
 def typed_columns(fields: Iterable[str], table: Any) -> Any:
@@ -290,12 +309,3 @@ def _with_kinds(fields: Iterable[str], table: Any) -> Any:
                 kinds = pc.if_else(table[column].is_valid(), pa.scalar(number, pa.int8()), kinds)
             table = table.append_column(field + KIND, kinds)
     return table
-
-
-def _flat(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def late(operator: Operator, rows: Rows, indices: Any) -> None:
-    for index in indices.tolist():
-        operator.context.late(int(rows.ssp[index]), int(rows.offset[index]), operator.node.name)

@@ -1,13 +1,12 @@
 """What every operator of a task shares: how rows are pushed on, how user functions are called, how a failing record
 is rejected. An operator takes rows in `push`, closes a batch in `batch_end` and a round in `finish`; in this order,
-parents before children.
-"""
+parents before children."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +18,12 @@ from headrace.exchange.texts import cut, message_of, traceback_of
 from headrace.model.serde import Failures, Serde
 from headrace.model.topology import Function, FunctionKind, Node
 from headrace.worker.operators.faults import checked_fault
-from headrace.worker.rows import HEADERS_TYPE, Field, Rows
+from headrace.worker.rows import HEADERS_TYPE, Field, Rows, flat
 
 if TYPE_CHECKING:
-    from headrace.worker.event_time_checks import FarTimes
+    from headrace.worker.task import TaskRun
 
+Context: TypeAlias = "TaskRun"  # what operators use of the task that they run in
 FAILED = object()  # what stands in for the result of a function that raised
 
 
@@ -48,35 +48,6 @@ class Reject:
     def of(cls, ssp: int, offset: int, operator: str, error: BaseException, traceback: str = "") -> Self:
         """The reject of a record on which `error` was raised."""
         return cls(ssp, offset, operator, type(error).__name__, message_of(error), traceback)
-
-
-class Context(Protocol):
-    """What operators may use of the task that they run in."""
-
-    task: str
-    streams: list[tuple[str, int]]
-    watermark_us: int | None
-    now_us: int
-
-    far_times: FarTimes
-
-    def count(self, metric: str, by: int = 1) -> None: ...
-
-    def reject(self, reject: Reject) -> None: ...
-
-    def may_choose(self, name: str) -> bool: ...
-
-    def late(self, ssp: int, offset: int, operator: str) -> None: ...
-
-    def database(self, name: str) -> Any: ...
-
-    def partition_count(self, stream: str) -> int: ...
-
-    def limits_of(self, stream: str) -> StreamLimits: ...
-
-    def emit(self, stream: str, rows: Rows, *, routing: Any = None, partitions: Any = None) -> None: ...
-
-    def due_changed(self, clock: str) -> None: ...
 
 
 class Operator:
@@ -109,6 +80,11 @@ class Operator:
             for child in self.children:
                 child.push(rows)
 
+    @property
+    def database(self) -> Any:
+        """Where the operator's store is kept in the task's state."""
+        return self.context.database(self.node.store.kept_in)  # type: ignore[attr-defined]
+
     # --- failing records --------------------------------------------------------------------------------------------
 
     def reject(self, rows: Rows, index: int, error: BaseException) -> None:
@@ -118,11 +94,23 @@ class Operator:
         text = "" if frames is None and isinstance(error, HeadraceError) else traceback_of(error, frames or error.__traceback__)
         self.context.reject(Reject.of(int(rows.ssp[index]), int(rows.offset[index]), self.node.name, error, text))
 
+    def late(self, rows: Rows, indices: Any) -> None:
+        """These rows came after their windows had closed."""
+        for index in indices.tolist():
+            self.context.late(int(rows.ssp[index]), int(rows.offset[index]), self.node.name)
+
     def without(self, rows: Rows, failures: Failures) -> Rows:
         """Set the failing rows aside and give the rest."""
         for index, error in failures:
             self.reject(rows, index, error)
         return rows.without([index for index, _ in failures]) if failures else rows
+
+    def keyed(self, rows: Rows) -> Rows:
+        """The rows that have a key; the others are counted."""
+        null = rows.key.is_null()
+        if null.any():
+            self.context.count("null_keys_dropped", int(null.sum()))
+        return rows.where(~null)
 
     def decoded(self, rows: Rows, *, key: bool = True, value: bool = True) -> Rows:
         """The rows whose keys and values decode to Python values."""
@@ -141,8 +129,7 @@ class Operator:
         """The rows, to be written by other serdes where one is given; what does not decode is rejected."""
         rows = self.decoded(rows, key=_is_recoded(rows.key, key), value=_is_recoded(rows.value, value))
         return rows.replaced(
-            key=None if key is None else rows.key.of_serde(key),
-            value=None if value is None else rows.value.of_serde(value),
+            key=None if key is None else rows.key.of_serde(key), value=None if value is None else rows.value.of_serde(value)
         )
 
     def sendable(self, rows: Rows, stream: str) -> Rows:
@@ -150,9 +137,7 @@ class Operator:
         rows = self.encoded(rows)
         key, value = rows.key.bytes()[0], rows.value.bytes()[0]
         limits = self.context.limits_of(stream)
-        return self.without(
-            rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us)
-        )
+        return self.without(rows, refused(stream, limits, key, value, rows.headers, rows.timestamp_us, self.context.now_us))
 
     # --- user functions ---------------------------------------------------------------------------------------------
 
@@ -161,7 +146,11 @@ class Operator:
         if function.kind is FunctionKind.BATCH:
             return self._called_batch(function.body, rows)
         rows = self.decoded(rows)
-        results = self.each(function.body, rows.records(self.context.streams), rows)
+        return self.mapped(function.body, rows.records(self.context.streams), rows)
+
+    def mapped(self, function: Callable[[Any], Any], records: Iterable[Any], rows: Rows) -> tuple[Rows, list[Any]]:
+        """The rows that `function` took, of which `records` has what it is given, and its results for them."""
+        results = self.each(function, records, rows)
         failed = [i for i, result in enumerate(results) if result is FAILED]
         if failed:
             rows = rows.without(failed)
@@ -296,9 +285,19 @@ def _user_frames(error: BaseException) -> Any:
 def values_field(serde: Any, results: list[Any] | pa.Array) -> Field:
     """A function's results as a field: a list of Python values, or a typed Arrow array."""
     if isinstance(results, (pa.Array, pa.ChunkedArray)):
-        array = results.combine_chunks() if isinstance(results, pa.ChunkedArray) else results
-        return Field(serde, typed=array)
+        return Field(serde, typed=flat(results))
     return Field(serde, objects=list(results))
+
+
+def binary_field(serde: Any, values: Sequence[bytes | None]) -> Field:
+    """A field of encoded values."""
+    return Field(serde, raw=pa.array(values, pa.binary()))
+
+
+def rows_of_timers(times_us: Any, key: Field, value: Field) -> Rows:
+    """Rows that come of no record."""
+    nowhere = np.full(len(times_us), -1, np.int64)
+    return Rows(np.zeros(len(times_us), np.int32), nowhere, times_us, key, value, None, nowhere)
 
 
 def refused(stream: str, limits: StreamLimits, key: Any, value: Any, headers: Any, times_us: Any, now_us: int) -> Failures:

@@ -1,7 +1,5 @@
-"""Dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first.
-
-State per key and `by`: when it expires (8 bytes), and the time of the last record that was let through (a long).
-"""
+"""Dropping duplicates: of the records with one key (and one value of `by`) that come close to each other, the first. State per
+key and `by`: when it expires (8 bytes), and the time of the last record that was let through (a long)."""
 
 from __future__ import annotations
 
@@ -12,9 +10,10 @@ import msgspec
 import numpy as np
 import xxhash
 
+from headrace.core.keys.key_layout import TIME_BYTES, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import FAILED, Context, Operator
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.base import Context, Operator
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Rows
 from headrace.worker.vectors import state_keys
 
@@ -56,21 +55,19 @@ class DropDuplicatesOperator(Operator):
     def _subs(self, rows: Rows, by: t.Function) -> tuple[Rows, list[bytes]]:
         """The rows of which `by` gave something, and a digest of it for each."""
         rows = self.decoded(rows)
-        results = self.each(lambda record: _digest(by.body(record)), rows.records(self.context.streams), rows)
-        good = [i for i, result in enumerate(results) if result is not FAILED]
-        return rows.take(np.array(good, np.int64)), [results[i] for i in good]
+        return self.mapped(lambda record: _digest(by.body(record)), rows.records(self.context.streams), rows)
 
     def _load(self, layouts: list[bytes]) -> None:
         missing = [layout for layout in dict.fromkeys(layouts) if layout not in self._passed]
         watermark = self.context.watermark_us
-        for layout, data in zip(missing, self._database().get_many(missing), strict=True):
+        for layout, data in zip(missing, self.database.get_many(missing), strict=True):
             is_known = data is not None and (watermark is None or time_from(data[:TIME_BYTES]) > watermark)
             self._passed[layout] = self._times.decode(data[TIME_BYTES:]) if is_known else None
 
     def finish(self) -> None:
         if not self._changed:
             return
-        database, name, kept_us = self._database(), self.node.store.kept_in, self.node.store.ttl_us
+        database, name, kept_us = self.database, self.node.store.kept_in, self.node.store.ttl_us
         assert kept_us is not None
         layouts = list(self._changed)
         expiry = Expiry(self.context)
@@ -81,13 +78,9 @@ class DropDuplicatesOperator(Operator):
         encode = self._times.encode
         database.put_many(layouts, [time_bytes(time_us + kept_us) + encode(time_us) for time_us in times])
         expiry.add(
-            name,
-            [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in zip(layouts, times, strict=True)],
+            name, [(self._changed[layout], layout, time_us + kept_us) for layout, time_us in zip(layouts, times, strict=True)]
         )
         self._passed, self._changed = {}, {}
-
-    def _database(self) -> Any:
-        return self.context.database(self.node.store.kept_in)
 
 
 def _digest(value: Any) -> bytes:

@@ -1,8 +1,6 @@
-"""The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it.
-
-Database `~expiry`: `time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest
-`at`, so that a round in which nothing is due costs one look-up. No store can have a name with a tilde.
-"""
+"""The expiry of state: an index by time of what is to be deleted once the task's watermark has passed it. Database `~expiry`:
+`time_key(key, at, digest of the entry)` -> [database, layout key]; database `~hints`: the earliest `at`, so that a round in
+which nothing is due costs one look-up. No store can have a name with a tilde."""
 
 from __future__ import annotations
 
@@ -12,26 +10,33 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.keys.key_layout import split_state_key, time_key
-from headrace.errors import OutOfRangeError
+from headrace.core.keys.key_layout import (
+    SLOT_BYTES,
+    TIME_BYTES,
+    due_range,
+    split_state_key,
+    time_bytes,
+    time_from,
+    time_key,
+    time_of,
+)
 from headrace.model.windows import AnyWindows, Windows
-from headrace.worker.operators.time_index import TimeIndex
 
 _HINT = b"next"
-TIME_BYTES = 8
-_BIAS = 1 << 63
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
-def time_bytes(time_us: int) -> bytes:
-    """8 bytes whose order is the order of the times; `OutOfRangeError` for one that takes more."""
-    if not -_BIAS <= time_us < _BIAS:
-        raise OutOfRangeError(f"time {time_us}: expected µs since 1970 that fit into 64 bits")
-    return (time_us + _BIAS).to_bytes(8, "big")
+def earliest_us(index: Any) -> int | None:
+    """The lowest time in an index by time (a database whose keys are time keys), in µs; None where it is empty. An index has a
+    range per slot of the hash, so that it is split and merged with the task, and each range is in order of time: the earliest
+    entry is among the first ones of the slots. One seek for each slot in use, however many entries."""
+    return min(map(time_of, index.first_keys(SLOT_BYTES)), default=None)
 
 
-def time_from(data: bytes) -> int:
-    return int.from_bytes(data, "big") - _BIAS
+def due_entries(index: Any, until_us: int) -> list[tuple[bytes, bytes]]:
+    """The entries of an index by time with a time <= `until_us`, by slot and time."""
+    ranges = sorted(due_range(key, until_us) for key in index.first_keys(SLOT_BYTES) if time_of(key) <= until_us)
+    return [entry for low, high in ranges for entry in index.scan(low, high)]
 
 
 class Expiry:
@@ -58,11 +63,9 @@ class Expiry:
         self._context.database("~expiry").delete(time_key(key, at_us, _rest(database, layout)))
 
     def run(self, watermark_us: int | None, windows: Mapping[str, AnyWindows]) -> int:
-        """Delete what is due at `watermark_us`; the number of entries deleted.
-
-        `windows`: database to the windows that are kept there. An edit may have made them be kept for longer than when one
-        was begun, and a session may have grown since: then its turn comes later.
-        """
+        """Delete what is due at `watermark_us`; the number of entries deleted. `windows`: database to the windows that are kept
+        there. An edit may have made them be kept for longer than when one was begun, and a session may have grown since: then
+        its turn comes later."""
         if watermark_us is None:
             return 0
         hints = self._context.database("~hints")
@@ -71,7 +74,7 @@ class Expiry:
             return 0
         index = self._context.database("~expiry")
         deleted = 0
-        for key, value in TimeIndex(index).due(watermark_us):
+        for key, value in due_entries(index, watermark_us):
             database, layout = _ENTRY.decode(value)
             index.delete(key)
             if database in windows:
@@ -84,7 +87,7 @@ class Expiry:
                     continue
             self._context.database(database).delete(layout)
             deleted += 1
-        earliest = TimeIndex(index).earliest_us()
+        earliest = earliest_us(index)
         if earliest is None:
             hints.delete(_HINT)
         else:

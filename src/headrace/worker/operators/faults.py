@@ -2,8 +2,7 @@
 
 Whatever the function itself raises is an error of its record, `SystemExit` included: one record must not end the job as
 if that had been requested. What Headrace raises because it is used wrongly (an undeclared store) would come with
-every record: it stops the job, dead-letter stream or not. So does memory that is used up.
-"""
+every record: it stops the job, dead-letter stream or not. So does memory that is used up."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from headrace.model.serde import Failures
 from headrace.worker.rows import Rows
 
 
-def field_arrays(
-    rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]]
-) -> tuple[dict[str, Any], Failures]:
+def field_arrays(rows: Rows, fields: Mapping[str, set[str]], streams: list[tuple[str, int]]) -> tuple[dict[str, Any], Failures]:
     """The columns of each path (`core.accumulators`); `fields` maps a path to the kinds of aggregates that use it. Failing
     rows are those whose value cannot be read, or is nothing that all these aggregates take."""
     columns: dict[str, Any] = {}

@@ -6,8 +6,7 @@ look-up for all keys. A table that is an aggregation's, or is made from one, cha
 record of each key: which records of that same round see the change depends on where rounds are cut. (Where every update of
 it is requested, it changes at each of its records.)
 
-Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead.
-"""
+Of the records of different partitions and streams only those of one round are put in order; a table is not read ahead."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model import topology as t
-from headrace.worker.operators.base import FAILED, Context, Operator, column_of, values_field
+from headrace.model.serde import Failures
+from headrace.worker.operators.base import Context, Operator, binary_field, column_of, values_field
 from headrace.worker.operators.stateless import merged_by_rank
-from headrace.worker.operators.tables import TableOperator
-from headrace.worker.operators.updates import last_per_key
+from headrace.worker.operators.tables import TableOperator, last_per_key
 from headrace.worker.rows import Field, Rows
 
 
@@ -44,9 +43,7 @@ class JoinOperator(Operator):
         else:
             joiner = self.node.joiner.body
             arguments = zip(*(part.objects()[0] for part in parts), strict=True)
-            values = self.each(lambda given: joiner(*given), arguments, rows)
-            rows = rows.without([i for i, value in enumerate(values) if value is FAILED])
-            values = [value for value in values if value is not FAILED]
+            rows, values = self.mapped(lambda given: joiner(*given), arguments, rows)
         return rows.replaced(value=values_field(self.node.value, values))
 
     def _readable(self, rows: Rows, parts: list[Field], batch: bool) -> tuple[Rows, list[Field]]:
@@ -54,22 +51,20 @@ class JoinOperator(Operator):
         for number in range(len(parts)):
             failures = (parts[number].arrow() if batch else parts[number].objects())[1]
             if failures:
-                bad = {index for index, _ in failures}
-                good = np.array([index for index in range(len(rows)) if index not in bad], np.int64)
-                rows = self.without(rows, failures)
-                parts = [part.take(good) for part in parts]
+                rows, *parts = self._taken(rows, failures, *parts)
         return rows, parts
+
+    def _taken(self, rows: Rows, failures: Failures, *fields: Field) -> list[Any]:
+        """The rows without the failing ones, and the same of fields that go with them."""
+        good = np.setdiff1d(np.arange(len(rows)), [index for index, _ in failures])
+        return [self.without(rows, failures), *(field.take(good) for field in fields)]
 
     def batch_result(self, result: Any) -> Any:
         return column_of(result, "value")
 
     def without_null_keys(self, rows: Rows) -> Rows:
         """The rows that have a key, which can be encoded; the others are counted."""
-        rows = self.without(rows, rows.key.bytes()[1])
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-        return rows.where(~null)
+        return self.keyed(self.without(rows, rows.key.bytes()[1]))
 
 
 def _joined_table(operator: Operator) -> TableOperator:
@@ -79,11 +74,9 @@ def _joined_table(operator: Operator) -> TableOperator:
 
 
 class StreamTableJoin(JoinOperator):
-    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives.
-
-    The result keeps the record's key, time and headers. Without a value there is no result, or with a left join one of
-    None. A record whose key is null is dropped and counted; a left join with a global table keeps it, and finds nothing.
-    """
+    """Joins each record with the value that the table has for its key, or for the key that `key_of` gives. The result keeps the
+    record's key, time and headers. Without a value there is no result, or with a left join one of None. A record whose key is
+    null is dropped and counted; a left join with a global table keeps it, and finds nothing."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
@@ -103,7 +96,7 @@ class StreamTableJoin(JoinOperator):
         if not self._held:
             return
         held, self._held = self._held, []
-        rows, keys = self._asked(merged_by_rank(held))
+        rows, keys = self._looked_up(merged_by_rank(held))
         if not len(rows):
             return
         right = self._found(keys, rows)
@@ -112,7 +105,7 @@ class StreamTableJoin(JoinOperator):
             rows, right = rows.where(is_found), right.take(np.flatnonzero(is_found))
         self.forward(self.results(rows, rows.value, right))
 
-    def _asked(self, rows: Rows) -> tuple[Rows, Any]:
+    def _looked_up(self, rows: Rows) -> tuple[Rows, Any]:
         """The rows, and the keys of the table that they ask for, as bytes."""
         is_global = self.node.sides is t.JoinSides.STREAM_GLOBAL
         if self.node.key_of is None:
@@ -120,17 +113,15 @@ class StreamTableJoin(JoinOperator):
             rows = self.without(rows, rows.key.bytes()[1]) if keeps_null else self.without_null_keys(rows)
             return rows, rows.key.bytes()[0]
         rows, given = self.called(self.node.key_of, rows)
-        asked = values_field(self.node.table_key, given)
-        failures = asked.bytes()[1]
+        wanted = values_field(self.node.table_key, given)
+        failures = wanted.bytes()[1]
         if failures:
-            bad = {index for index, _ in failures}
-            good = np.array([index for index in range(len(rows)) if index not in bad], np.int64)
-            rows, asked = self.without(rows, failures), asked.take(good)
-        null = asked.is_null()
+            rows, wanted = self._taken(rows, failures, wanted)
+        null = wanted.is_null()
         if self.node.kind is t.JoinKind.INNER and null.any():
             self.context.count("null_keys_dropped", int(null.sum()))
-            rows, asked = rows.where(~null), asked.take(np.flatnonzero(~null))
-        return rows, asked.bytes()[0]
+            rows, wanted = rows.where(~null), wanted.take(np.flatnonzero(~null))
+        return rows, wanted.bytes()[0]
 
     def _found(self, keys: Any, rows: Rows) -> Field:
         """The table's value of each key, null where it has none."""
@@ -158,11 +149,9 @@ class _Updates:
 
 class TableTableJoin(JoinOperator):
     """Gives, once per round and for each key that changed on either side, the joined value as both tables have it now. Where
-    every update is requested, gives one for each update of either side, as both tables had it then; of those that come of
-    one record the left side's are the earlier ones.
-
-    A deletion follows where there was a joined value before and there is none any more.
-    """
+    every update is requested, gives one for each update of either side, as both tables had it then; of those that come of one
+    record the left side's are the earlier ones. A deletion follows where there was a joined value before and there is none any
+    more."""
 
     def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
@@ -184,13 +173,13 @@ class TableTableJoin(JoinOperator):
         if now.any():
             at = np.flatnonzero(now).tolist()
             sides = (
-                Field(self._tables[parent].serde, raw=pa.array([updates.after[i][side] for i in at], pa.binary()))
+                binary_field(self._tables[parent].serde, [updates.after[i][side] for i in at])
                 for side, parent in enumerate(self.node.parents)
             )
             parts.append(self.results(rows.where(now), *sides))
         if (before & ~now).any():
-            gone = rows.where(before & ~now)
-            parts.append(gone.replaced(value=Field(self.node.value, objects=[None] * len(gone))))
+            deleted = rows.where(before & ~now)
+            parts.append(deleted.replaced(value=Field(self.node.value, objects=[None] * len(deleted))))
         if parts:
             given = merged_by_rank(parts)
             given.rank = updates.rows.rank[given.rank]
@@ -212,17 +201,17 @@ class TableTableJoin(JoinOperator):
         known = list(dict.fromkeys(keys))
         left, right = (self._tables[parent].before(known) for parent in self.node.parents)
         first: list[_Pair] = list(zip(left, right, strict=True))
-        standing = dict(zip(known, first, strict=True))
+        current = dict(zip(known, first, strict=True))
         before, after = [], []
         order = np.argsort(every.rank, kind="stable")
         for row in order.tolist():
             key, value, parent = keys[row], values[row], made_by[row]
-            had = standing[key]
+            had = current[key]
             of_left, of_right = self.node.parents
-            standing[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
+            current[key] = (value if parent == of_left else had[0], value if parent == of_right else had[1])
             before.append(had)
-            after.append(standing[key])
-        came_and_went = ~self._is_joined(first) & ~self._is_joined(list(standing.values()))
+            after.append(current[key])
+        came_and_went = ~self._is_joined(first) & ~self._is_joined(list(current.values()))
         self.passing = frozenset(known[i] for i in np.flatnonzero(came_and_went))
         return _Updates(every.take(order), before, after)
 

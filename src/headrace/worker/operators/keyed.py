@@ -1,13 +1,10 @@
-"""The keyed operators that call a Python function per record: `reduce` and the general `aggregate`.
-
-Within a round each key's state is read once, kept as a Python object, and written once at the end. A function that raises
-leaves the state as it was.
-"""
+"""The keyed operators that call a Python function per record: `reduce` and the general `aggregate`. Within a round each key's
+state is read once, kept as a Python object, and written once at the end. A function that raises leaves the state as it was."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +13,14 @@ import pyarrow as pa
 from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.model.windows import Windows
-from headrace.worker.operators.aggregate import late, start_bytes
+from headrace.worker.operators.aggregate import start_bytes
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.expiry import Expiry
 from headrace.worker.rows import Field, Rows
 from headrace.worker.vectors import state_keys
 
 _IMMUTABLE = frozenset({int, float, str, bytes, bool, type(None)})
-_ABSENT = object()
+ABSENT = object()
 _Update = tuple[bytes, int | None, Any, tuple[int, int]]  # key, start of the window, value, (batch, row) of the record
 
 
@@ -39,24 +36,37 @@ def copied(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
-def initial_state(node: t.Aggregate) -> Any:
-    """What a general aggregate begins with: the value that was given, or what the function that was given makes."""
-    return node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
-
-
 # Of these forms a decoded value is the encoded one, and need not be tried.
 _UNCHANGED: Mapping[str, type] = {"long": int, "double": float, "bytes": bytes}
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def as_stored(serde: Serde, state: Any) -> Any:
-    """The state as the next round would read it, so that results do not depend on where rounds are cut.
-
-    A state that has no bytes is the error of the record that made it.
-    """
+    """The state as the next round would read it, so that results do not depend on where rounds are cut. A state that has no
+    bytes is the error of the record that made it."""
     if type(state) is _UNCHANGED.get(serde.form) and (type(state) is not int or _INT64_MIN <= state <= _INT64_MAX):
         return state
     return serde.decode(serde.encode(state))
+
+
+def rows_at(batches: Sequence[Rows], places: Sequence[tuple[int, int]]) -> Rows:
+    """The rows at places (batch, row)."""
+    bases = np.cumsum([0] + [len(rows) for rows in batches])
+    return Rows.concat(batches).take(np.array([bases[batch] + row for batch, row in places]))
+
+
+def state_after(node: t.Aggregate, serde: Serde | None, before: Any, record: Any) -> Any:
+    """The state with a record in it: of a reduce or a general aggregate. `ABSENT` is no state, before and after: the next
+    record starts over, in this round as in any other."""
+    assert node.function is not None and serde is not None
+    if node.kind is t.AggregateKind.REDUCE:
+        after = record.value if before is ABSENT else node.function(before, record.value)
+    else:
+        initial = before
+        if before is ABSENT:  # the value that was given, or what the function that was given makes
+            initial = node.initial() if callable(node.initial) else copy.deepcopy(node.initial)
+        after = node.function(initial, record)
+    return ABSENT if after is None else as_stored(serde, after)
 
 
 class _Group:
@@ -66,13 +76,13 @@ class _Group:
 
     def __init__(self, key: bytes, start: int | None, layout: bytes, state: Any) -> None:
         self.key, self.start, self.layout, self.state = key, start, layout, state
-        self.fresh = state is _ABSENT
+        self.fresh = state is ABSENT
         self.rows: tuple[int, int] | None = None  # (batch, row) of the last record that changed it
 
     @property
     def value(self) -> Any:
         """The state, None where there is none."""
-        return None if self.state is _ABSENT else self.state
+        return None if self.state is ABSENT else self.state
 
 
 class RecordAggregateOperator(Operator):
@@ -99,11 +109,11 @@ class RecordAggregateOperator(Operator):
         if self._value_serde is None:
             self._value_serde = rows.value.serde
         self._batches.append(rows)
-        too_late = self._worked_off(len(self._batches) - 1)
+        too_late = self._process(len(self._batches) - 1)
         if too_late:
-            late(self, rows, np.array(too_late))
+            self.late(rows, np.array(too_late))
 
-    def _worked_off(self, batch: int) -> list[int]:
+    def _process(self, batch: int) -> list[int]:
         """Put the rows of a batch into the states of their groups; gives the rows that no window takes any more."""
         rows = self._batches[batch]
         self._load(rows.key.bytes()[0].to_pylist(), rows.timestamp_us)
@@ -126,9 +136,7 @@ class RecordAggregateOperator(Operator):
             pairs = list(zip(keys, [None] * len(keys), self._layouts, strict=True))
         else:
             watermark = self.context.watermark_us
-            starts = [
-                [s for s in windows.starts_of(time) if not windows.is_late(s, watermark)] for time in times.tolist()
-            ]
+            starts = [[s for s in windows.starts_of(time) if not windows.is_late(s, watermark)] for time in times.tolist()]
             flat_keys = [key for key, mine in zip(keys, starts, strict=True) for _ in mine]
             flat_starts = [start for mine in starts for start in mine]
             layouts = state_keys(flat_keys, start_bytes(np.array(flat_starts, np.int64))) if flat_keys else []
@@ -136,18 +144,18 @@ class RecordAggregateOperator(Operator):
             self._layouts_of = [[next(remaining) for _ in mine] for mine in starts]
             pairs = list(zip(flat_keys, flat_starts, layouts, strict=True))  # type: ignore[arg-type]
         missing = {layout: (key, start) for key, start, layout in pairs if layout not in self._groups}
-        stored = self.context.database(self.node.store.kept_in).get_many(list(missing))
+        stored = self.database.get_many(list(missing))
         serde = self._value_serde
         assert serde is not None
         for (layout, (key, start)), data in zip(missing.items(), stored, strict=True):
-            self._groups[layout] = _Group(key, start, layout, _ABSENT if data is None else serde.decode(data))
+            self._groups[layout] = _Group(key, start, layout, ABSENT if data is None else serde.decode(data))
 
     def _step(self, groups: list[_Group], record: Any, row: tuple[int, int]) -> None:
         """Put a record into all its windows; where the function raises at one of them, into none."""
         # the function may change a state in place, and then raise
-        kept = [group.state if group.state is _ABSENT else copied(group.state) for group in groups]
+        kept = [group.state if group.state is ABSENT else copied(group.state) for group in groups]
         try:
-            states = [self._after(group.state, record) for group in groups]
+            states = [state_after(self.node, self._value_serde, group.state, record) for group in groups]
         except BaseException:
             for group, state in zip(groups, kept, strict=True):
                 group.state = state
@@ -158,26 +166,12 @@ class RecordAggregateOperator(Operator):
             if self.gives_each:
                 self._updates.append((group.key, group.start, copied(group.value), row))
 
-    def _after(self, before: Any, record: Any) -> Any:
-        if self.node.kind is t.AggregateKind.REDUCE:
-            after = record.value if before is _ABSENT else self._function(before, record.value)
-        else:
-            after = self._function(initial_state(self.node) if before is _ABSENT else before, record)
-        if after is None:
-            return _ABSENT  # None deletes: the next record starts over, in this round as in any other
-        assert self._value_serde is not None
-        return as_stored(self._value_serde, after)
-
-    def _function(self, *arguments: Any) -> Any:
-        assert self.node.function is not None
-        return self.node.function(*arguments)
-
     def finish(self) -> None:
         if not self._dirty:
             self._reset()
             return
         groups = self._encoded_groups()
-        database = self.context.database(self.node.store.kept_in)
+        database = self.database
         fresh: list[tuple[bytes, bytes, int]] = []
         for group, data in groups:
             if data is None:
@@ -203,8 +197,7 @@ class RecordAggregateOperator(Operator):
     def _emit(self, updates: list[_Update]) -> None:
         if not updates:
             return
-        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
-        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        origins = rows_at(self._batches, [row for *_, row in updates])
         keys = pa.array([key for key, *_ in updates], pa.binary())
         if self._windows is None:
             key = Field(self._key_serde, raw=keys)

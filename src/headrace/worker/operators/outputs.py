@@ -1,8 +1,6 @@
-"""The operators that write: to an output stream, or to the internal one of a repartition.
-
-Which partition a record goes to is decided here where the user gave a partitioner; else by its key, in `Outputs`. What a
-partitioner chose is a list of partitions for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key.
-"""
+"""The operators that write: to an output stream, or to the internal one of a repartition. Which partition a record goes to is
+decided here where the user gave a partitioner; else by its key, in `Outputs`. What a partitioner chose is a list of partitions
+for each record (`_CHOSEN`): an empty one drops it, a null is the one of its key."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures, routing_keys
 from headrace.worker.operators.base import FAILED, Operator
-from headrace.worker.rows import HEADERS_TYPE, Rows
+from headrace.worker.rows import HEADERS_TYPE, Rows, flat
 from headrace.worker.vectors import partitions_of
 
 PIECE_BYTES = 256 * 1024 * 1024  # of copies made at once: an Arrow array of bytes ends at 2 GiB
@@ -49,7 +47,7 @@ class _WritingOperator(Operator):
         if len(chosen) != len(rows):
             chosen = chosen.take(pa.array(rows.rank))
         if chosen.null_count:
-            by_key = partitions_of(_whole(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
+            by_key = partitions_of(flat(routing_keys(rows.key.serde, key)), rows.offset, self.context.partition_count(stream))
             chosen = _with_keys(chosen, by_key)
         partitions = chosen.flatten().to_numpy().astype(np.int32)
         for start, copies in _copies(rows, chosen, key, value):
@@ -63,11 +61,9 @@ class _WritingOperator(Operator):
             rows, chosen = self._in_range(rows, chosen, count)
         else:
             rows = self.decoded(rows)
-            results = self.each(
-                lambda record: chosen_partitions(function(record, count), count), rows.records(self.context.streams), rows
-            )
-            good = [i for i, result in enumerate(results) if result is not FAILED]
-            rows, chosen = rows.take(np.array(good, np.int64)), pa.array([results[i] for i in good], _CHOSEN)
+            records = rows.records(self.context.streams)
+            rows, results = self.mapped(lambda record: chosen_partitions(function(record, count), count), records, rows)
+            chosen = pa.array(results, _CHOSEN)
         if not len(rows):
             return rows, pa.array([], _CHOSEN)
         kept = np.flatnonzero(_lengths(chosen, of_null=1))
@@ -156,10 +152,6 @@ def _with_keys(chosen: Any, by_key: npt.NDArray[np.int32]) -> Any:
     return pa.ListArray.from_arrays(pa.array(bounds), pa.array(numbers))
 
 
-def _whole(keys: Any) -> Any:
-    return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
@@ -206,14 +198,12 @@ class SinkOperator(_WritingOperator):
     def _known(self, rows: Rows, names: list[Any], bad: list[int]) -> tuple[Rows, list[Any]]:
         text = "to(): {} is no stream that existed when the job started, or one that the job itself reads"
         rows = self.without(rows, [(i, LookupError(text.format(shown(names[i])))) for i in bad])
-        gone = set(bad)
-        return rows, [name for i, name in enumerate(names) if i not in gone]
+        refused = set(bad)
+        return rows, [name for i, name in enumerate(names) if i not in refused]
 
     def _with_headers(self, function: t.Function, rows: Rows, names: list[Any] | None) -> tuple[Rows, list[Any] | None]:
         """The rows with the headers that `function` gives, and the names of those that are left."""
-        results = self.each(
-            lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows
-        )
+        results = self.each(lambda record: header_entries(function.body(record)), rows.records(self.context.streams), rows)
         good = [i for i, result in enumerate(results) if result is not FAILED]
         headers = pa.array([results[i] for i in good], HEADERS_TYPE)
         rows = rows.take(np.array(good, np.int64)).with_headers(headers)

@@ -14,13 +14,14 @@ from headrace.core.rounds.watermarks import checked_time_us
 from headrace.errors import ConfigError, TopologyError
 from headrace.exchange.texts import MESSAGE_CHARS_MAX, cut, shown
 from headrace.model import topology as t
-from headrace.worker.operators.base import Operator, Reject, record_batch
+from headrace.model.durations import duration_us
+from headrace.worker.operators.base import Context, Operator, Reject, record_batch
 from headrace.worker.operators.faults import checked_fault
 from headrace.worker.operators.outputs import header_entries
 from headrace.worker.operators.stateless import micros
 from headrace.worker.operators.stores import KeyValueStoreView, WindowStoreView, store_view
 from headrace.worker.operators.timer_firing import DueTimers
-from headrace.worker.operators.timers import CLOCKS, Timer, Timers
+from headrace.worker.operators.timers import CLOCKS, Timer
 from headrace.worker.rows import HEADERS_TYPE, Field, Rows
 
 R = TypeVar("R")
@@ -43,40 +44,32 @@ class Metrics:
         """A function that adds to the counter: `counter("misses")(3)`; without an argument it adds 1."""
 
         def add(by: int = 1) -> None:
-            self._context.operator.hold_count(name, by)
+            if not isinstance(name, str) or cut(name) != name:
+                raise ValueError(f"counter {shown(name)}: expected a name of up to {MESSAGE_CHARS_MAX:,} characters of UTF-8")
+            if not isinstance(by, int) or abs(by) > _COUNT_MAX:
+                raise ValueError(f"counter {name!r}: expected a whole number up to 2**53 to add, got {shown(by)}")
+            self._context.operator.held_counts.append((name, int(by)))
 
         return add
 
 
 class ProcessorContext:
-    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers.
-
-    It lives as long as the object of the user's class, from `init` on, over many rounds; `operator` is at work in the
-    present one. `stream`, `partition` and `offset` are None while a timer fires.
-    """
+    """What a `Processor` sees: the current record, its stores, and ways to send records and set timers. It lives as long as the
+    object of the user's class, from `init` on, over many rounds; `operator` is at work in the present one. `stream`,
+    `partition` and `offset` are None while a timer fires."""
 
     def __init__(self, operator: ProcessOperator) -> None:
         self.operator = operator
         self.metrics = Metrics(self)
         self.logger = logging.getLogger(f"headrace.processor.{operator.node.name}")
         self.task = operator.context.task
-        self._stores = {
-            spec.name: store_view(
-                spec, self._task_run, lambda: self.operator.key_and_time, lambda: self.operator.event_time_us
-            )
-            for spec in operator.node.stores
-        }
-
-    def _task_run(self) -> Any:
-        return self.operator.task_run
+        self._stores = {spec.name: store_view(spec, self) for spec in operator.node.stores}
 
     def __getattr__(self, name: str) -> Any:
         if name in ("key", "stream", "partition", "offset", "timestamp_us"):
             return self.operator.current(name)
         near = difflib.get_close_matches(name, [each for each in dir(self) if not each.startswith("_")], 1)
-        raise UnknownAttributeError(
-            f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None
-        )
+        raise UnknownAttributeError(f"the processor's context has no {name!r}", f"did you mean {near[0]!r}?" if near else None)
 
     def store(self, name: Any) -> KeyValueStoreView | WindowStoreView:
         """The store that the class declared, given by its name or its declaration, scoped to the current record's key."""
@@ -92,83 +85,19 @@ class ProcessorContext:
         self, key: Any = _KEEP, value: Any = None, timestamp: Any = None, headers: Any = None, to: str | None = None
     ) -> None:
         """Send a record on: to all operators that follow, or to the one named `to`. Key and time default to the current."""
-        self.operator.hold(key, value, timestamp, headers, to)
+        work = self.operator
+        if to is not None and to not in {child.node.name for child in work.children}:
+            known = ", ".join(child.node.name for child in work.children) or "none"
+            raise TopologyError(f"process({work.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
+        if key is _KEEP:
+            key = work.key
+        time_us = work.time_us if timestamp is None else checked_time_us(micros(timestamp))
+        work.held.append((to, key, value, time_us, header_entries(headers), work.where))
 
     def timer(self, name: str, at: Any = None, after: Any = None, clock: str = "event") -> None:
-        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour".
-
-        One of the same name, key and clock that is still to come is replaced.
-        """
-        self.operator.set_timer(name, at, after, clock)
-
-    def cancel_timer(self, name: str, clock: str = "event") -> None:
-        """Cancel a timer of the current key; no error if there is none."""
-        self.operator.cancel_timer(name, clock)
-
-    def resource(self, loader: Callable[[], R]) -> R:
-        """What `loader` gives, called once per worker process: a model, a connection."""
-        made: R = self.operator.resource(loader)
-        return made
-
-
-class ProcessOperator(Operator):
-    node: t.Process
-
-    def __init__(self, node: t.Process, context: Any) -> None:
-        super().__init__(node, context)
-        self.task_run = context
-        self._timer_owner = context.timer_owner_of(node.name)
-        self._key_bytes: bytes | None = None
-        self._key: Any = None
-        self._time_us = 0
-        self._is_event_time = True  # `_time_us` is that of one record, or of an event timer
-        self._where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
-        self._held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
-        self._held_counts: list[tuple[str, int]] = []
-        self._key_serde: Any = node.key
-        self._processor: Any = None
-        self._by_batch = _overrides(node.processor, "process_batch")
-        self._due: DueTimers | None = None  # while timers fire
-
-    # --- what the context gives -------------------------------------------------------------------------------------
-
-    @property
-    def key_and_time(self) -> tuple[bytes | None, int]:
-        return self._key_bytes, self._time_us
-
-    @property
-    def event_time_us(self) -> int | None:
-        """How far event time has come for what is at work: its own time, or the watermark from before the round if later.
-
-        By its own time too, so that an entry has expired for a record wherever the round before it ended.
-        """
-        watermark_us: int | None = self.task_run.watermark_us
-        if not self._is_event_time:
-            return watermark_us
-        return self._time_us if watermark_us is None else max(self._time_us, watermark_us)
-
-    def current(self, name: str) -> Any:
-        if name == "key":
-            return self._key
-        if name == "timestamp_us":
-            return self._time_us
-        if self._where[1] < 0:
-            return None
-        if name == "offset":
-            return self._where[1]
-        stream, partition = self.context.streams[self._where[0]]
-        return stream if name == "stream" else partition
-
-    def resource(self, loader: Callable[[], Any]) -> Any:
-        # not the object: a lambda is another one at each call. Its code is compared by value, its line included.
-        code = getattr(loader, "__code__", None) or getattr(loader, "__qualname__", None) or loader
-        name = (getattr(loader, "__module__", None), code)
-        resources = self.task_run.resources
-        if name not in resources:
-            resources[name] = loader()
-        return resources[name]
-
-    def set_timer(self, name: str, at: Any, after: Any, clock: str) -> None:
+        """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour". One
+        of the same name, key and clock that is still to come is replaced."""
+        work = self.operator
         if clock not in CLOCKS:
             raise TopologyError(f"timer {name!r}: clock {clock!r}, expected 'event' or 'wall'")
         if (at is None) == (after is None):
@@ -177,73 +106,104 @@ class ProcessOperator(Operator):
             raise TopologyError(
                 f"timer {name!r}: after={after!r} is a bare number", 'write a duration such as "10 seconds", or a timedelta'
             )
-        if not _overrides(self.node.processor, "on_timer"):
+        if not _overrides(work.node.processor, "on_timer"):
             raise TopologyError(
-                f"timer {name!r}: {self.node.processor.__name__} defines no on_timer, nothing would happen",
+                f"timer {name!r}: {work.node.processor.__name__} defines no on_timer, nothing would happen",
                 "define on_timer(self, timer)",
             )
-        if self._key_bytes is None:
+        if work.key_bytes is None:
             raise ValueError(f"timer {name!r}: a record with a null key can set no timer")
-        now = self._time_us if clock == "event" else self.context.now_us
-        at_us = micros(at) if at is not None else now + self._duration_us(after)
-        self._timers.set(self._timer_owner, self._key_bytes, name, clock, at_us)
-        if self._due is not None:
-            self._due.changed(name, clock, at_us)
+        if at is not None:
+            at_us = micros(at)
+        else:
+            try:
+                at_us = (work.time_us if clock == "event" else work.context.now_us) + duration_us(after)
+            except ConfigError as error:  # it may well come from the record
+                raise ValueError(str(error)) from None
+        work.context.timers.set(work.timer_owner, work.key_bytes, name, clock, at_us)
+        if work.due is not None:
+            work.due.changed(name, clock, at_us)
 
-    def _duration_us(self, given: Any) -> int:
-        try:
-            duration_us: int = self.task_run.duration_us(given)
-        except ConfigError as error:  # it may well come from the record
-            raise ValueError(str(error)) from None
-        return duration_us
+    def cancel_timer(self, name: str, clock: str = "event") -> None:
+        """Cancel a timer of the current key; no error if there is none."""
+        work = self.operator
+        if work.key_bytes is not None:
+            work.context.timers.delete(work.timer_owner, work.key_bytes, name, clock)
+            if work.due is not None:
+                work.due.changed(name, clock, None)
 
-    def cancel_timer(self, name: str, clock: str) -> None:
-        if self._key_bytes is not None:
-            self._timers.delete(self._timer_owner, self._key_bytes, name, clock)
-            if self._due is not None:
-                self._due.changed(name, clock, None)
+    def resource(self, loader: Callable[[], R]) -> R:
+        """What `loader` gives, called once per worker process: a model, a connection."""
+        # not the object: a lambda is another one at each call. Its code is compared by value, its line included.
+        code = getattr(loader, "__code__", None) or getattr(loader, "__qualname__", None) or loader
+        resources, name = self.operator.context.resources, (getattr(loader, "__module__", None), code)
+        if name not in resources:
+            resources[name] = loader()
+        made: R = resources[name]
+        return made
+
+
+class ProcessOperator(Operator):
+    node: t.Process
+
+    def __init__(self, node: t.Process, context: Context) -> None:
+        super().__init__(node, context)
+        self.timer_owner = context.timer_owner_of(node.name)
+        self.key_bytes: bytes | None = None
+        self.key: Any = None
+        self.time_us = 0
+        self._is_event_time = True  # `time_us` is that of one record, or of an event timer
+        self.where: tuple[int, int, int] = (0, -1, -1)  # SSP number, offset, rank
+        self.held: list[tuple[str | None, Any, Any, int, Any, tuple[int, int, int]]] = []
+        self.held_counts: list[tuple[str, int]] = []
+        self._key_serde: Any = node.key
+        self._processor: Any = None
+        self._by_batch = _overrides(node.processor, "process_batch")
+        self.due: DueTimers | None = None  # while timers fire
+
+    # --- what the context gives -------------------------------------------------------------------------------------
 
     @property
-    def _timers(self) -> Timers:
-        timers: Timers = self.task_run.timers
-        return timers
+    def event_time_us(self) -> int | None:
+        """How far event time has come for what is at work: its own time, or the watermark from before the round if later. By
+        its own time too, so that an entry has expired for a record wherever the round before it ended."""
+        watermark_us: int | None = self.context.watermark_us
+        if not self._is_event_time:
+            return watermark_us
+        return self.time_us if watermark_us is None else max(self.time_us, watermark_us)
 
-    def hold(self, key: Any, value: Any, timestamp: Any, headers: Any, to: str | None) -> None:
-        if to is not None and to not in {child.node.name for child in self.children}:
-            known = ", ".join(child.node.name for child in self.children) or "none"
-            raise TopologyError(f"process({self.node.name!r}): forward(to={to!r}), but the operators that follow are: {known}")
-        if key is _KEEP:
-            key = self._key
-        time_us = self._time_us if timestamp is None else checked_time_us(micros(timestamp))
-        self._held.append((to, key, value, time_us, header_entries(headers), self._where))
-
-    def hold_count(self, name: str, by: int) -> None:
-        if not isinstance(name, str) or cut(name) != name:
-            raise ValueError(f"counter {shown(name)}: expected a name of up to {MESSAGE_CHARS_MAX:,} characters of UTF-8")
-        if not isinstance(by, int) or abs(by) > _COUNT_MAX:
-            raise ValueError(f"counter {name!r}: expected a whole number up to 2**53 to add, got {shown(by)}")
-        self._held_counts.append((name, int(by)))
+    def current(self, name: str) -> Any:
+        if name == "key":
+            return self.key
+        if name == "timestamp_us":
+            return self.time_us
+        if self.where[1] < 0:
+            return None
+        if name == "offset":
+            return self.where[1]
+        stream, partition = self.context.streams[self.where[0]]
+        return stream if name == "stream" else partition
 
     # --- running ----------------------------------------------------------------------------------------------------
 
     def _mark(self) -> Any:
         """From here on `_take_back` takes back all that a record did: it takes effect as a whole or not at all."""
-        return self.task_run.savepoint(), len(self._held), len(self._held_counts)
+        return self.context.savepoint(), len(self.held), len(self.held_counts)
 
     def _take_back(self, mark: Any) -> None:
         saved, held, counts = mark
-        del self._held[held:]
-        del self._held_counts[counts:]
-        self.task_run.roll_back(saved)
+        del self.held[held:]
+        del self.held_counts[counts:]
+        self.context.roll_back(saved)
 
     def _ready(self) -> Any:
         """The user's object: made once per task and worker process, and given this round's operator."""
         if self._processor is None:
-            kept = self.task_run.processor_cache.get(self.node.name)
+            kept = self.context.processor_cache.get(self.node.name)
             if kept is None:
                 processor, context = self.node.processor(), ProcessorContext(self)
                 processor.init(context)
-                kept = self.task_run.processor_cache[self.node.name] = (processor, context)
+                kept = self.context.processor_cache[self.node.name] = (processor, context)
             self._processor, kept[1].operator = kept[0], self
         return self._processor
 
@@ -267,8 +227,8 @@ class ProcessOperator(Operator):
         position = iter(zip(keys, rows.ssp.tolist(), ranks, strict=True))
 
         def process(record: Any) -> None:
-            self._key_bytes, ssp, rank = next(position)
-            self._key, self._time_us, self._where = record.key, record.timestamp_us, (ssp, record.offset, rank)
+            self.key_bytes, ssp, rank = next(position)
+            self.key, self.time_us, self.where = record.key, record.timestamp_us, (ssp, record.offset, rank)
             mark = self._mark()
             try:
                 processor.process(record)
@@ -283,9 +243,9 @@ class ProcessOperator(Operator):
         rows, key, value = self.columns(rows)
         if not len(rows):
             return
-        self.task_run.batch_keys = set(rows.key.bytes()[0].to_pylist())
-        self._where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
-        self._key, self._key_bytes, self._time_us = None, None, int(rows.timestamp_us.max())
+        self.context.batch_keys = set(rows.key.bytes()[0].to_pylist())
+        self.where = (int(rows.ssp[0]), int(rows.offset[0]), int(rows.rank[0]))
+        self.key, self.key_bytes, self.time_us = None, None, int(rows.timestamp_us.max())
         self._is_event_time = False  # the records of a batch have times of their own: the watermark alone judges
         mark = self._mark()
         try:
@@ -297,46 +257,44 @@ class ProcessOperator(Operator):
                 self.reject(rows, 0, error)
                 return
             half = len(rows) // 2  # find the record that it fails on
-            self._push_batch(rows.slice(0, half))
-            self._push_batch(rows.slice(half, len(rows)))
+            for part in np.split(np.arange(len(rows)), [half]):
+                self._push_batch(rows.take(part))
 
     def fire(self, due: list[tuple[int, bytes, str, str]], until_us: dict[str, int]) -> int:
         """Call `on_timer` for each (time, key, name, clock), and for what that sets which is due by the clocks in `until_us`;
         how many fired. `EndlessTimersError` where a key's timers set timers without end (`core.rounds.timer_chains`)."""
-        serde = self.task_run.key_serde_of(self.node.name)
+        serde = self.context.key_serde_of(self.node.name)
         self._key_serde = self.node.key or serde
         processor = self._ready()
-        self._due = DueTimers(self.node.name, self.task_run, due, until_us)
+        self.due = DueTimers(self.node.name, self.context, due, until_us)
         count = 0
-        while (timer := self._due.take()) is not None:
+        while (timer := self.due.take()) is not None:
             at_us, key, name, clock = timer
-            self._key_bytes, self._time_us, self._where = key, at_us, (0, -1, -1)
+            self.key_bytes, self.time_us, self.where = key, at_us, (0, -1, -1)
             self._is_event_time = clock == "event"
-            self._key = serde.decode(key)
+            self.key = serde.decode(key)
             mark = self._mark()
             failed = False
             try:
-                processor.on_timer(Timer(name, self._key, at_us, clock))
+                processor.on_timer(Timer(name, self.key, at_us, clock))
             except BaseException as error:  # the user's function: anything may come
                 failed = True
                 self._take_back(mark)
                 checked_fault(error, self.node.name)
-                self.context.reject(
-                    Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self._key)}", error)
-                )
-            self._due.fired(timer, failed=failed)
+                self.context.reject(Reject.of(0, -1, f"{self.node.name}, timer {name!r} of key {shown(self.key)}", error))
+            self.due.fired(timer, failed=failed)
             count += 1
-            if len(self._held) >= _HELD_MAX:
+            if len(self.held) >= _HELD_MAX:
                 self._release()
-        self._due = None
+        self.due = None
         self._release()
         return count
 
     def _release(self) -> None:
-        counts, self._held_counts = self._held_counts, []
+        counts, self.held_counts = self.held_counts, []
         for name, by in counts:
             self.context.count(f"{self.node.name}.{name}", by)
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for to in dict.fromkeys(entry[0] for entry in held):
             rows = self._rows([entry for entry in held if entry[0] == to])
             for child in self.children:

@@ -1,8 +1,6 @@
-"""What a session's state is and how it grows: by a record, or by being joined to another session.
-
-One fold per kind of aggregate. A fold looks at the records of a batch beforehand (`take`), and then returns one after
-the other (`added`). What it is given is never changed in place, so that a record that fails leaves everything as it was.
-"""
+"""What a session's state is and how it grows: by a record, or by being joined to another session. One fold per kind of
+aggregate. A fold looks at the records of a batch beforehand (`take`), and then returns one after the other (`added`). What it
+is given is never changed in place, so that a record that fails leaves everything as it was."""
 
 from __future__ import annotations
 
@@ -16,11 +14,9 @@ import pyarrow as pa
 from headrace.core.accumulators import accumulators_of
 from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.worker.operators.aggregate import typed_columns
+from headrace.worker.operators.aggregate import State, fields_of, merged_states, states_of_rows, typed_columns, with_fields
 from headrace.worker.operators.base import Operator
-from headrace.worker.operators.fields import field_arrays
-from headrace.worker.operators.keyed import as_stored, copied, initial_state
-from headrace.worker.operators.running import State, merged_states, states_of_rows
+from headrace.worker.operators.keyed import ABSENT, copied, state_after
 from headrace.worker.operators.totals import check_totals
 from headrace.worker.rows import Field, Rows
 
@@ -78,25 +74,16 @@ class NamedFold:
         named = node.named or {}
         self._operator, self._serde, self._names = operator, node.value, list(named)
         self._accumulators = accumulators_of(named)
-        self._fields: dict[str, set[str]] = {}
-        for aggregate in named.values():
-            if aggregate.field is not None:
-                self._fields.setdefault(aggregate.field, set()).add(aggregate.kind)
+        self._fields = fields_of(named)
         self._parts: list[State] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode: Callable[[bytes], State] = msgspec.msgpack.Decoder(list[Any]).decode
 
     def take(self, rows: Rows) -> Rows:
-        arrays, failures = self._arrays(rows)
-        if failures:
-            rows = self._operator.without(rows, failures)
-            arrays, _ = self._arrays(rows)
+        rows, arrays = with_fields(self._operator, rows, self._fields)
         table = pa.table({"ordinal": pa.array(np.arange(len(rows))), **arrays})
         self._parts = states_of_rows(typed_columns(self._fields, table), ["ordinal"], self._accumulators) if len(rows) else []
         return rows
-
-    def _arrays(self, rows: Rows) -> tuple[dict[str, Any], Any]:
-        return field_arrays(rows, self._fields, self._operator.context.streams) if self._fields else ({}, [])
 
     def added(self, states: Sequence[State], row: int) -> State:
         state = self._parts[row]
@@ -142,18 +129,14 @@ class FunctionFold:
         return rows
 
     def added(self, states: Sequence[Any], row: int) -> Any | None:
-        node, record = self._node, self._records[row]
-        is_reduce = node.kind is t.AggregateKind.REDUCE
-        merger = node.function if is_reduce else node.merger
-        assert merger is not None and node.function is not None
+        node = self._node
+        merger = node.function if node.kind is t.AggregateKind.REDUCE else node.merger
+        assert merger is not None
         before: Any = None
         for state in map(copied, states):  # a function may change in place what it is given, and then raise
             before = state if before is None else merger(before, state)
-        if is_reduce:
-            after = record.value if before is None else node.function(before, record.value)
-        else:
-            after = node.function(initial_state(node) if before is None else before, record)
-        return None if after is None else as_stored(self._serde, after)
+        after = state_after(node, self._serde, ABSENT if before is None else before, self._records[row])
+        return None if after is ABSENT else after
 
     def encoded(self, state: Any) -> bytes:
         return self._serde.encode(state)

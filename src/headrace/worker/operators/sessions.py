@@ -7,8 +7,7 @@ they expire (`expires_us`).
 
 Store: key | time of the first record -> time of the last record, 8 bytes, then the state. A key's sessions lie side by
 side; they are read at its first record in a round, and those that changed are written at the round's end. A record that
-joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last.
-"""
+joins an open session may take its beginning back to that of a closed one: the closed one is moved to key | first | last."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
 from headrace.model.windows import SessionWindows
-from headrace.worker.operators.aggregate import late
 from headrace.worker.operators.base import Context, Operator
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
+from headrace.worker.operators.keyed import rows_at
 from headrace.worker.operators.session_folds import fold_of
 from headrace.worker.rows import Field, Rows
 
@@ -94,7 +93,7 @@ class SessionOperator(Operator):
             except BaseException as error:  # the user's function: anything may come
                 self.reject(rows, row, error)
         if too_late:
-            late(self, rows, np.array(too_late))
+            self.late(rows, np.array(too_late))
 
     def _add(self, key: bytes, time: int, row: Row) -> bool:
         """Put a record into its session; False where that is closed. Where it raises nothing has changed."""
@@ -121,7 +120,7 @@ class SessionOperator(Operator):
     def _loaded(self, key: bytes) -> _Key:
         prefix = state_key(key)
         sessions = []
-        for layout, data in self.context.database(self.node.store.kept_in).scan(prefix + _FIRST, prefix + _LAST):
+        for layout, data in self.database.scan(prefix + _FIRST, prefix + _LAST):
             end = time_from(data[:TIME_BYTES])
             if not self._windows.is_closed(end, self.context.watermark_us):
                 start = time_from(split_state_key(layout)[1][:TIME_BYTES])
@@ -133,13 +132,13 @@ class SessionOperator(Operator):
         self._store()
         last = self._last_updates()
         if self.gives_each:
-            spoken_of = {update[:3] for update in last}
-            self.passing = frozenset(self._raw([each for each in self._last if each not in spoken_of]).to_pylist())
+            reported = {update[:3] for update in last}
+            self.passing = frozenset(self._raw([each for each in self._last if each not in reported]).to_pylist())
         self._emit(self._updates if self.gives_each else last)
         self._keys, self._batches, self._updates, self._last = {}, [], [], {}
 
     def _store(self) -> None:
-        database = self.context.database(self.node.store.kept_in)
+        database = self.database
         fresh: list[tuple[bytes, bytes, int]] = []
         for key, known in self._keys.items():
             now = {session.start: session for session in known.now}
@@ -178,8 +177,7 @@ class SessionOperator(Operator):
     def _emit(self, updates: list[Update]) -> None:
         if not updates:
             return
-        bases = np.cumsum([0] + [len(rows) for rows in self._batches])
-        origins = Rows.concat(self._batches).take(np.array([bases[batch] + row for *_, (batch, row) in updates]))
+        origins = rows_at(self._batches, [row for *_, row in updates])
         key = Field(self.node.key, raw=self._raw([update[:3] for update in updates]))
         value = self._fold.results([update[3] for update in updates])
         self.forward(Rows(origins.ssp, origins.offset, origins.timestamp_us, key, value, None, origins.rank))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from headrace.errors import OutOfRangeError
 from headrace.exchange.texts import shown
 from headrace.model import topology as t
 from headrace.model.serde import Failures
-from headrace.worker.operators.base import FAILED, Context, Operator, column_of, values_field
+from headrace.worker.operators.base import Context, Operator, column_of, values_field
 from headrace.worker.rows import Field, Rows
 
 
@@ -97,9 +98,8 @@ class _Predicates(Operator):
         rows, results = self.called(predicate, rows)
         if isinstance(results, pa.Array):
             return rows, np.asarray(results.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False), bool)
-        truths = self.each(bool, results, rows)  # an object that has no truth is its record's error
-        good = [i for i, truth in enumerate(truths) if truth is not FAILED]
-        return rows.take(np.array(good, np.int64)), np.array([truths[i] for i in good], bool)
+        rows, truths = self.mapped(bool, results, rows)  # an object that has no truth is its record's error
+        return rows, np.array(truths, bool)
 
 
 class FilterOperator(_Predicates):
@@ -122,8 +122,8 @@ class MapValuesOperator(Operator):
             return
         null = Field(self.node.value, objects=[None] * int(deleted.sum()))
         numbered = rows.numbered()
-        mapped, gone = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
-        self.forward(merged_by_number([mapped, gone], rows))
+        mapped, deletions = self._mapped(numbered.where(~deleted)), numbered.where(deleted).replaced(value=null)
+        self.forward(merged_by_number([mapped, deletions], rows))
 
     def _mapped(self, rows: Rows) -> Rows:
         rows, results = self.called(self.node.function, rows)
@@ -171,9 +171,7 @@ class MapOperator(Operator):
             pairs, bad = _pairs(results, "map")
             rows = self.without(rows, bad)
             keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        self.forward(
-            rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values))
-        )
+        self.forward(rows.replaced(key=values_field(self.node.key, keys), value=values_field(self.node.value, values)))
 
     def batch_result(self, result: Any) -> Any:
         if not isinstance(result, pa.RecordBatch):
@@ -193,7 +191,18 @@ def _pairs(results: Any, operator: str) -> tuple[list[tuple[Any, Any]], list[tup
     return good, bad  # type: ignore[return-value]
 
 
-class FlatMapOperator(Operator):
+class _FlatOperator(Operator):
+    """What is common to operators whose function gives lists."""
+
+    def flattened(self, function: Callable[[Any], list[Any]], rows: Rows) -> tuple[Rows, Any, list[Any]]:
+        """The rows that `function` took, and of every item that it gave for them the number of its row, and the item."""
+        rows = self.decoded(rows)
+        rows, lists = self.mapped(function, rows.records(self.context.streams), rows)
+        lengths = np.fromiter((len(result) for result in lists), np.int64, len(lists))
+        return rows, np.repeat(np.arange(len(lists)), lengths), [item for result in lists for item in result]
+
+
+class FlatMapOperator(_FlatOperator):
     """The function gives any number of (key, value) pairs."""
 
     node: t.FlatMap
@@ -208,9 +217,7 @@ class FlatMapOperator(Operator):
                     raise TypeError(f"flat_map: expected pairs (key, value), got {shown(pair)}")
             return pairs
 
-        rows = self.decoded(rows)
-        results = self.each(pairs_of, rows.records(self.context.streams), rows)
-        indices, pairs = _flattened(results)
+        rows, indices, pairs = self.flattened(pairs_of, rows)
         self.forward(
             rows.take(indices).replaced(
                 key=Field(self.node.key, objects=[pair[0] for pair in pairs]),
@@ -219,21 +226,13 @@ class FlatMapOperator(Operator):
         )
 
 
-class FlatMapValuesOperator(Operator):
+class FlatMapValuesOperator(_FlatOperator):
     node: t.FlatMapValues
 
     def push(self, rows: Rows) -> None:
         function = self.node.function.body
-        rows = self.decoded(rows)
-        results = self.each(lambda record: list(function(record)), rows.records(self.context.streams), rows)
-        indices, values = _flattened(results)
+        rows, indices, values = self.flattened(lambda record: list(function(record)), rows)
         self.forward(rows.take(indices).replaced(value=Field(self.node.value, objects=values)))
-
-
-def _flattened(results: list[Any]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
-    lists = [() if result is FAILED else result for result in results]
-    lengths = np.fromiter((len(result) for result in lists), np.int64, len(lists))
-    return np.repeat(np.arange(len(lists)), lengths), [item for result in lists for item in result]
 
 
 class PeekOperator(Operator):
@@ -286,8 +285,4 @@ class GroupOperator(Operator):
     """Drops and counts records with a null key."""
 
     def push(self, rows: Rows) -> None:
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-            rows = rows.where(~null)
-        self.forward(rows)
+        self.forward(self.keyed(rows))

@@ -1,45 +1,35 @@
-"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key.
-
-The routing key is the first part of every entry's key, so that state is found again after any split or merge; there is no
-scan over keys on purpose.
-"""
+"""What a `Processor` sees of its state: key-value and window stores, scoped to the current record's key. The routing key is the
+first part of every entry's key, so that state is found again after any split or merge; there is no scan over keys on
+purpose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from headrace.core.keys.key_layout import split_state_key, state_key
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError, TopologyError
 from headrace.model.topology import StoreKind, StoreSpec
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.vectors import state_keys
+
+if TYPE_CHECKING:
+    from headrace.worker.operators.process import ProcessorContext
 
 SUB_KEY_BYTES_MAX = 64
 
 
 class _Store:
-    """`task_run` gives the task at work: a view outlives rounds, because a Processor may keep it. `current` gives the
-    key bytes and the timestamp of the record at work, `lives_until` the time by which entries have expired for it."""
+    """A view outlives rounds, because a Processor may keep it: the operator of the round at work is that of `context`."""
 
-    def __init__(
-        self,
-        spec: StoreSpec,
-        task_run: Callable[[], Any],
-        current: Callable[[], tuple[bytes | None, int]],
-        lives_until: Callable[[], int | None],
-    ) -> None:
+    def __init__(self, spec: StoreSpec, context: ProcessorContext) -> None:
         self.name = spec.name
-        self._lives_until = lives_until
-        self._kept_in = spec.kept_in
-        self._spec = spec
-        self._task_run = task_run
-        self._current = current
+        self._spec, self._kept_in, self._context = spec, spec.kept_in, context
         self._last_key: bytes | None = None
         self._prefix = b""
 
     def _key(self) -> bytes:
-        key = self._current()[0]
+        key = self._context.operator.key_bytes
         if key is None:
             raise StateError(
                 f"store {self.name!r}: the current record has a null key, and a null key has no state",
@@ -56,7 +46,7 @@ class _Store:
         return self._prefix + sub
 
     def _database(self) -> Any:
-        return self._task_run().database(self._kept_in)
+        return self._context.operator.context.database(self._kept_in)
 
     def _encoded(self, value: Any, at_us: int | None) -> bytes:
         assert self._spec.value is not None
@@ -67,9 +57,14 @@ class _Store:
         assert self._spec.value is not None
         if self._spec.ttl_us is None:
             return self._spec.value.decode(data)
-        until_us = self._lives_until()
+        until_us = self._context.operator.event_time_us
         is_expired = until_us is not None and time_from(data[:TIME_BYTES]) <= until_us
         return _EXPIRED if is_expired else self._spec.value.decode(data[TIME_BYTES:])
+
+    def _get(self, layout: bytes, default: object) -> object:
+        data = self._database().get(layout)
+        value = _EXPIRED if data is None else self._decoded(data)
+        return default if value is _EXPIRED else value
 
     def _put(self, layout: bytes, value: Any, at_us: int) -> None:
         if value is None:
@@ -82,7 +77,7 @@ class _Store:
         data = self._encoded(value, at_us + ttl)
         self._forget_expiry(layout)
         self._database().put(layout, data)
-        Expiry(self._task_run()).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
+        Expiry(self._context.operator.context).add(self._kept_in, [(self._key(), layout, at_us + ttl)])
 
     def _delete(self, layout: bytes) -> None:
         if self._spec.ttl_us is not None:
@@ -93,7 +88,7 @@ class _Store:
         """An entry has one expiry, that of its last put: an older one would delete it too early."""
         stored = self._database().get(layout)
         if stored is not None:
-            Expiry(self._task_run()).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
+            Expiry(self._context.operator.context).remove(self._kept_in, self._key(), layout, time_from(stored[:TIME_BYTES]))
 
 
 _EXPIRED = object()
@@ -104,13 +99,11 @@ class KeyValueStoreView(_Store):
 
     def get(self, default: object = None, *, sub: str | bytes = b"") -> object:
         """The value of the current key (and sub-key), `default` without one."""
-        data = self._database().get(self._layout(_bytes(sub)))
-        value = _EXPIRED if data is None else self._decoded(data)
-        return default if value is _EXPIRED else value
+        return self._get(self._layout(_bytes(sub)), default)
 
     def put(self, value: Any, *, sub: str | bytes = b"") -> None:
         """Store `value`; None deletes."""
-        self._put(self._layout(_bytes(sub)), value, self._current()[1])
+        self._put(self._layout(_bytes(sub)), value, self._context.operator.time_us)
 
     def delete(self, *, sub: str | bytes = b"") -> None:
         """Delete the value; no error if there is none."""
@@ -136,7 +129,7 @@ class KeyValueStoreView(_Store):
                 database.put(layout, self._encoded(value, None))
 
     def _checked(self, keys: Sequence[bytes]) -> None:
-        allowed = self._task_run().batch_keys
+        allowed = self._context.operator.context.batch_keys
         for key in keys:
             if key is None or key not in allowed:
                 raise StateError(
@@ -158,9 +151,7 @@ class WindowStoreView(_Store):
 
     def get(self, at: int, default: object = None) -> object:
         """The value of the current key at a time, `default` without one."""
-        data = self._database().get(self._layout(time_bytes(at)))
-        value = _EXPIRED if data is None else self._decoded(data)
-        return default if value is _EXPIRED else value
+        return self._get(self._layout(time_bytes(at)), default)
 
     def range(self, start: int, stop: int) -> list[tuple[int, object]]:
         """(time, value) pairs with start <= time < stop, in order of time."""
@@ -178,11 +169,5 @@ def _bytes(sub: str | bytes) -> bytes:
     return sub.encode() if isinstance(sub, str) else sub
 
 
-def store_view(
-    spec: StoreSpec,
-    task_run: Callable[[], Any],
-    current: Callable[[], tuple[bytes | None, int]],
-    lives_until: Callable[[], int | None],
-) -> KeyValueStoreView | WindowStoreView:
-    kind = WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView
-    return kind(spec, task_run, current, lives_until)
+def store_view(spec: StoreSpec, context: ProcessorContext) -> KeyValueStoreView | WindowStoreView:
+    return (WindowStoreView if spec.kind is StoreKind.WINDOW else KeyValueStoreView)(spec, context)

@@ -6,8 +6,7 @@ window has closed is late. With a left or outer join a record without a match gi
 closes, found by a timer of its key; the records of a side for which there is no such result expire. So the pairs do not
 depend on where rounds are cut, but for lateness and the time of results without a match.
 
-An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null.
-"""
+An entry lies under its key, time and origin; its value has one byte before it: whether it was matched, whether it is null."""
 
 from __future__ import annotations
 
@@ -20,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.core.keys.key_layout import SUB_BYTES_MAX, split_state_key, state_key
+from headrace.core.keys.key_layout import SUB_BYTES_MAX, TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.aggregate import late
-from headrace.worker.operators.base import Operator
-from headrace.worker.operators.expiry import TIME_BYTES, Expiry, time_bytes, time_from
+from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.expiry import Expiry
 from headrace.worker.operators.joins import JoinOperator
 from headrace.worker.rows import Field, Rows
 from headrace.worker.vectors import state_keys
@@ -34,7 +32,6 @@ _MATCHED, _NULL = 1, 2  # bits of the byte before a value
 _TIMER = "window"
 _PAIRS_MAX = 50_000  # joined at once: of what lies together in time there may be many
 _EMITTING = {t.JoinKind.INNER: (), t.JoinKind.LEFT: (_LEFT,), t.JoinKind.OUTER: (_LEFT, _RIGHT)}
-_NO_RECORD = (0, -1, -1)  # SSP number, offset and rank of what comes of a timer
 
 
 def waiting_value(serde: Any, data: bytes) -> Any:
@@ -91,9 +88,8 @@ class _Inlet(Operator):
 
 
 class StreamStreamJoin(JoinOperator):
-    def __init__(self, node: t.Join, context: Any) -> None:
+    def __init__(self, node: t.Join, context: Context) -> None:
         super().__init__(node, context)
-        self._task_run = context
         self._owner = context.timer_owner_of(node.name)
         self._held: list[list[Rows]] = [[], []]
         self._open_us = node.open_us
@@ -108,7 +104,7 @@ class StreamStreamJoin(JoinOperator):
         if watermark is not None and len(rows):
             too_late = rows.timestamp_us + self._open_us <= watermark
             if too_late.any():
-                late(self, rows, np.flatnonzero(too_late))
+                self.late(rows, np.flatnonzero(too_late))
                 rows = rows.where(~too_late)
         if len(rows):
             key = Field(rows.key.serde, raw=rows.key.bytes()[0])
@@ -145,14 +141,12 @@ class StreamStreamJoin(JoinOperator):
     # --- what is kept ------------------------------------------------------------------------------------------------
 
     def _subs_of(self, rows: Rows, sides: list[int]) -> list[bytes]:
-        """Time and origin of each record: the same wherever rounds are cut, and no two alike.
-
-        What comes of a timer has no origin; it is identified by the round, and what comes of one record by its number.
-        """
+        """Time and origin of each record: the same wherever rounds are cut, and no two alike. What comes of a timer has no
+        origin; it is identified by the round, and what comes of one record by its number."""
         origins = [
             xxhash.xxh64_digest(stream.encode()) + partition.to_bytes(4, "big") for stream, partition in self.context.streams
         ]
-        no_origin = xxhash.xxh64_digest(self._task_run.plan.round_id.encode()) + bytes(4)
+        no_origin = xxhash.xxh64_digest(self.context.plan.round_id.encode()) + bytes(4)
         seen: dict[tuple[int, bytes], int] = {}
         subs = []
         places = zip(sides, rows.timestamp_us.tolist(), rows.ssp.tolist(), rows.offset.tolist(), strict=True)
@@ -213,11 +207,8 @@ class StreamStreamJoin(JoinOperator):
         self._give(rows, left, right)
 
     def _give(self, rows: Rows, left: Sequence[bytes | None], right: Sequence[bytes | None]) -> None:
-        sides = (
-            Field(store.value, raw=pa.array(values, pa.binary()))
-            for store, values in zip(self.node.stores, (left, right), strict=True)
-        )
-        self.forward(self.results(rows, *sides))
+        of_left, of_right = self.node.stores
+        self.forward(self.results(rows, binary_field(of_left.value, left), binary_field(of_right.value, right)))
 
     # --- windows that close ------------------------------------------------------------------------------------------
 
@@ -227,7 +218,7 @@ class StreamStreamJoin(JoinOperator):
         for key, side, time_us in zip(keys, sides, times, strict=True):
             if side in _EMITTING[self.node.kind]:
                 earliest[key] = min(time_us, earliest.get(key, time_us))
-        timers = self._task_run.timers
+        timers = self.context.timers
         for key, time_us in earliest.items():
             known = timers.at(self._owner, key, _TIMER, "event")
             if known is None or known > time_us + self._open_us:
@@ -238,7 +229,7 @@ class StreamStreamJoin(JoinOperator):
         closed = 0
         watermark = self.context.watermark_us
         assert watermark is not None, "an event timer is due by the watermark"
-        lonely: list[tuple[int, bytes, int, bytes, bytes | None]] = []
+        unmatched: list[tuple[int, bytes, int, bytes, bytes | None]] = []
         for _, key, _, _ in due:
             open_from = state_key(key, time_bytes(watermark - self._open_us + 1))
             for side in (_LEFT, _RIGHT):
@@ -247,13 +238,13 @@ class StreamStreamJoin(JoinOperator):
                     self._database(side).delete(layout)
                     closed += 1
                     if side in _EMITTING[self.node.kind] and not entry.is_matched:
-                        lonely.append((entry.time_us, key, side, entry.sub, entry.value))
+                        unmatched.append((entry.time_us, key, side, entry.sub, entry.value))
             ahead = [self._first(side, open_from, key) for side in _EMITTING[self.node.kind]]
             known = [time_us for time_us in ahead if time_us is not None]
             if known:
-                self._task_run.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
-        if lonely:
-            self._give_lonely(sorted(lonely, key=lambda entry: entry[:4]))
+                self.context.timers.set(self._owner, key, _TIMER, "event", min(known) + self._open_us)
+        if unmatched:
+            self._give_unmatched(sorted(unmatched, key=lambda entry: entry[:4]))
         return closed
 
     def _first(self, side: int, low: bytes, key: bytes) -> int | None:
@@ -261,13 +252,10 @@ class StreamStreamJoin(JoinOperator):
         found = islice(self._database(side).scan(low, state_key(key, b"\xff" * SUB_BYTES_MAX)), 1)
         return next((_Entry.of(layout, data).time_us for layout, data in found), None)
 
-    def _give_lonely(self, lonely: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
-        count = len(lonely)
-        ssp, offset, rank = (np.full(count, number, np.int64) for number in _NO_RECORD)
-        key = Field(self._task_run.key_serde_of(self.node.name), raw=pa.array([key for _, key, *_ in lonely], pa.binary()))
-        nothing = Field(None, raw=pa.nulls(count, pa.binary()))
-        times = np.array([time_us for time_us, *_ in lonely], np.int64)
-        rows = Rows(ssp.astype(np.int32), offset, times, key, nothing, None, rank)
-        left = [value if side == _LEFT else None for _, _, side, _, value in lonely]
-        right = [value if side == _RIGHT else None for _, _, side, _, value in lonely]
+    def _give_unmatched(self, unmatched: list[tuple[int, bytes, int, bytes, bytes | None]]) -> None:
+        key = binary_field(self.context.key_serde_of(self.node.name), [key for _, key, *_ in unmatched])
+        nothing = Field(None, raw=pa.nulls(len(unmatched), pa.binary()))
+        rows = rows_of_timers(np.array([time_us for time_us, *_ in unmatched], np.int64), key, nothing)
+        left = [value if side == _LEFT else None for _, _, side, _, value in unmatched]
+        right = [value if side == _RIGHT else None for _, _, side, _, value in unmatched]
         self._give(rows, left, right)

@@ -5,8 +5,7 @@ change it from then on. An event timer per window makes a round run for it, and 
 
 Store: key | start of the window -> its end, 8 bytes, the time of the last update, 8 bytes, its value. A given result is
 not there any more. A watermark may go back, when an input that was idle resumes; what has closed stays closed all the
-same: the highest watermark at which anything did is kept, and judges for the whole task.
-"""
+same: the highest watermark at which anything did is kept, and judges for the whole task."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.keys.key_layout import state_key
+from headrace.core.keys.key_layout import TIME_BYTES, state_key, time_bytes, time_from
 from headrace.model import topology as t
-from headrace.worker.operators.base import Operator
-from headrace.worker.operators.expiry import TIME_BYTES, time_bytes, time_from
-from headrace.worker.operators.updates import last_per_key
+from headrace.worker.operators.base import Context, Operator, binary_field, rows_of_timers
+from headrace.worker.operators.tables import last_per_key
 from headrace.worker.rows import Field, Rows
 
 _HEAD_BYTES = 2 * TIME_BYTES
@@ -44,9 +42,8 @@ class SuppressOperator(Operator):
 
     node: t.Suppress
 
-    def __init__(self, node: t.Suppress, context: Any) -> None:
+    def __init__(self, node: t.Suppress, context: Context) -> None:
         super().__init__(node, context)
-        self._task_run = context
         self._owner = timer_owner(node.store.kept_in)
         self._held: list[Rows] = []
 
@@ -62,7 +59,7 @@ class SuppressOperator(Operator):
         windows = [_window_of(raw) for raw in rows.key.bytes()[0].to_pylist()]
         layouts = [state_key(key, time_bytes(start)) for key, start, _ in windows]
         values, times = rows.value.bytes()[0].to_pylist(), rows.timestamp_us.tolist()
-        known = dict(zip(layouts, self._database().get_many(layouts), strict=True))
+        known = dict(zip(layouts, self.database.get_many(layouts), strict=True))
         for window, layout, value, time in zip(windows, layouts, values, times, strict=True):
             known[layout] = self._pending(window, layout, known[layout], value, time)
 
@@ -75,34 +72,36 @@ class SuppressOperator(Operator):
         if value is None:
             if not is_same:  # a session that began as this one does, and has been joined since
                 return before
-            self._database().delete(layout)
-            self._task_run.timers.delete(self._owner, key, str(start), "event")
+            self.database.delete(layout)
+            self.context.timers.delete(self._owner, key, str(start), "event")
             return None
         stored = time_bytes(end) + time_bytes(time_us) + value
-        self._database().put(layout, stored)
+        self.database.put(layout, stored)
         if not is_same:
             self._close_later(key, start, end)
         return stored
 
     def _close_later(self, key: bytes, start: int, end: int) -> None:
-        self._task_run.timers.set(self._owner, key, str(start), "event", self.node.windows.closes_us(end))
+        self.context.timers.set(self._owner, key, str(start), "event", self.node.windows.closes_us(end))
 
     def close(self, due: list[Due]) -> int:
         """Give the results of the windows that have closed, by their ends and keys; the number of these."""
+        watermark_us = self.context.watermark_us
+        assert watermark_us is not None, "an event timer is due by the watermark"
         closed: list[tuple[int, bytes, int, bytes]] = []  # end, key, start, what is stored
         for _, key, name, _ in due:
             layout = state_key(key, time_bytes(int(name)))
-            stored = self._database().get(layout)
+            stored = self.database.get(layout)
             if stored is None:
                 continue
             end = time_from(stored[:TIME_BYTES])
-            if self.node.windows.closes_us(end) > self._task_run.watermark_us:  # an edit has made the grace longer
+            if self.node.windows.closes_us(end) > watermark_us:  # an edit has made the grace longer
                 self._close_later(key, int(name), end)
                 continue
-            self._database().delete(layout)
+            self.database.delete(layout)
             closed.append((end, key, int(name), stored))
         if closed:
-            self.context.database("~hints").put(_CLOSED, time_bytes(self._task_run.watermark_us))
+            self.context.database("~hints").put(_CLOSED, time_bytes(watermark_us))
             self.forward(self._results(sorted(closed)))
         return len(closed)
 
@@ -111,14 +110,9 @@ class SuppressOperator(Operator):
         starts = np.array([start for _, _, start, _ in closed], np.int64)
         ends = np.array([end for end, *_ in closed], np.int64)
         keys = serde.encode_parts(pa.array([key for _, key, *_ in closed], pa.binary()), starts, ends)
-        values = pa.array([stored[_HEAD_BYTES:] for *_, stored in closed], pa.binary())
+        values = binary_field(self.node.value, [stored[_HEAD_BYTES:] for *_, stored in closed])
         times = np.array([time_from(stored[TIME_BYTES:_HEAD_BYTES]) for *_, stored in closed], np.int64)
-        nowhere = np.full(len(closed), -1, np.int64)  # no record is at work
-        where = np.zeros(len(closed), np.int32)
-        return Rows(where, nowhere, times, Field(serde, raw=keys), Field(self.node.value, raw=values), None, nowhere)
-
-    def _database(self) -> Any:
-        return self.context.database(self.node.store.kept_in)
+        return rows_of_timers(times, Field(serde, raw=keys), values)
 
 
 def _window_of(raw: bytes) -> tuple[bytes, int, int]:

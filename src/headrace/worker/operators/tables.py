@@ -1,8 +1,6 @@
-"""Tables: a store of each key's last value, and what a join asks of it: the value as a record found it.
-
-A round's updates are put into the store at its end. A table that is joined keeps all of them until then, and the values
-that they replace, so that each record sees the table as it was at the record's own place in the task's order.
-"""
+"""Tables: a store of each key's last value, and what a join asks of it: the value as a record found it. A round's updates are
+put into the store at its end. A table that is joined keeps all of them until then, and the values that they replace, so that
+each record sees the table as it was at the record's own place in the task's order."""
 
 from __future__ import annotations
 
@@ -17,7 +15,6 @@ from headrace.model import topology as t
 from headrace.model.serde import Serde
 from headrace.worker.operators.base import Context, Operator
 from headrace.worker.operators.stateless import FilterOperator, merged_by_number
-from headrace.worker.operators.updates import last_per_key
 from headrace.worker.rows import Field, Rows
 from headrace.worker.vectors import state_keys
 
@@ -39,11 +36,7 @@ class TableOperator(Operator):
         return self.node.value or self.node.store.value
 
     def push(self, rows: Rows) -> None:
-        rows = self.encoded(rows)
-        null = rows.key.is_null()
-        if null.any():
-            self.context.count("null_keys_dropped", int(null.sum()))
-            rows = rows.where(~null)
+        rows = self.keyed(self.encoded(rows))
         if len(rows):
             self._held.append(rows if self.is_joined or self.gives_each else last_per_key(rows))
 
@@ -52,8 +45,7 @@ class TableOperator(Operator):
             return
         every, self._held = Rows.concat(self._held), []
         rows = last_per_key(every)
-        database = self.context.database(self.node.store.kept_in)
-        layouts = state_keys(rows.key.bytes()[0].to_pylist())
+        database, layouts = self.database, state_keys(rows.key.bytes()[0].to_pylist())
         if self.is_joined:
             self.updates = every.take(np.argsort(every.rank, kind="stable"))
             self._replaced = dict(zip(layouts, database.get_many(layouts), strict=True))
@@ -78,21 +70,19 @@ class TableOperator(Operator):
         return self._stored(state_keys(keys))
 
     def seen_by(self, keys: Any, ranks: Any) -> Any:
-        """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none.
-
-        That is the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank
-        come of one record: what it does to the table is not there yet when it is joined itself.
-        """
+        """The value of each of `keys` (a binary array without nulls) as a record of that rank sees it; null for none. That is
+        the one of the key's last update with a lower rank, else the one from before the round. Rows of one rank come of one
+        record: what it does to the table is not there yet when it is joined itself."""
         encoded = keys.dictionary_encode()
         known, codes = encoded.dictionary, encoded.indices.to_numpy()
         before = pa.array(self.before(known.to_pylist()), pa.binary())
         if self.updates is None:
             return before.take(pa.array(codes))
         found = pc.index_in(self.updates.key.bytes()[0], value_set=known)
-        asked = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        count = len(asked)
-        all_codes = np.concatenate([found.take(pa.array(asked)).to_numpy(), codes])
-        all_ranks = np.concatenate([self.updates.rank[asked], ranks])
+        wanted = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        count = len(wanted)
+        all_codes = np.concatenate([found.take(pa.array(wanted)).to_numpy(), codes])
+        all_ranks = np.concatenate([self.updates.rank[wanted], ranks])
         is_update = np.arange(len(all_codes)) < count
         order = np.lexsort((is_update, all_ranks, all_codes))
         by_code, updating = all_codes[order], is_update[order]
@@ -101,11 +91,11 @@ class TableOperator(Operator):
         source = np.where(is_seen, order[last], count + by_code)  # among the requested updates, else among `before`
         picked = np.empty(len(codes), np.int64)
         picked[order[~updating] - count] = source[~updating]
-        updated = self.updates.value.bytes()[0].take(pa.array(asked))
+        updated = self.updates.value.bytes()[0].take(pa.array(wanted))
         return pa.concat_arrays([updated, before]).take(pa.array(picked))
 
     def _stored(self, layouts: Sequence[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self.context.database(self.node.store.kept_in).get_many(layouts)
+        stored: list[bytes | None] = self.database.get_many(layouts)
         return stored
 
 
@@ -128,3 +118,41 @@ class TableFilterOperator(FilterOperator):
             parts.append(present.where(mask))
         if parts:
             self.forward(merged_by_number(parts, rows))
+
+
+class ToStreamOperator(Operator):
+    """Passes a table's updates on. With `takes_last_of` it is given every update of a table, and emits the last ones."""
+
+    node: t.ToStream
+    takes_last_of: Operator | None = None
+
+    def __init__(self, node: t.ToStream, context: Context) -> None:
+        super().__init__(node, context)
+        self._held: list[Rows] = []
+
+    def push(self, rows: Rows) -> None:
+        if self.takes_last_of is None:
+            self.forward(rows)
+            return
+        rows = self.without(rows, rows.key.bytes()[1])
+        if len(rows):
+            self._held.append(last_per_key(rows))
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        rows = last_per_key(Rows.concat(held))
+        assert self.takes_last_of is not None
+        if passing := self.takes_last_of.passing:
+            reported = [key not in passing for key in rows.key.bytes()[0].to_pylist()]
+            rows = rows.where(np.array(reported, bool))
+        self.forward(rows)
+
+
+def last_per_key(rows: Rows) -> Rows:
+    """Of each key the last row, in the order of these; `rows` are not empty, and their keys encode."""
+    keys: Any = rows.key.bytes()[0]
+    table = pa.table({"key": keys, "at": pa.array(np.arange(len(rows)))})
+    last = table.group_by("key", use_threads=False).aggregate([("at", "max")])["at_max"].to_numpy()
+    return rows.take(np.sort(last))

@@ -2,8 +2,7 @@
 
 Timers fire by time. What `on_timer` sets and cancels meanwhile counts: a timer that it sets for a time that is due fires in
 its turn, one that it cancels or moves does not fire. How many of a key do so in one round `core.rounds.timer_chains` decides;
-those that are left are set again, and fire in the next round.
-"""
+those that are left are set again, and fire in the next round."""
 
 from __future__ import annotations
 
@@ -31,11 +30,9 @@ class _Chain:
 
 
 class DueTimers:
-    """The due timers of one operator: `take` gives them one by one; `changed` records what `on_timer` sets.
-
-    `due` were taken out of the task's timers; they are of one clock, and in the order of their times. Timers that are set
-    meanwhile are followed by the clocks in `until_us`, the times up to which timers are due.
-    """
+    """The due timers of one operator: `take` gives them one by one; `changed` records what `on_timer` sets. `due` were taken
+    out of the task's timers; they are of one clock, and in the order of their times. Timers that are set meanwhile are followed
+    by the clocks in `until_us`, the times up to which timers are due."""
 
     def __init__(self, operator: str, task_run: Any, due: list[Due], until_us: dict[str, int]) -> None:
         self._operator, self._task_run, self._timers = operator, task_run, task_run.timers

@@ -1,8 +1,6 @@
-"""Timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire.
-
-Database `~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by
-time. No store can have a name with a tilde.
-"""
+"""Timers: set by a key under a name, by event time or by wall clock, kept with the task's state until they fire. Database
+`~timers`: routing key | operator, clock and name (digest) -> time; `~timers.event`, `~timers.wall`: the index by time. No store
+can have a name with a tilde."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.core.keys.key_layout import state_key, time_key, time_of
-from headrace.worker.operators.expiry import time_bytes, time_from
-from headrace.worker.operators.time_index import TimeIndex
+from headrace.core.keys.key_layout import state_key, time_bytes, time_from, time_key, time_of
+from headrace.worker.operators.expiry import due_entries, earliest_us
 
 CLOCKS = ("event", "wall")
 _ENTRY = msgspec.msgpack.Decoder(tuple[str, bytes, str])
@@ -76,7 +73,7 @@ class Timers:
         index = self._context.database(f"~timers.{clock}")
         by_key = self._context.database("~timers")
         found = []
-        for layout, value in TimeIndex(index).due(until_us):
+        for layout, value in due_entries(index, until_us):
             operator, key, name = _ENTRY.decode(value)
             index.delete(layout)
             by_key.delete(state_key(key, _digest(operator, clock, name)))
@@ -87,7 +84,7 @@ class Timers:
     def settle(self) -> None:
         """At the end of a round: where timers were taken out, look for the next one that is due."""
         for clock in sorted(self._removed):
-            self.earliest[clock] = TimeIndex(self._context.database(f"~timers.{clock}")).earliest_us()
+            self.earliest[clock] = earliest_us(self._context.database(f"~timers.{clock}"))
         self._removed.clear()
 
 

@@ -2,8 +2,7 @@
 
 Arrow adds without looking. So before its sums count, a bound is put on them: first of the whole round (the largest number
 times the rows), then, where that is too much, of each group. Only in groups that may overflow is every record added by
-itself, in order: the one that goes too far is its own error, whatever rounds the records came in.
-"""
+itself, in order: the one that goes too far is its own error, whatever rounds the records came in."""
 
 from __future__ import annotations
 
@@ -31,10 +30,8 @@ _SCALED_DOWN = "scale the values down before"
 
 @dataclass(slots=True)
 class Exact:
-    """What adding record by record has found: records (their ordinals) to refuse, and the totals of the others.
-
-    `totals`: per group, the total of each accumulator (by its number) that is a sum or mean.
-    """
+    """What adding record by record has found: records (their ordinals) to refuse, and the totals of the others. `totals`: per
+    group, the total of each accumulator (by its number) that is a sum or mean."""
 
     refused: dict[int, OutOfRangeError] = field(default_factory=dict)
     totals: dict[GroupKey, dict[int, Total]] = field(default_factory=dict)

@@ -1,8 +1,6 @@
-"""A round's access to entries of long keys in one database: the key behind a digest is compared, always.
-
-All entries under one digest belong to one key. So a read of another key that has the same digest finds nothing, which is
-the truth, and a write of it is refused: there is no place where it could be kept apart.
-"""
+"""A round's access to entries of long keys in one database: the key behind a digest is compared, always. All entries under one
+digest belong to one key. So a read of another key that has the same digest finds nothing, which is the truth, and a write of it
+is refused: there is no place where it could be kept apart."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A task's view of its state within one round: what was committed, overlaid with what the round has changed.
-
-Reads come from one read transaction of the local store, at the round's base; nothing is written there. `write` turns
-the changes into state files and gives the head that the commit names (protocol.md 17). Keys: core.key_layout.
-"""
+"""A task's view of its state within one round: what was committed, overlaid with what the round has changed. Reads come from
+one read transaction of the local store, at the round's base; nothing is written there. `write` turns the changes into state
+files and gives the head that the commit names (protocol.md 17). Keys: core.key_layout."""
 
 from __future__ import annotations
 
@@ -277,11 +275,9 @@ class TaskState:
         return any(database.changed for database in self._databases.values())
 
     def drop(self, databases: Sequence[str]) -> None:
-        """Delete what is left of databases that are no longer used, if the round changed anything.
-
-        At most `DROPPED_MAX` entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then
-        without them, and files that have them are kept as long as the versions that they make.
-        """
+        """Delete what is left of databases that are no longer used, if the round changed anything. At most `DROPPED_MAX`
+        entries, so that no round grows long over it; later rounds delete the rest. Snapshots are then without them, and files
+        that have them are kept as long as the versions that they make."""
         room = DROPPED_MAX if self.changed else 0
         for name in databases:
             keys = [key for key, _ in islice(self._store.scan(name), room)]
@@ -289,15 +285,13 @@ class TaskState:
                 self.database(name).delete(key)
             room -= len(keys)
 
-    def write(self, files: StateFiles, task_folder: str, protocol: str = "log") -> Head | None:
-        """Write the round's changes, durably, and give the new head; the base itself if nothing changed.
-
-        Before that, files of the base may be folded into one, so that a restore stays short. Nothing that is written
-        here counts before a commit names the head. `protocol` is the one whose step 5 this is.
-        """
+    def write(self, files: StateFiles, task_folder: str) -> Head | None:
+        """Write the round's changes, durably, and give the new head; the base itself if nothing changed. Before that, files of
+        the base may be folded into one, so that a restore stays short. Nothing that is written here counts before a commit
+        names the head."""
         if not self.changed:
             return self._base
-        steps.reached(protocol, 5)
+        steps.reached("log", 5)
         version = 1 if self._base is None else self._base.version + 1
         older = () if self._base is None else self._folded(self._base, files, task_folder)
         delta = files.write_batches(task_folder, StateFileKind.DELTA, version, self._delta())
