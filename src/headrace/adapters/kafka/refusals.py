@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from headrace.errors import HeadraceError, RecordTooLargeError, RoundFailedError, StorageError
 
-_SIZE = "let the topic take larger ones (its max.message.bytes, and kafka.max.request.size here), or write smaller records"
+_SIZE = "let the topic take larger ones (its max.message.bytes, and kafka.message.max.bytes here), or write smaller records"
 # By what brokers answer as long as the record and the topic's settings are what they are.
 _FOR_GOOD = {
     KafkaError.MSG_SIZE_TOO_LARGE: _SIZE,
