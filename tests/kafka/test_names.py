@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.kafka import names
-from headrace.adapters.kafka.entries import entries_of, entry_key
+from headrace.adapters.kafka.names import entries_of, entry_key
 
 
 def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.adapters.kafka.connection import Connection
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.core.job_plan.partition_growth import check_expansion
@@ -419,8 +419,3 @@ _WAIT = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
     }
 )
-
-
-def quiet(client: Mapping[str, Any]) -> dict[str, Any]:
-    """`client` with librdkafka's log at what a user can act on: it repeats each refused connection at every try."""
-    return {"log.connection.close": False, "log_level": 2, **client}

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace.adapters.kafka.admin import Topic
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import come, reader
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import UnavailableError
 
@@ -55,26 +55,14 @@ class ApplicationTopics:
         found: dict[str, TopicOwner] = {}
         if not names:
             return found
-        consumer = Consumer(
-            {
-                **self._client,
-                **_SMALL,
-                "logger": CLIENT_LOG,
-                "group.id": f"{names[0]}-readers",  # librdkafka wants one; it is never joined
-                "isolation.level": "read_uncommitted",  # what is not committed yet is a mark as well
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 5,
-            }
-        )
+        # what is not committed yet is a mark as well
+        consumer = reader({**self._client, **_SMALL}, f"{names[0]}-readers", isolation="read_uncommitted")
         strange = dict.fromkeys(names, 0)  # records without our mark, by topic
         began_s = time.monotonic()
         try:
             consumer.assign([TopicPartition(name, 0, 0) for name in names])
             while len(found) < len(names) and self._patience.left_s(began_s, self._wait_s) > 0:
-                first = consumer.consume(1, timeout=0.2)
-                for message in first + (consumer.consume(_AT_ONCE, timeout=0) if first else []):
+                for message in come(consumer, _AT_ONCE):
                     name = message.topic()
                     if name is None or name in found:
                         continue

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import come, reader
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import StorageError, UnavailableError
 
@@ -79,11 +79,10 @@ class CompactedTopic:
         self._consumer = self._latest = None
 
     def _end(self, committed_only: bool) -> int:
-        self._consumer = self._consumer or self._made("read_committed")
-        if committed_only:
-            asked = self._consumer
-        else:
-            self._latest = asked = self._latest or self._made("read_uncommitted")
+        group = f"{self.topic}-readers"
+        self._consumer = asked = self._consumer or reader(self._client, group)
+        if not committed_only:
+            self._latest = asked = self._latest or reader(self._client, group, isolation="read_uncommitted")
         end = self._watermark(asked)
         if end < self._next:
             raise StorageError(
@@ -105,38 +104,21 @@ class CompactedTopic:
                     raise
                 time.sleep(0.02)
 
-    def _made(self, isolation: str) -> Consumer:
-        return Consumer(
-            {
-                **self._client,
-                "logger": CLIENT_LOG,
-                "group.id": f"{self.topic}-readers",  # librdkafka wants one; it is never joined, and commits nothing
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 5,  # it fetches while it is behind only: that it is at the end must be heard soon
-            }
-        )
-
     def _read_to(self, end: int) -> None:
         """Fetch until all that is committed before `end` was read; between two reads nothing is fetched."""
-        consumer = self._consumer
-        assert consumer is not None
+        assert self._consumer is not None
         if self._next >= end:
             return
-        consumer.assign([TopicPartition(self.topic, 0, self._next)])
+        self._consumer.assign([TopicPartition(self.topic, 0, self._next)])
         try:
-            self._fetch_to(consumer, end)
+            self._fetch_to(self._consumer, end)
         finally:
-            consumer.unassign()
+            self._consumer.unassign()
 
     def _fetch_to(self, consumer: Consumer, end: int) -> None:
         began_s = time.monotonic()
         while self._next < end:
-            # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
-            first = consumer.consume(1, timeout=0.2)
-            for message in first + (consumer.consume(_BATCH, timeout=0) if first else []):
+            for message in come(consumer, _BATCH):
                 error = message.error()
                 if error is None:
                     self._take(message)
@@ -157,9 +139,7 @@ class CompactedTopic:
     def _take(self, message: Any) -> None:
         self._next = message.offset() + 1
         key, value = message.key(), message.value()
-        if key is None:
-            return
-        if value is None:
-            self._values.pop(key, None)
-        else:
+        if value is not None and key is not None:
             self._values[key] = value
+        else:
+            self._values.pop(key, None)

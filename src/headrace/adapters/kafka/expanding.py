@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic, quiet
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.errors import StorageError
 
 _LOOK_S = 0.05

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from headrace.adapters.kafka.entries import entries_of
+from headrace.adapters.kafka.names import entries_of
 
 REQUESTS = "/requests"  # after a namespace
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.adapters.kafka.container_transaction import new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
@@ -24,7 +24,6 @@ from headrace.record import Record
 COMMIT_RECORDS = 100_000  # one transaction, all or nothing
 _STEP_RECORDS = 10_000
 TIMEOUT_MS = 60_000
-ANSWER_S = 30.0
 _END = object()
 _HINTS = {
     KafkaError.INVALID_TIMESTAMP: "the broker takes no timestamps that are far ahead of its clock; raise "
@@ -84,7 +83,7 @@ class TransactionalWriter:
         try:
             retried(function, *arguments, bound_s=ANSWER_S)
         except KafkaException as error:
-            text = self._secrets.cleaned(f"{error.args[0].name()}: {error.args[0].str()}")
+            text = self._secrets.cleaned(error_text(error))
             raise StorageError(f"the records could not be written: {text}", "is the broker up?") from None
 
     def _failed(self, topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import CLIENT_LOG
 
 
 class SingleRecords:

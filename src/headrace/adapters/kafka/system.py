@@ -13,17 +13,17 @@ from typing import Any, Self
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer
-from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
+from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
 from headrace.adapters.kafka.application_topics import ApplicationTopics, TopicOwner
+from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.job_store import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
 from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
-from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
+from headrace.adapters.kafka.names import checkpoint_topic, entries_of, entry_key, metadata_topic
 from headrace.adapters.kafka.single_records import SingleRecords
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
