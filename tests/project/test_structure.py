@@ -44,10 +44,6 @@ PARAMETERS = {
     "worker.task.TaskRun.__init__": 9,
 }
 MODULE_LINES = {
-    "adapters.kafka.admin": 426,
-    "adapters.kafka.job_store": 499,
-    "adapters.kafka.container_transaction": 488,
-    "adapters.kafka.system": 483,
     "core.job_plan.apply_startpoints": 401,
     "core.rewind.rewinds": 453,
     "driver.rounds.round_planner": 408,

@@ -16,15 +16,7 @@ from headrace.dsl.returns import returned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed, with_sides
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import (
-    Aggregate,
-    AggregateKind,
-    Function,
-    NamedAggregate,
-    StoreKind,
-    StoreSpec,
-    Table,
-)
+from headrace.model.topology import Aggregate, AggregateKind, Function, NamedAggregate, StoreKind, StoreSpec, Table
 from headrace.model.windows import AnyWindows, SessionWindows, Windows
 from headrace.serdes.serdes import Long, natural_serde
 from headrace.serdes.windowed import Windowed

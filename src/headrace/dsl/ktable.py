@@ -13,16 +13,7 @@ from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import (
-    Emit,
-    MapValues,
-    Node,
-    StoreKind,
-    StoreSpec,
-    Suppress,
-    TableFilter,
-    ToStream,
-)
+from headrace.model.topology import Emit, MapValues, Node, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
 from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:

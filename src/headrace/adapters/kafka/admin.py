@@ -30,12 +30,30 @@ EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _RIGHTS = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
+)  # fmt: skip
+_NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+# May be so for a moment, while a broker starts; else for ever.
+_SETTLES = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
+# What is known of a partition's leader is of before it went away.
+_STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
+# Not retriable by librdkafka's word, but temporary: until the broker is back, or its leader has just come back. It knows its
+# topics first, and their leaders later (_NOENT); when it goes down, it breaks handshakes off, too (_SSL).
+_WAIT = _NO_CONNECTION | _STALE | {
+    KafkaError._RESOLVE, KafkaError._NOENT, KafkaError._SSL, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+}  # fmt: skip
+_NOT_REACHED = "cannot reach Kafka at "
+_PLAIN = {
+    "Connection refused": "connection refused",
+    "Failed to resolve": "unknown host name",
+    "No route to host": "no route to host",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +156,22 @@ class Admin:
 
     def names(self) -> set[str]:
         """All topics but Kafka's own."""
-        found = self.asked("list the topics", lambda: self._client.list_topics(timeout=self._request_s))
-        return {name for name in found.topics if not name.startswith("__")}
+        return {name for name in self._listed("list the topics").topics if not name.startswith("__")}
+
+    def _listed(self, what: str, **topic: str) -> Any:
+        return self.asked(what, lambda: self._client.list_topics(timeout=self._request_s, **topic))
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""
         if not names:
             return {}
-
-        def described(client: AdminClient) -> Mapping[str, Any]:
-            found: Mapping[str, Any] = client.describe_topics(TopicCollection(sorted(names)), request_timeout=self._request_s)
-            return found
+        absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
         def ask() -> dict[str, Topic]:
-            found = {}
-            for name, future in self._requested(described).items():
-                try:
-                    answer = future.result()
-                except KafkaException as error:
-                    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                        continue
-                    raise
-                found[name] = Topic(name, len(answer.partitions), str(answer.topic_id))
-            return found
+            wanted = TopicCollection(sorted(names))
+            futures = self._requested(lambda c: c.describe_topics(wanted, request_timeout=self._request_s))
+            found = {name: _result(future, *absent) for name, future in futures.items()}
+            return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items() if one is not None}
 
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
         topics: dict[str, Topic] = self.asked(title, ask)
@@ -219,7 +230,7 @@ class Admin:
 
     def listed(self, name: str) -> Any:
         """A topic with its partitions and their leaders, and the cluster's brokers, as one of these tells."""
-        return self.asked(f"list topic {name!r}", lambda: self._client.list_topics(name, timeout=self._request_s))
+        return self._listed(f"list topic {name!r}", topic=name)
 
     def _too_few_brokers(self, name: str, cause: KafkaError) -> ConfigError:
         count = self._brokers()
@@ -245,11 +256,8 @@ class Admin:
         """Delete a topic and wait until it is deleted."""
 
         def ask() -> None:
-            try:
-                self._requested(lambda client: client.delete_topics([name], operation_timeout=15))[name].result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted: by the request before, or by others
-                    raise
+            futures = self._requested(lambda client: client.delete_topics([name], operation_timeout=15))
+            _result(futures[name], KafkaError.UNKNOWN_TOPIC_OR_PART)  # deleted: by the request before, or by others
 
         self.asked(f"delete topic {name!r}", ask)
         deadline_s = time.monotonic() + self.connection.wait_s
@@ -259,7 +267,7 @@ class Admin:
             time.sleep(0.05)
 
     def _brokers(self) -> int:
-        return len(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
+        return len(self._listed("list the brokers").brokers)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -322,14 +330,10 @@ class Admin:
         def ask() -> None:
             answers = self._requested(lambda client: client.delete_records(wanted, request_timeout=10))
             for place, future in answers.items():
-                try:
-                    future.result()
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE:
-                        raise OffsetOutOfRangeError(
-                            f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
-                        ) from None
-                    raise
+                if _result(future, KafkaError.OFFSET_OUT_OF_RANGE) is None:
+                    raise OffsetOutOfRangeError(
+                        f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
+                    )
 
         self.asked(f"purge topic {topic!r}", ask)
 
@@ -342,23 +346,16 @@ class Admin:
             return {}
 
         def ask() -> dict[str, dict[str, str | None]]:
-            found = {}
-            asked = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
-            for resource, future in asked.items():
-                try:
-                    found[resources[resource]] = {name: entry.value for name, entry in future.result().items()}
-                except KafkaException as error:
-                    if error.args[0].code() not in _RIGHTS | {KafkaError.UNKNOWN_TOPIC_OR_PART}:
-                        raise
-            return found
+            futures = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
+            found = {one: _result(future, *_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART) for one, future in futures.items()}
+            return {resources[one]: {name: e.value for name, e in own.items()} for one, own in found.items() if own is not None}
 
         settings: dict[str, dict[str, str | None]] = self.asked("read the settings of topics", ask)
         return settings
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where we have no right to read it."""
-        broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._listed("list the brokers").brokers)))
 
         def ask() -> Any:
             answers = self._requested(lambda c: c.describe_configs([resource], request_timeout=self._request_s))
@@ -375,14 +372,6 @@ class Admin:
         return found[name].value if name in found else None
 
 
-_NOT_REACHED = "cannot reach Kafka at "
-_PLAIN = {
-    "Connection refused": "connection refused",
-    "Failed to resolve": "unknown host name",
-    "No route to host": "no route to host",
-}
-
-
 def plain_cause(text: str) -> str | None:
     """Why there is no connection, in a few words; None where librdkafka's own text says it best.
 
@@ -392,30 +381,11 @@ def plain_cause(text: str) -> str | None:
     return next((plain for words, plain in _PLAIN.items() if words in text), None)
 
 
-_NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
-# May be so for a moment, while a broker starts; else for ever.
-_SETTLES = frozenset(
-    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
-)
-# What is known of a partition's leader is of before it went away.
-_STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
-# Not retriable by librdkafka's word, but temporary: until the broker is back.
-_WAIT = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._NOENT,  # no leader is found: a broker that comes back knows its topics first, and their leaders later
-        KafkaError._SSL,  # a broker that goes down breaks handshakes off, too
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        # of a leader that has just come (back), or is asked with what was true of the one before it
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
-)
+def _result(future: Any, *passed: int) -> Any:
+    """What a future gives that is done; None where it failed with one of these codes."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        if error.args[0].code() not in passed:
+            raise
+        return None

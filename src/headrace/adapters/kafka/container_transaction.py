@@ -29,7 +29,7 @@ from headrace.adapters.kafka.clients import (
     send_offsets,
     take_id,
 )
-from headrace.adapters.kafka.names import coordinator_group, metadata_topic, transactional_id
+from headrace.adapters.kafka.names import coordinator_group, lane_id, metadata_topic
 from headrace.adapters.kafka.positions import Position, by_group, decode_note, offsets_by_group
 from headrace.errors import HeadraceError, RecordTooLargeError, RoundFailedError, StorageError
 
@@ -60,7 +60,7 @@ class Lane:
 
     @property
     def transactional_id(self) -> str:
-        return transactional_id(self.application, self.sub_topology, self.lane)
+        return lane_id(self.application, self.sub_topology, self.lane)
 
 
 _producers = ClientPool[Producer]()

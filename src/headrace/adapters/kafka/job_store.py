@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,14 +22,7 @@ from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, tak
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.names import (
-    checkpoint_topic,
-    coordinator_group,
-    entries_of,
-    entry_key,
-    metadata_topic,
-    transactional_id,
-)
+from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, entries_of, entry_key, lane_id, metadata_topic
 from headrace.adapters.kafka.positions import (
     Position,
     by_group,
@@ -70,12 +63,7 @@ class KafkaJobStore:
     """
 
     def __init__(
-        self,
-        system: Any,
-        application: str,
-        reached: Reached = no_steps,
-        timeout_ms: int = 60_000,
-        exactly_once: bool = True,
+        self, system: Any, application: str, reached: Reached = no_steps, timeout_ms: int = 60_000, exactly_once: bool = True
     ) -> None:
         self.application = application
         self._system, self._client = system, system.client
@@ -98,16 +86,15 @@ class KafkaJobStore:
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
-        """`JobHeldError` while another run holds the application."""
-        if self._system.is_initialized(self.application):
+        if self._system.own_topics.are_there(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
         self._reached("start", 1)
         # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
-        new_producer(self._client, transactional_id(self.application, "source", 0), self._timeout_ms)
+        new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
-        self._system.ensure_job_topics(self.application)
+        self._system.own_topics.make(self.application)
         since_us = self._checked_free(self._still_ours(), holder, now_us)
         self._reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
@@ -165,7 +152,7 @@ class KafkaJobStore:
 
     def _fence(self, lanes: Mapping[str, int]) -> None:
         """End what any container of these lanes has open, and shut out the previous owner of the lane."""
-        ids = [transactional_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
+        ids = [lane_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
         with ThreadPoolExecutor(max_workers=min(8, max(1, len(ids)))) as pool:
             list(pool.map(self._fence_one, ids))
         with self._lock:
@@ -233,22 +220,24 @@ class KafkaJobStore:
     def _transact(
         self,
         entries: Sequence[tuple[str, str, bytes | None]],
-        records: Sequence[tuple[str, bytes, bytes | None]] = (),
-        positions: Mapping[str, Sequence[TopicPartition]] | None = None,
+        checkpoints: Mapping[bytes, bytes | None] | None = None,
+        positions: Iterable[Position] = (),
         tries: int = 1,
     ) -> None:
         """One transaction of the coordinator; the epoch's position goes with each, so that it never expires.
 
-        `tries`: how often, where its outcome is not known. More than once only while no container of this epoch can have
-        begun: its positions would be set back.
+        `entries` are (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often,
+        where its outcome is not known. More than once only while no container of this epoch can have begun: its positions
+        would be set back.
         """
         topic = metadata_topic(self.application)
+        records = [(topic, entry_key(space, name), value) for space, name, value in entries]
+        records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
         epoch = {coordinator_group(self.application): [TopicPartition(topic, 0, self._epoch)]}
-        written = [*((topic, entry_key(space, key), value) for space, key, value in entries), *records]
         while True:
             tries -= 1
             try:
-                return self._coordinator.transact(written, epoch | dict(positions or {}))
+                return self._coordinator.transact(records, epoch | offsets_by_group(positions))
             except StorageError as error:
                 if not tries:
                     raise
@@ -278,19 +267,13 @@ class KafkaJobStore:
             if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
                 entries.append((LANES, title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
-        topic = checkpoint_topic(self.application)
-        records: list[tuple[str, bytes, bytes | None]] = [
-            (topic, str(checkpoint.task).encode(), encode_checkpoint(checkpoint)) for checkpoint in checkpoints
-        ]
-        planned = {str(checkpoint.task).encode() for checkpoint in checkpoints}
-        records += [(topic, key, None) for key in self._checkpoints.refresh() if key not in planned]
-        positions = offsets_by_group(positions_of(self.application, model, checkpoints))
-        self._transact(entries, records, positions, tries=START_TRIES)
+        planned = {str(checkpoint.task).encode(): encode_checkpoint(checkpoint) for checkpoint in checkpoints}
+        records = dict.fromkeys(self._checkpoints.refresh()) | planned
+        self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         self._reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
-        stands = self._checkpoints.refresh()
-        if self._read(MODELS).get("current") != encoded or set(stands) != planned:
+        if self._read(MODELS).get("current") != encoded or self._checkpoints.refresh().keys() != planned.keys():
             self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
                 f"application {self.application!r}: the job model was committed, but another one was read back",
@@ -301,11 +284,9 @@ class KafkaJobStore:
         model = self._model or self.job_model()
         if model is None:
             return {}
-        where = f"of application {self.application!r}"
-        stored = [
-            decode_checkpoint(value, f"checkpoint of task {key.decode()!r} {where}")
-            for key, value in self._checkpoints.refresh().items()
-        ]
+        text = f"of application {self.application!r}"
+        values = self._checkpoints.refresh().items()
+        stored = [decode_checkpoint(value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
         # a position of another version of the model is not a position
         found = {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}
         missing = [task.name for task in model.tasks if task.name not in found]
@@ -326,18 +307,15 @@ class KafkaJobStore:
         assert self._model is not None
         title = sub_topology or "source"
         lanes = [container.lane for container in self._model.sub_topology(sub_topology).containers]
-        return [
-            lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us
-        ]
+        return [lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us]
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
-        title = round_id.sub_topology or "source"
         assert self._model is not None
         return {
             "client": dict(self._client),
             "timeout_ms": self._timeout_ms,
             "exactly_once": self._exactly_once,
-            "producer_of": self._producer_of.get((title, lane)),
+            "producer_of": self._producer_of.get((round_id.sub_topology or "source", lane)),
             "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
         }
 
@@ -362,7 +340,7 @@ class KafkaJobStore:
             mine, lost = self._fenced_and_read(sub_topology)
             lost = [p for p in lost if (p.group, p.topic, p.partition) in missing]
         if lost:
-            self._transact([], (), offsets_by_group(lost))
+            self._transact([], positions=lost)
         return {checkpoint.task: checkpoint for checkpoint in mine}
 
     def _fenced_and_read(self, sub_topology: str | None) -> tuple[list[Checkpoint], list[Position]]:
@@ -412,7 +390,7 @@ class KafkaJobStore:
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran."""
-        if not self._system.is_initialized(self.application):
+        if not self._system.own_topics.are_there(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 

@@ -27,7 +27,8 @@ def coordinator_group(application: str) -> str:
     return f"{application}.coordinator"
 
 
-def transactional_id(application: str, sub_topology: str, lane: int) -> str:
+def lane_id(application: str, sub_topology: str, lane: int) -> str:
+    """The transactional id of a lane."""
     return f"{application}/{sub_topology}/{lane}"
 
 
