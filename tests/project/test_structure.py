@@ -33,9 +33,7 @@ PARAMETERS = {
     "driver.planning.programs.program_of": 8,
     "driver.rounds.round_planner.RoundPlanner.__init__": 11,
     "driver.rounds.sub_topology_rounds.SubTopologyRunner.__init__": 10,
-    "dsl.app_declaration.AppDeclaration._source": 9,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
-    "dsl.grouped.KGrouped._aggregated": 10,
     "dsl.joinable.StreamJoins.join": 9,
     "dsl.joinable.StreamJoins.left_join": 9,
     "dsl.joinable.StreamJoins.outer_join": 8,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 _ABSENT: Any = object()
 
 
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """How an aggregation makes one state of records; see `model.topology.Aggregate`."""
+
+    kind: AggregateKind
+    function: Function | None = None
+    initial: Any = None
+    merger: Function | None = None
+    named: Mapping[str, NamedAggregate] | None = None
+
+
 class KGrouped:
     """A stream grouped by its key. A record without a key is dropped, and counted."""
 
@@ -48,7 +59,7 @@ class KGrouped:
 
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many records each key has, as a long."""
-        return self._aggregated("count", AggregateKind.COUNT, store, name, value=Long(), what="count")
+        return self._aggregated("count", _Fold(AggregateKind.COUNT), Long(), store, name)
 
     def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
@@ -59,7 +70,7 @@ class KGrouped:
         """
         given = _folding("reduce", function, "old", "new")
         serde = needed(self.grouping.value, "value", "reduce()", value, "value=...").serde
-        return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
+        return self._aggregated("reduce", _Fold(AggregateKind.REDUCE, given), serde, store, name)
 
     def aggregate(
         self,
@@ -93,17 +104,7 @@ class KGrouped:
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
-        return self._aggregated(
-            "aggregate",
-            AggregateKind.GENERAL,
-            store,
-            name,
-            value=serde,
-            what="aggregate",
-            function=given,
-            initial=initial,
-            merger=merging,
-        )
+        return self._aggregated("aggregate", _Fold(AggregateKind.GENERAL, given, initial, merging), serde, store, name)
 
     def _merging(self, merger: Any) -> Function | None:
         """`merger` if it is given where sessions merge, and only there."""
@@ -125,73 +126,48 @@ class KGrouped:
         side = self.grouping.value
         checked_fields(named, side.serde, self.grouping.known_key.serde)
         serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
-        return self._aggregated(
-            "aggregate",
-            AggregateKind.NAMED,
-            store,
-            name,
-            value=serde,
-            what=f"named {named_form(named, side.serde)}",
-            named=dict(named),
-        )
+        fold = _Fold(AggregateKind.NAMED, named=dict(named))
+        return self._aggregated("aggregate", fold, serde, store, name, f"named {named_form(named, side.serde)}")
 
     def _aggregated(
-        self,
-        kind: str,
-        aggregate: AggregateKind,
-        store: str | None,
-        name: str | None,
-        *,
-        value: Serde | None,
-        what: str,
-        function: Function | None = None,
-        initial: Any = None,
-        merger: Function | None = None,
-        named: Mapping[str, NamedAggregate] | None = None,
+        self, kind: str, fold: _Fold, value: Serde | None, store: str | None, name: str | None, what: str | None = None
     ) -> KTable:
+        """`what` begins the form of the store, by default the name of the method, `kind`."""
         builder = self.app.builder
         own = builder.lasting_name_of(kind, self.grouping.anchor, name or store, say="store")
         text = operator_text(kind, own)
         store_name = builder.checked_store(kind, store or own)
         key = self.grouping.key(text)
-        spec = self._spec(store_name, what, key, value)
+        spec = self._spec(store_name, what or kind, key, value)
         grouped = self.grouping.grouped(store_name, own)
-        result_key = self._result_key(key)
+        # where Spark's type says what the key is, it stays open
+        result_key = key if self.windows is None or key.serde is None else SerdeSlot(Windowed(key.serde))
         node = Aggregate(
             name=own,
             parents=(grouped.node,),
-            kind=aggregate,
+            kind=fold.kind,
             store=spec,
-            named=named,
-            function=None if function is None else function.body,
-            initial=initial,
-            merger=None if merger is None else merger.body,
+            named=fold.named,
+            function=None if fold.function is None else fold.function.body,
+            initial=fold.initial,
+            merger=None if fold.merger is None else fold.merger.body,
             windows=self.windows,
             key=result_key.serde,
             value=value,
-            label="" if function is None else function.label,
+            label="" if fold.function is None else fold.function.label,
         )
         builder.add(kind, node)
         behind = _behind(grouped, own, text, result_key, SerdeSlot(value), windowed=self.windows is not None)
         return KTable(self.app, behind, self.windows)
 
-    def _result_key(self, key: SerdeSlot) -> SerdeSlot:
-        """The grouping key's side, within `Windowed` where there are windows; by Spark's type it stays None."""
-        if self.windows is None or key.serde is None:
-            return key
-        return SerdeSlot(Windowed(key.serde))
-
     def _spec(self, name: str, what: str, key: SerdeSlot, value: Serde | None) -> StoreSpec:
         """The form names what the bytes depend on: not the grace, which only decides what is late."""
         form = f"{what} key={key.form} value={SerdeSlot(value).form}"
-        if self.windows is None:
-            return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
         windows = self.windows
-        if isinstance(windows, Windows):
-            form = f"{form} windows={windows.size_us}us/{windows.advance_us}us"
-        else:
-            form = f"{form} windows=session/{windows.gap_us}us"
-        return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
+        if windows is None:
+            return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
+        shape = f"{windows.size_us}us/{windows.advance_us}us" if isinstance(windows, Windows) else f"session/{windows.gap_us}us"
+        return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={shape}", value, windows.kept_us)
 
 
 def table_of(app: AppDeclaration, flow: StreamCursor, store: str | None, name: str | None) -> KTable:

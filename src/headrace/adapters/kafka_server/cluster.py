@@ -21,8 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.adapters.kafka_server.certificates import make_certificates
-from headrace.adapters.kafka_server.network import brokers_known_to, free_ports, is_free
-from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess
+from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess, brokers_known_to, free_ports, is_free
 from headrace.adapters.kafka_server.settings import (
     HOST,
     BrokerPorts,
