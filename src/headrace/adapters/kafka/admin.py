@@ -66,15 +66,15 @@ class Topic:
 class Admin:
     """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
 
-    def __init__(self, connection: Connection, patience: Deadline | None = None) -> None:
+    def __init__(self, connection: Connection, deadline: Deadline | None = None) -> None:
         self.connection = connection
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
         self._client = self._connected()
 
     @property
     def _request_s(self) -> float:
-        return 1.0 if self._patience.is_expedited else min(REQUEST_S, max(1.0, self.connection.wait_s))
+        return 1.0 if self._deadline.is_expedited else min(REQUEST_S, max(1.0, self.connection.wait_s))
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
@@ -105,13 +105,13 @@ class Admin:
                 self._client = self._connected()
             if self._heard is not None and (cause.code() in _NO_CONNECTION):
                 cause = self._heard
-            if self._patience.left_s(began_s, self._bound_s(cause)) <= 0:
+            if self._deadline.left_s(began_s, self._bound_s(cause)) <= 0:
                 raise self.failed(what, cause, now_s - began_s)
             text = self._text(cause)
             if now_s - began_s > SAY_S and (text != said or now_s - said_s > SAY_AGAIN_S):
                 said_s, said = now_s, text
                 LOG.warning("waiting to %s, for up to %.0f s: %s", what, self._bound_s(cause), text)
-            self._patience.pause(0.1)
+            self._deadline.pause(0.1)
 
     def _requested(self, request: Callable[[AdminClient], Mapping[Any, Any]]) -> Mapping[Any, Any]:
         """The futures of a request, once all are done: `result()` then gives at once.
@@ -121,8 +121,8 @@ class Admin:
         """
         client, began_s = self._client, time.monotonic()
         futures = request(client)
-        while wait(futures.values(), self._patience.piece_s(began_s, ANSWERED_S_MAX)).not_done:
-            if self._patience.left_s(began_s, ANSWERED_S_MAX) <= 0:
+        while wait(futures.values(), self._deadline.piece_s(began_s, ANSWERED_S_MAX)).not_done:
+            if self._deadline.left_s(began_s, ANSWERED_S_MAX) <= 0:
                 waited_s = time.monotonic() - began_s
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {waited_s:.0f} s"))
         return futures

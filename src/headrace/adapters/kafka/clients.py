@@ -235,7 +235,7 @@ def send_offsets(
     group: str,
     offsets: Sequence[TopicPartition],
     bound_s: float = OFFSETS_S,
-    patience: Deadline | None = None,
+    deadline: Deadline | None = None,
 ) -> None:
     """Have positions of `group` join the transaction. `KafkaException` where that takes longer than `bound_s`.
 
@@ -253,9 +253,9 @@ def send_offsets(
             answer.append(error)
 
     thread = threading.Thread(target=send, name="headrace-offsets", daemon=True)
-    began_s, patience = time.monotonic(), patience or Deadline()
+    began_s, deadline = time.monotonic(), deadline or Deadline()
     thread.start()
-    while thread.is_alive() and (left_s := patience.left_s(began_s, bound_s)) > 0:
+    while thread.is_alive() and (left_s := deadline.left_s(began_s, bound_s)) > 0:
         thread.join(min(left_s, _LOOK_S))
     if not answer:
         text = f"the positions of group {group!r} were not taken within {bound_s:g} s"
@@ -280,37 +280,37 @@ def retried(
     *arguments: Any,
     bound_s: float = 60.0,
     more: Collection[int] = frozenset(),
-    patience: Deadline | None = None,
+    deadline: Deadline | None = None,
 ) -> Any:
     """Call a transactional function, again where librdkafka says that this may help, or for the codes `more`."""
-    began_s, patience = time.monotonic(), patience or Deadline()
+    began_s, deadline = time.monotonic(), deadline or Deadline()
     while True:
         try:
             return function(*arguments)
         except KafkaException as error:
             may_help = error.args[0].retriable() or error.args[0].code() in more
-            if not may_help or patience.left_s(began_s, bound_s) <= 0:
+            if not may_help or deadline.left_s(began_s, bound_s) <= 0:
                 raise
             time.sleep(0.05)
 
 
 def retried_in_pieces(
-    function: Callable[[float], Any], bound_s: float, patience: Deadline, more: Collection[int] = frozenset()
+    function: Callable[[float], Any], bound_s: float, deadline: Deadline, more: Collection[int] = frozenset()
 ) -> Any:
-    """`retried`, of a function that is given how long it may take: a part of `bound_s`, so that `patience` is heard."""
+    """`retried`, of a function that is given how long it may take: a part of `bound_s`, so that `deadline` is heard."""
     began_s = time.monotonic()
-    return retried(lambda: function(patience.piece_s(began_s, bound_s)), bound_s=bound_s, more=more, patience=patience)
+    return retried(lambda: function(deadline.piece_s(began_s, bound_s)), bound_s=bound_s, more=more, deadline=deadline)
 
 
 def committed(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Deadline | None = None
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
 ) -> list[TopicPartition]:
     """The committed positions of a group, in the order of the request; waits while a transaction holds them back."""
     consumer = consumer_of(client, group)
     wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
     try:
         found = retried_in_pieces(
-            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, patience or Deadline(), _MOVING
+            lambda piece_s: consumer.committed(wanted, timeout=piece_s), ANSWER_S, deadline or Deadline(), _MOVING
         )
     except KafkaException as error:
         raise RoundFailedError(

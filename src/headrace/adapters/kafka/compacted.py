@@ -23,13 +23,13 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PART
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
 
-    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `patience` makes its
+    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its
     waits shorter.
     """
 
-    def __init__(self, client: Mapping[str, Any], topic: str, patience: Deadline | None = None) -> None:
+    def __init__(self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None) -> None:
         self.topic = topic
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._client = dict(client)
         self._lock = threading.Lock()
         self._values: dict[bytes, bytes] = {}
@@ -61,12 +61,12 @@ class CompactedTopic:
             except KafkaException as error:
                 # Consumers may keep using what they knew of a broker that went away: new ones read on from here.
                 self._close()
-                if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
+                if self._deadline.left_s(began_s, BROKER_WAIT_S) <= 0:
                     raise UnavailableError(
                         f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
                         "is the broker up, and may we read it?",
                     ) from None
-                self._patience.pause(0.2)
+                self._deadline.pause(0.2)
 
     def close(self) -> None:
         with self._lock:
@@ -95,12 +95,12 @@ class CompactedTopic:
         began_s = time.monotonic()
         while True:
             try:
-                timeout_s = self._patience.piece_s(began_s, BROKER_WAIT_S)
+                timeout_s = self._deadline.piece_s(began_s, BROKER_WAIT_S)
                 return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=timeout_s)[1])
             except KafkaException as error:
                 code = error.args[0].code()
                 bound_s = UNKNOWN_S if code in _UNKNOWN else BROKER_WAIT_S if code == KafkaError._TIMED_OUT else 0.0
-                if self._patience.left_s(began_s, bound_s) <= 0:
+                if self._deadline.left_s(began_s, bound_s) <= 0:
                     raise
                 time.sleep(0.02)
 
@@ -127,8 +127,8 @@ class CompactedTopic:
                     self._next = max(self._next, int(message.offset() or 0))
                 else:
                     raise KafkaException(error)
-            if self._patience.left_s(began_s, READ_S) <= 0:
-                if self._patience.is_expedited:
+            if self._deadline.left_s(began_s, READ_S) <= 0:
+                if self._deadline.is_expedited:
                     raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
                 raise StorageError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "

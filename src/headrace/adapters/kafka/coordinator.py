@@ -30,10 +30,10 @@ class Coordinator:
     """
 
     def __init__(
-        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], object], patience: Deadline | None = None
+        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], object], deadline: Deadline | None = None
     ) -> None:
         self._client, self._application, self._still_ours = client, application, still_ours
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._lock = threading.RLock()
         self._producer: Producer | None = None
         self._fenced = False
@@ -75,7 +75,7 @@ class Coordinator:
                 producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
 
             def send(group: str, offsets: Sequence[TopicPartition], _: float) -> None:
-                send_offsets(producer, self._client, group, offsets, patience=self._patience)
+                send_offsets(producer, self._client, group, offsets, deadline=self._deadline)
 
             for record in records:
                 # the client may learn between two records that another driver has its id: then this call raises it
@@ -101,7 +101,7 @@ class Coordinator:
     def _guarded(self, function: Callable[[float], Any]) -> None:
         """Call `function` with how long it may take, again while that may help."""
         try:
-            retried_in_pieces(function, ANSWER_S, self._patience)
+            retried_in_pieces(function, ANSWER_S, self._deadline)
         except KafkaException as error:
             self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
             if error.args[0].code() in _FENCED:

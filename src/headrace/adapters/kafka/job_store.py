@@ -69,10 +69,10 @@ class KafkaJobStore:
         self._system, self._client = system, system.client
         self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
         self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
-        self._patience: Deadline = system.patience
-        self._metadata = CompactedTopic(self._client, metadata_topic(application), self._patience)
-        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._patience)
-        self._coordinator = Coordinator(self._client, application, self._still_ours, self._patience)
+        self._deadline: Deadline = system.deadline
+        self._metadata = CompactedTopic(self._client, metadata_topic(application), self._deadline)
+        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._deadline)
+        self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
@@ -132,7 +132,7 @@ class KafkaJobStore:
         """The epoch as the metadata has it, and as the position of the coordinator's group, which workers read."""
         stored = int(entries_of(self._metadata.refresh(), JOB).get("epoch", b"0"))
         group, place = coordinator_group(self.application), (metadata_topic(self.application), 0)
-        found = committed_positions(self._client, group, [place], self._patience)
+        found = committed_positions(self._client, group, [place], self._deadline)
         return stored, found.get(place, (0, None))[0]
 
     def _checked_free(self, stands: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
@@ -161,7 +161,7 @@ class KafkaJobStore:
     def _fence_one(self, id_: str) -> None:
         try:
             producer = new_producer(self._client, id_, self._timeout_ms)
-            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._patience)
+            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._deadline)
         except KafkaException as error:
             raise UnavailableError(
                 f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
@@ -177,7 +177,7 @@ class KafkaJobStore:
         self._transact([(JOB, "holder", msgspec.json.encode(self._check_own(epoch)))])
 
     def expedite(self) -> None:
-        self._patience.expedite()
+        self._deadline.expedite()
 
     def repairs(self) -> Collection[str]:
         """None: what is stored has one place, and no copy of it is put back."""
@@ -352,7 +352,7 @@ class KafkaJobStore:
         lost: list[Position] = []
         for group, positions in by_group(positions_of(self.application, self._model, mine)).items():
             places = [(p.topic, p.partition) for p in positions]
-            found = committed_positions(self._client, group, places, self._patience)
+            found = committed_positions(self._client, group, places, self._deadline)
             lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
         return mine, lost
 

@@ -77,12 +77,12 @@ def offsets_by_group(positions: Iterable[Position]) -> dict[str, list[TopicParti
 
 
 def committed_positions(
-    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], patience: Deadline | None = None
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
 ) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
     """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
     return {
         (one.topic, one.partition): (one.offset, decode_note(one.metadata))
-        for one in committed(client, group, partitions, patience)
+        for one in committed(client, group, partitions, deadline)
         if one.offset >= 0
     }
 

@@ -14,14 +14,13 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer
 from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
-from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics
+from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
 from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.job_store import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
-from headrace.adapters.kafka.metadata import KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
@@ -69,9 +68,9 @@ class KafkaSystem:
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
         self.connection = connection_of(url, settings)
         self.client: dict[str, Any] = quiet(self.connection.client)
-        self.patience = Deadline()
-        self._admin = Admin(self.connection, self.patience)
-        self.own_topics = ApplicationTopics(self._admin, self.patience, lambda name: self._known.get(name) or self._topic(name))
+        self.deadline = Deadline()
+        self._admin = Admin(self.connection, self.deadline)
+        self.own_topics = ApplicationTopics(self._admin, self.deadline, lambda name: self._known.get(name) or self._topic(name))
         self._known: dict[str, Topic] = {}
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
