@@ -16,7 +16,7 @@ from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
 from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, with_repartition
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
-from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
+from headrace.dsl.returns import returned, returned_pair
 from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, needed, result_side
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
@@ -96,7 +96,8 @@ class KStream(StreamJoins, Displayable):
         """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
         given = checked_function("map", function, flows.WORKER, self.flow)
         own = self._name("map", name)
-        keys, values = self._pair(given, key, value, returned_pair(given), operator_text("map", own))
+        text, annotated = operator_text("map", own), returned_pair(given)
+        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
         node = Map(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
         return self._put("map", node, name, key=keys, value=values)
 
@@ -112,7 +113,7 @@ class KStream(StreamJoins, Displayable):
         """Make a record with the same key of each value that `function` gives."""
         given = checked_function("flat_map_values", function, flows.RECORD_ONLY, self.flow)
         own = self._name("flat_map_values", name)
-        side = result_side(given, value, returned_each(given), operator_text("flat_map_values", own), self.flow)
+        side = result_side(given, value, returned(given, each=True), operator_text("flat_map_values", own), self.flow)
         node = FlatMapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
         return self._put("flat_map_values", node, name, value=side)
 
@@ -122,7 +123,8 @@ class KStream(StreamJoins, Displayable):
         """Make a record of each (key, value) that `function` gives."""
         given = checked_function("flat_map", function, flows.RECORD_ONLY, self.flow)
         own = self._name("flat_map", name)
-        keys, values = self._pair(given, key, value, returned_pairs(given), operator_text("flat_map", own))
+        text, annotated = operator_text("flat_map", own), returned_pair(given, each=True)
+        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
         node = FlatMap(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
         return self._put("flat_map", node, name, key=keys, value=values)
 
@@ -338,17 +340,6 @@ class KStream(StreamJoins, Displayable):
 
     def _name(self, kind: str, given: str | None) -> str:
         return self.app.builder.name_of(kind, self.flow.node, given)
-
-    def _pair(
-        self,
-        function: Function,
-        key: Serde | None,
-        value: Serde | None,
-        annotated: tuple[Serde | None, Serde | None],
-        text: str,
-    ) -> tuple[SerdeSlot, SerdeSlot]:
-        keys = result_side(function, key, annotated[0], text, self.flow)
-        return keys, result_side(function, value, annotated[1], text, self.flow)
 
     def _put(
         self,
