@@ -197,7 +197,7 @@ def _timestamp_unit(text: str, timestamp: Function | None, given: Any) -> str:
     if timestamp is None:
         raise TopologyError(
             f"{text}: timestamp_unit={given!r} without timestamp=",
-            "say what the event time is, such as timestamp=\"value.ts\"; without it, it is the record's own timestamp",
+            'say what the event time is, such as timestamp="value.ts"; without it, it is the record\'s own timestamp',
         )
     return given
 

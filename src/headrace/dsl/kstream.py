@@ -90,9 +90,7 @@ class KStream(StreamJoins, Displayable):
         node = SelectKey(name=own, parents=(self.flow.node,), function=given, key=side.serde)
         return self._put("select_key", node, name, in_jvm=given.in_jvm, key=side)
 
-    def map(
-        self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
-    ) -> KStream:
+    def map(self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
         given = checked_function("map", function, flows.WORKER, self.flow)
         own = self._name("map", name)
@@ -189,9 +187,7 @@ class KStream(StreamJoins, Displayable):
         )
         return self._put("process", node, name, key=keys, value=values, rekeyed=key is not None)
 
-    def drop_duplicates(
-        self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None
-    ) -> KStream:
+    def drop_duplicates(self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None) -> KStream:
         """Of the records of one key that are less than `within` apart in event time, keep the first that comes.
 
         With `by`, a function of the record, of those that have one key and one result of it. To drop duplicates across
@@ -272,9 +268,7 @@ class KStream(StreamJoins, Displayable):
         options = checked_options("group_by_key", repartitioned)
         return KGrouped(self.app, Grouping(self.app.builder, self.flow, options))
 
-    def group_by(
-        self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None
-    ) -> KGrouped:
+    def group_by(self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None) -> KGrouped:
         """Group by the key that `selector` gives: `select_key` and `group_by_key`."""
         options = checked_options("group_by", repartitioned)
         return self.select_key(selector, key=key).group_by_key(options)
@@ -286,12 +280,7 @@ class KStream(StreamJoins, Displayable):
     # --- out --------------------------------------------------------------------------------------------------------
 
     def to(
-        self,
-        name: Any,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        partitioner: Any = None,
-        headers: Any = None,
+        self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
     ) -> None:
         """Write the stream to the output `name`: a text, or a function of the record that gives the name.
 

@@ -36,9 +36,7 @@ _RIGHTS = frozenset(
 )  # fmt: skip
 _NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 # May be so for a moment, while a broker starts; else for ever.
-_SETTLES = frozenset(
-    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
-)
+_SETTLES = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART})
 # What is known of a partition's leader is of before it went away.
 _STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 # Not retriable by librdkafka's word, but temporary: until the broker is back, or its leader has just come back. It knows its

@@ -158,9 +158,7 @@ class ApplicationTopics:
             consumer.close()
         left = [name for name in names if name not in found]
         if left:
-            raise UnavailableError(
-                f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?"
-            )
+            raise UnavailableError(f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?")
         return found
 
 

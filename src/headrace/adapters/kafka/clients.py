@@ -179,13 +179,7 @@ def take_id(producer: Producer, bound_s: float) -> None:
     producer.init_transactions(bound_s)
 
 
-def produce_all(
-    producer: Producer,
-    topic: str,
-    messages: Iterable[Message],
-    errors: list[KafkaError],
-    bound_s: float,
-) -> None:
+def produce_all(producer: Producer, topic: str, messages: Iterable[Message], errors: list[KafkaError], bound_s: float) -> None:
     """Hand messages over, in order; on a full queue poll and continue, for at most `bound_s`. Timestamp 0 is now.
 
     All arguments go by their places, and delivery is reported of what fails alone: a round may write a million of them.

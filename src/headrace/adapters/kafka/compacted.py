@@ -63,8 +63,7 @@ class CompactedTopic:
                 self._close()
                 if self._deadline.left_s(began_s, BROKER_WAIT_S) <= 0:
                     raise UnavailableError(
-                        f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
-                        "is the broker up, and may we read it?",
+                        f"topic {self.topic!r} cannot be read: {error.args[0].str()}", "is the broker up, and may we read it?"
                     ) from None
                 self._deadline.pause(0.2)
 

@@ -83,9 +83,7 @@ class KafkaSystem:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
@@ -216,8 +214,7 @@ class KafkaSystem:
         if topic is None or topic.id != self._pinned[name]:
             happened = "was deleted" if topic is None else "was deleted and recreated"
             raise IncompatibleChangeError(
-                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted "
-                "stream",
+                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted stream",
                 "run the application under another name, to begin with the streams as they are",
             )
 
@@ -270,12 +267,7 @@ class KafkaSystem:
         return sum(written.values())
 
     def consume(
-        self,
-        stream: str,
-        key: Any = None,
-        value: Any = None,
-        partitions: Sequence[int] | None = None,
-        start: Any = None,
+        self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
         """The committed records from `start` to the end as it is at this call; see `headrace.ports.Streams`."""
         from headrace.adapters.kafka import records
