@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.adapters.kafka.admin import Admin, Topic
-from headrace.adapters.kafka.clients import CLIENT_LOG, come, quiet, reader
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet, reader, received
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import checkpoint_topic, entries_of, entry_key, metadata_topic
@@ -63,9 +63,9 @@ class ApplicationTopics:
             self._metadata.clear()
         self._single.close()
 
-    def make(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `are_there`."""
-        self.are_there(application)
+    def ensure(self, application: str) -> None:
+        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
+        self.is_initialized(application)
         for name in (metadata_topic(application), checkpoint_topic(application)):
             if self._find(name) is None:
                 try:
@@ -73,7 +73,7 @@ class ApplicationTopics:
                 except StreamExistsError:
                     continue  # another driver was quicker
 
-    def are_there(self, application: str) -> bool:
+    def is_initialized(self, application: str) -> bool:
         """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
         topic = self._find(metadata_topic(application))
         if topic is None:
@@ -144,11 +144,11 @@ class ApplicationTopics:
         try:
             consumer.assign([TopicPartition(name, 0, 0) for name in names])
             while len(found) < len(names) and self._deadline.left_s(began_s, self._wait_s) > 0:
-                for message in come(consumer, _AT_ONCE):
+                for message in received(consumer, _AT_ONCE):
                     name = message.topic()
                     if name is None or name in found:
                         continue
-                    whose = _told(message, strange)
+                    whose = _owner_by(message, strange)
                     if whose is not None:
                         found[name] = whose
                         consumer.incremental_unassign([TopicPartition(name, 0)])
@@ -162,7 +162,7 @@ class ApplicationTopics:
         return found
 
 
-def _told(message: Any, strange: dict[str, int]) -> TopicOwner | None:
+def _owner_by(message: Any, strange: dict[str, int]) -> TopicOwner | None:
     """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
     error, name = message.error(), message.topic()
     if error is None:
@@ -201,13 +201,13 @@ class KafkaMetadataStore:
 
     def all(self, namespace: str) -> dict[str, bytes]:
         """Every value of the namespace, by key; empty where the application never ran."""
-        if not self._topics.are_there(self._application):
+        if not self._topics.is_initialized(self._application):
             return {}
         return entries_of(self._topics.metadata(self._application).refresh(), namespace)
 
     def stamp(self) -> object:
         """How far the topic was read, None where there is none."""
-        if not self._topics.are_there(self._application):
+        if not self._topics.is_initialized(self._application):
             return None
         return self._topics.metadata(self._application).refreshed_to()
 
@@ -217,7 +217,7 @@ class KafkaMetadataStore:
     def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
         if not values:
             return ()
-        self._topics.make(self._application)
+        self._topics.ensure(self._application)
         now_ns = time.time_ns()
         ids = [f"{now_ns + nth:020d}-{uuid.uuid4().hex[:12]}" for nth in range(len(values))]  # in the order of their making
         entries = {id_: bytes(value) for id_, value in zip(ids, values, strict=True)}
@@ -228,7 +228,7 @@ class KafkaMetadataStore:
         return self.all(namespace + _OF_REQUESTS)
 
     def withdraw(self, namespace: str, ids: Collection[str]) -> None:
-        if ids and self._topics.are_there(self._application):
+        if ids and self._topics.is_initialized(self._application):
             self._topics.write(self._application, namespace + _OF_REQUESTS, dict.fromkeys(ids))
 
 

@@ -120,7 +120,7 @@ def reader(client: Mapping[str, Any], group: str, start: str = "earliest", isola
     )
 
 
-def come(consumer: Consumer, most: int) -> list[Any]:
+def received(consumer: Consumer, most: int) -> list[Any]:
     """What has come, waiting a little for the first: asking for many at once waits until there are so many."""
     first = consumer.consume(1, timeout=0.2)
     return first + consumer.consume(most, timeout=0) if first else first

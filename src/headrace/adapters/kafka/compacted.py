@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.clients import come, reader
+from headrace.adapters.kafka.clients import reader, received
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import StorageError, UnavailableError
 
@@ -117,7 +117,7 @@ class CompactedTopic:
     def _fetch_to(self, consumer: Consumer, end: int) -> None:
         began_s = time.monotonic()
         while self._next < end:
-            for message in come(consumer, _BATCH):
+            for message in received(consumer, _BATCH):
                 error = message.error()
                 if error is None:
                     self._take(message)

@@ -123,10 +123,10 @@ class LaneTransaction:
                     continue
                 if now.offset != position.offset or note is None or (note.r, note.v) != (position.note.r, position.note.v):
                     self.give_up()
-                    stands = f"{now.offset} of {note}" if now.offset >= 0 else "no committed offset"
+                    stored = f"{now.offset} of {note}" if now.offset >= 0 else "no committed offset"
                     raise RoundFailedError(
                         f"round {self._lane.round_id}: it builds on {position.topic}-{position.partition} at "
-                        f"{position.offset} of round {position.note.r}, but group {group!r} has {stands}",
+                        f"{position.offset} of round {position.note.r}, but group {group!r} has {stored}",
                         "it is planned again from what is committed",
                     )
         return Verdict.DONE if rounds == {self._lane.round_id} else Verdict.WORK

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.clients import ClientPool, come, kept_key, reader
+from headrace.adapters.kafka.clients import ClientPool, kept_key, reader, received
 from headrace.adapters.kafka.messages import batch_of
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError, StorageError
 
@@ -113,7 +113,7 @@ class _Reading:
 
     def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What has come of committed records, waiting a little for the first."""
-        for message in self._asked(lambda: come(self._consumer, _BATCH)):
+        for message in self._asked(lambda: received(self._consumer, _BATCH)):
             if self._took(message):
                 yield (message.topic(), message.partition()), message
         if self.left and time.monotonic() - self._heard_s > FETCH_S:

@@ -86,7 +86,7 @@ class KafkaJobStore:
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
-        if self._system.own_topics.are_there(self.application):
+        if self._system.own_topics.is_initialized(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
@@ -94,7 +94,7 @@ class KafkaJobStore:
         # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
         new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
-        self._system.own_topics.make(self.application)
+        self._system.own_topics.ensure(self.application)
         since_us = self._checked_free(self._still_ours(), holder, now_us)
         self._reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
@@ -135,11 +135,11 @@ class KafkaJobStore:
         found = committed_positions(self._client, group, [place], self._deadline)
         return stored, found.get(place, (0, None))[0]
 
-    def _checked_free(self, stands: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
+    def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
-        if not stands.get("holder"):
+        if not stored.get("holder"):
             return now_us
-        held = msgspec.json.decode(stands["holder"], type=_Held)
+        held = msgspec.json.decode(stored["holder"], type=_Held)
         if held.holder.run_id == holder.run_id:
             return held.since_us
         if now_us - held.holder.heartbeat_us <= HEARTBEAT_STALE_US and not is_known_dead(held.holder):
@@ -390,7 +390,7 @@ class KafkaJobStore:
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran."""
-        if not self._system.own_topics.are_there(self.application):
+        if not self._system.own_topics.is_initialized(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 

@@ -46,12 +46,12 @@ def entry_key(namespace: str, name: str) -> bytes:
     return f"{quote(namespace, safe='')}/{quote(name, safe='')}".encode()
 
 
-def entries_of(stands: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:
+def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:
     """The values of a namespace, by name, in the order of the names; keys of other forms are somebody else's.
 
     >>> entries_of({b"a/1": b"x", b"b/2": b"y"}, "a")
     {'1': b'x'}
     """
     prefix = f"{quote(namespace, safe='')}/".encode()
-    names = {key: unquote(key[len(prefix) :].decode("utf-8", "replace")) for key in stands if key.startswith(prefix)}
-    return {name: stands[key] for key, name in sorted(names.items(), key=lambda item: item[1])}
+    names = {key: unquote(key[len(prefix) :].decode("utf-8", "replace")) for key in stored if key.startswith(prefix)}
+    return {name: stored[key] for key, name in sorted(names.items(), key=lambda item: item[1])}

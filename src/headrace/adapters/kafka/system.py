@@ -136,7 +136,7 @@ class KafkaSystem:
                 f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
             )
         if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
-            self.own_topics.make(internal_of)
+            self.own_topics.ensure(internal_of)
             self.own_topics.write(internal_of, INTERNAL, {name: b"%d" % partitions})
         topic = self._made(name, partitions, internal=internal_of is not None)
         self._known[name] = topic
@@ -171,7 +171,7 @@ class KafkaSystem:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
         names = self._admin.names()
         own = self.own_topics
-        applications = own.applications(names) if of is None else [of] if own.are_there(of) else []
+        applications = own.applications(names) if of is None else [of] if own.is_initialized(of) else []
         owners = own.owners(applications)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
         self._known = {name: self._as_pinned(topic) for name, topic in self._admin.topics(names - hidden).items()}
