@@ -269,31 +269,27 @@ _MOVING = frozenset(
 )
 
 
-def retried(
-    function: Callable[..., Any],
-    *arguments: Any,
-    bound_s: float = 60.0,
-    more: Collection[int] = frozenset(),
-    deadline: Deadline | None = None,
-) -> Any:
-    """Call a transactional function, again where librdkafka says that this may help, or for the codes `more`."""
-    began_s, deadline = time.monotonic(), deadline or Deadline()
-    while True:
-        try:
-            return function(*arguments)
-        except KafkaException as error:
-            may_help = error.args[0].retriable() or error.args[0].code() in more
-            if not may_help or deadline.left_s(began_s, bound_s) <= 0:
-                raise
-            time.sleep(0.05)
+def retried(function: Callable[..., Any], *arguments: Any, bound_s: float = 60.0) -> Any:
+    """Call a transactional function, again where librdkafka says that this may help."""
+    return retried_in_pieces(lambda _: function(*arguments), bound_s, Deadline())
 
 
 def retried_in_pieces(
     function: Callable[[float], Any], bound_s: float, deadline: Deadline, more: Collection[int] = frozenset()
 ) -> Any:
-    """`retried`, of a function that is given how long it may take: a part of `bound_s`, so that `deadline` is heard."""
+    """`retried`, also for the codes `more`, of a function that is given how long it may take.
+
+    That is a part of `bound_s`, so that `deadline` is heard.
+    """
     began_s = time.monotonic()
-    return retried(lambda: function(deadline.piece_s(began_s, bound_s)), bound_s=bound_s, more=more, deadline=deadline)
+    while True:
+        try:
+            return function(deadline.piece_s(began_s, bound_s))
+        except KafkaException as error:
+            may_help = error.args[0].retriable() or error.args[0].code() in more
+            if not may_help or deadline.left_s(began_s, bound_s) <= 0:
+                raise
+            time.sleep(0.05)
 
 
 def committed(
