@@ -72,13 +72,14 @@ def test_a_setting_that_nobody_has_is_refused_by_name(name: str) -> None:
     [
         ("sasl.jaas.config", "kafka.sasl.username and kafka.sasl.password"),
         ("sasl.mechanisms", "kafka.sasl.mechanism"),
+        ("compression.codec", "kafka.compression.type"),
         ("fetch.max.wait.ms", "kafka.fetch.wait.max.ms"),
         ("max.request.size", "kafka.message.max.bytes"),
         ("ssl.truststore.location", "kafka.ssl.ca.location"),
         ("ssl.keystore.key", "kafka.ssl.key.location"),
     ],
 )
-def test_a_name_of_javas_alone_is_refused_with_what_to_set(name: str, instead: str) -> None:
+def test_another_name_of_a_setting_is_refused_with_what_to_set(name: str, instead: str) -> None:
     with pytest.raises(ConfigError, match=rf"kafka\.{name} is not read: (.|\n)*set {instead}") as raised:
         connection_of(URL, {"security.protocol": "SASL_SSL", name: "canary"})
     assert "canary" not in str(raised.value)

@@ -39,8 +39,9 @@ _IN_JAVA = {
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
     "socket.send.buffer.bytes": "send.buffer.bytes",
 }
-# Java's name of what has another name or form in librdkafka, and what to set.
+# Another name of a setting, Java's or an old one, and what to set.
 _INSTEAD = {java: f"set kafka.{name}" for name, java in _IN_JAVA.items()} | {
+    "compression.codec": "set kafka.compression.type",
     "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password; for OAUTHBEARER kafka.sasl.oauthbearer.client.id, "
     ".client.secret and .token.endpoint.url; for GSSAPI kafka.sasl.kerberos.principal and .keytab",
     "sasl.mechanisms": "set kafka.sasl.mechanism",
@@ -153,7 +154,7 @@ def _check(given: Mapping[str, str], protocol: str) -> None:
                 "the address is in system=; processing_guarantee chooses between exactly_once and at_least_once",
             )
         if name in _INSTEAD:
-            raise ConfigError(f"kafka.{name} is not read: it is for Java alone", _INSTEAD[name])
+            raise ConfigError(f"kafka.{name} is not read: it has another name here", _INSTEAD[name])
         kind = name.partition(".")[0].upper()
         if kind in ("SASL", "SSL") and kind not in protocol:
             wanted = " or ".join(one for one in _PROTOCOLS if kind in one)
