@@ -45,8 +45,6 @@ class AppDeclaration(ABC):
         self.name = checked_own_name("application", name)
         self.builder = Builder(name)
 
-    # --- what it reads ----------------------------------------------------------------------------------------------
-
     def stream(
         self,
         stream: str,
@@ -144,8 +142,6 @@ class AppDeclaration(ABC):
             kind=kind,
             partitioning=Partitioning(partitioning),
         )
-
-    # --- what it is -------------------------------------------------------------------------------------------------
 
     def topology(self) -> Topology:
         """The topology as written so far, checked as a whole: `TopologyError` says what does not fit together."""

@@ -155,8 +155,6 @@ class _Build:
 
         return self._with_repartitions(build, left, right)
 
-    # --- where the sides come from -----------------------------------------------------------------------------------
-
     def _with_repartitions(
         self, build: Callable[[Sides], StreamCursor], left: StreamCursor, right: StreamCursor
     ) -> StreamCursor:
@@ -203,8 +201,6 @@ class _Build:
         store = self.builder.checked_store(text, name)
         form = f"joined key={key.form} value={value.form}"
         return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
-
-    # --- the join itself ---------------------------------------------------------------------------------------------
 
     def _names(self, left: StreamCursor, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.

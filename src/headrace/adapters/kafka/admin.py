@@ -150,8 +150,6 @@ class Admin:
             return kind(text + (f" (tried for {after_s:.0f} s, to {what})" if after_s >= 1 else ""), hint)
         return kind(f"cannot {what}{waited}: {text}", hint)
 
-    # --- topics -----------------------------------------------------------------------------------------------------
-
     def names(self) -> set[str]:
         """All topics but Kafka's own."""
         return {name for name in self._listed("list the topics").topics if not name.startswith("__")}
@@ -267,8 +265,6 @@ class Admin:
     def _brokers(self) -> int:
         return len(self._listed("list the brokers").brokers)
 
-    # --- offsets ----------------------------------------------------------------------------------------------------
-
     def offsets(self, topic: Topic, spec: Any, isolation: Any = COMMITTED) -> dict[int, int]:
         """Per partition the offset that `spec` asks for; -1 where there is none."""
         wanted = {TopicPartition(topic.name, partition): spec for partition in range(topic.partitions)}
@@ -334,8 +330,6 @@ class Admin:
                     )
 
         self.asked(f"purge topic {topic!r}", ask)
-
-    # --- settings ---------------------------------------------------------------------------------------------------
 
     def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
         """The settings of these topics, without those that this user may not ask for, or that are not there."""

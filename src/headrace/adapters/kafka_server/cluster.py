@@ -93,8 +93,6 @@ class Cluster(ABC):
     def jars(self) -> Sequence[Path]:
         """The server's jars."""
 
-    # --- what clients need ---
-
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, as `bootstrap.servers` takes them."""
@@ -123,8 +121,6 @@ class Cluster(ABC):
     def pids(self) -> dict[int, int]:
         """The process id of each broker that runs, by node id."""
         return {node: process.pid for node, process in self._processes.items() if process.pid is not None}
-
-    # --- its life ---
 
     def start(self) -> Self:
         """Start all brokers and wait until they answer. `SetupError` with the end of the log if they do not."""
@@ -159,8 +155,6 @@ class Cluster(ABC):
         if self._removal is not None:
             self._removal()
 
-    # --- faults ---
-
     def kill(self, broker: int | None = None) -> None:
         """SIGKILL one broker, all if None; it has ended when this returns."""
         for process in self._chosen(broker).values():
@@ -194,8 +188,6 @@ class Cluster(ABC):
         return "\n".join(
             f"  broker {node}: {line}" for node, process in sorted(self._processes.items()) for line in process.last_lines()
         )
-
-    # --- how ---
 
     def _started_plan(self) -> ClusterPlan:
         assert self._plan is not None, "the Kafka server was not started: use `with`, or start()"
