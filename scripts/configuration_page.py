@@ -42,29 +42,30 @@ _TAIL = """
 `containers.<sub-topology>` and the like apply to one sub-topology: `source` is the one that reads the external inputs,
 `headrace describe` shows the names of the others.
 
-`kafka.*` and `spark.*` are passed to Kafka's clients and to Spark unchanged: `kafka.client.id` sets `client.id`,
+`kafka.*` and `spark.*` are passed to Kafka's clients and to Spark: `kafka.client.id` sets `client.id`,
 `spark.driver.memory` sets `spark.driver.memory`. Passwords and other secrets are never shown: not in logs, errors, `status`,
 Spark's UI or Spark's event log.
 
 ## `kafka.*`
 
-One set of keys, in the spelling of Kafka's Java client, configures both clients: Spark's reader (Java) and librdkafka (for
-everything else). Headrace translates a key that only one of them knows.
+One set of keys, in the spelling of [librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md),
+configures both clients: librdkafka, and Spark's reader (Java). Headrace translates a key that Java spells differently.
 
 | key | meaning |
 |---|---|
 | `kafka.security.protocol` | `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. |
 | `kafka.sasl.mechanism` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`. |
-| `kafka.sasl.username`, `kafka.sasl.password` | The user's credentials; or `kafka.sasl.jaas.config`, as for the Java client. |
+| `kafka.sasl.username`, `kafka.sasl.password` | The user's credentials. Java's `sasl.jaas.config` is made of them. |
 | `kafka.sasl.oauthbearer.token.endpoint.url`, `.client.id`, `.client.secret`, `.scope` | For `OAUTHBEARER`: the token endpoint and its credentials. |
 | `kafka.ssl.ca.location` | CA certificates that are trusted: a PEM file. |
-| `kafka.ssl.keystore.location`, `.type`, `.password` | The client's certificate, for brokers that require one: `PKCS12` or `PEM`; or `kafka.ssl.certificate.location` and `kafka.ssl.key.location` in PEM. |
+| `kafka.ssl.keystore.location`, `.password` | The client's certificate, for brokers that require one: a PKCS12 file; or `kafka.ssl.certificate.location` and `kafka.ssl.key.location` in PEM, with `kafka.ssl.key.password`. |
 | `kafka.transaction.timeout.ms` | How long a container's transaction may stay open; default 60000. A round ends early at a third of it. The maximum is the broker's `transaction.max.timeout.ms`. |
 | `kafka.wait.s` | How many seconds a request is retried while the cluster does not answer; default 30. A running job keeps waiting for 5 minutes and logs it. |
 | `kafka.replication.factor` | Replication factor of the topics that a job creates; default: 3, or the number of brokers if lower. |
 | `kafka.topic.*` | Settings of the topics that a job creates, such as `kafka.topic.retention.ms` or `kafka.topic.min.insync.replicas`. Some cannot be changed: `<application>-metadata` and `-checkpoints` are compacted, and repartition topics have no retention by age or size, because the job purges records once they are read. |
 
-Any other key is passed unchanged to both clients, if both know it.
+Any other key is passed to both clients; one that librdkafka does not know is an error. What the guarantees depend on, such as `acks`,
+`isolation.level` or `transactional.id`, cannot be set.
 
 In a variable's name, a part after the first dot that is all capitals is read as lower case; any other part keeps its case,
 as `HEADRACE_SPARK__sql__maxToStringFields` requires.

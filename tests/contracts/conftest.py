@@ -16,8 +16,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
-from headrace.adapters.kafka.job_store import no_steps, task_positions
+from headrace.adapters.kafka.job_store import no_steps
 from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.adapters.kafka.positions import task_positions
 from headrace.adapters.kafka.system import open_system as open_kafka
 from headrace.adapters.log.system import open_system
 from headrace.codec.documents import encode

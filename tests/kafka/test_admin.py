@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 
 import headrace as hr
 from headrace.adapters.kafka import admin as admins
+from headrace.adapters.kafka import records as kafka_records
 from headrace.adapters.kafka import system as systems
 from headrace.adapters.kafka.admin import Admin, Topic
 from headrace.adapters.kafka.connection import connection_of
@@ -216,7 +217,7 @@ class TestSystem:
         other.begin_transaction()
         other.produce(name, b"open", partition=0)
         other.flush(30)
-        monkeypatch.setattr(systems, "READABLE_S", 0.2)
+        monkeypatch.setattr(kafka_records, "READABLE_S", 0.2)
         assert system.produce(name, [(b"k", b"v")]) == 1  # it is written
         assert f"stream '{name}': the records are written, but those of partition 0 cannot be read yet" in caplog.text
         assert (system.end_offsets(name), system.high_watermarks(name)) == ({0: 0}, {0: 3})

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.kafka.at_least_once import FlushedLane
+from headrace.adapters.kafka.container_transaction import FlushedLane
 from headrace.errors import RoundFailedError
 from headrace.testing import KafkaServer
 from headrace.wiring.worker.entry import run_container

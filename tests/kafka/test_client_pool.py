@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from headrace.adapters.kafka.client_pool import KEPT_MAX, ClientPool
+from headrace.adapters.kafka.clients import KEPT_MAX, ClientPool
 
 
 class Client:

@@ -176,7 +176,7 @@ def test_a_stream_is_expanded_and_its_readers_are_told(headrace: Headrace, place
 
 def test_with_force_they_are(headrace: Headrace, place: tuple[Path, str]) -> None:
     with hr.open_system(place[1]) as system:
-        system.ensure_job_topics("kafka-forced")
+        system.own_topics.ensure("kafka-forced")
     done = answer(headrace("stream", "delete", "kafka-forced-checkpoints", "--yes", "--force", "--json"))
     assert done["deleted"] == "kafka-forced-checkpoints"
 

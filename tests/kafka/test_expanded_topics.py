@@ -93,15 +93,15 @@ class TestInThisProcess:
     def test_a_record_for_a_partition_that_is_not_there_is_an_error_after_a_moment(
         self, system: KafkaSystem, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from headrace.adapters.kafka import container_transaction as lanes
+        from headrace.adapters.kafka import clients
 
-        monkeypatch.setattr(lanes, "GROWN_S", 0.2)
+        monkeypatch.setattr(clients, "GROWN_S", 0.2)
         system.create_stream(name, 1)
-        producer = lanes.new_producer(system.client, None, 0)
-        lanes.produce_all(producer, name, [(b"v", b"k", 0, 0, None)], [], 5.0)
+        producer = clients.new_producer(system.client, None, 0)
+        clients.produce_all(producer, name, [(b"v", b"k", 0, 0, None)], [], 5.0)
         producer.flush(10)
         with pytest.raises(KafkaException) as raised:
-            lanes.produce_all(producer, name, [(b"v", b"k", 1, 0, None)], [], 5.0)
+            clients.produce_all(producer, name, [(b"v", b"k", 1, 0, None)], [], 5.0)
         assert raised.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict, committed_positions
-from headrace.adapters.kafka.job_store import positions_of
+from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Verdict
 from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, metadata_topic
+from headrace.adapters.kafka.positions import committed_positions, positions_of
 from headrace.adapters.kafka.system import open_system
 from headrace.codec.documents import encode
 from headrace.errors import FencedError

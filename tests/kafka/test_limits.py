@@ -40,7 +40,7 @@ class World:
         config = {name.replace("_", "."): value for name, value in settings.items()}
         self.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(WAIT_S)
         deadline_s = time.monotonic() + WAIT_S
-        while not self.system.has_topic(topic):  # that it is made may be known a moment later
+        while topic not in [one.name for one in self.system.streams()]:  # that it is made may be known a moment later
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
         return topic

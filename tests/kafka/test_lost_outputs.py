@@ -11,7 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace import wiring
-from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, new_producer, take_id
+from headrace.adapters.kafka.clients import new_producer, take_id
+from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction
 from headrace.adapters.kafka.job_store import no_steps
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.adapters.kafka import names
-from headrace.adapters.kafka.entries import entries_of, entry_key
+from headrace.adapters.kafka.names import entries_of, entry_key
 
 
 def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
@@ -15,7 +15,7 @@ def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
     assert names.checkpoint_topic("flight") == "flight-checkpoints"
     assert names.coordinator_id("flight") == "flight/coordinator"
     assert names.coordinator_group("flight") == "flight.coordinator"
-    assert names.transactional_id("flight", "source", 3) == "flight/source/3"
+    assert names.lane_id("flight", "source", 3) == "flight/source/3"
     assert names.group_of("flight", "by-carrier") == "flight.by-carrier"
     assert names.group_of("flight", "source", "Partition_3") == "flight.source.Partition_3"
 
@@ -23,7 +23,7 @@ def test_the_names_are_those_that_rights_and_lag_tools_are_set_up_for() -> None:
 @pytest.mark.parametrize("other", ["flight-delays", "flights", "flight2"])
 def test_a_prefix_of_one_application_covers_no_other(other: str) -> None:
     """Rights are given on `flight/` and `flight.`, on all ids and groups of the application."""
-    for made in (names.coordinator_id(other), names.transactional_id(other, "source", 0)):
+    for made in (names.coordinator_id(other), names.lane_id(other, "source", 0)):
         assert not made.startswith("flight/")
     for made in (names.coordinator_group(other), names.group_of(other, "source")):
         assert not made.startswith("flight.")
@@ -31,7 +31,7 @@ def test_a_prefix_of_one_application_covers_no_other(other: str) -> None:
 
 def test_no_sub_topology_takes_the_coordinators_place() -> None:
     """Its name is reserved; a lane's id has a number behind it besides."""
-    assert names.transactional_id("a", "coordinator", 0) != names.coordinator_id("a")
+    assert names.lane_id("a", "coordinator", 0) != names.coordinator_id("a")
 
 
 @given(st.dictionaries(st.tuples(st.text(), st.text()), st.binary(), max_size=6))

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.adapters.kafka import fetching
-from headrace.adapters.kafka.container_transaction import new_producer, produce_all
+from headrace.adapters.kafka.clients import new_producer, produce_all
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.messages import Message
 from headrace.testing import KafkaServer
@@ -57,8 +57,8 @@ def test_a_kept_consumer_reads_on_and_one_that_was_left_is_not_kept(
         produce_all(producer, topic, rows, [], WAIT_S)
     producer.flush(WAIT_S)
     made: list[Any] = []
-    make = fetching._made
-    monkeypatch.setattr(fetching, "_made", lambda client: made.append(make(client)) or made[-1])
+    make = fetching.reader
+    monkeypatch.setattr(fetching, "reader", lambda *given: made.append(make(*given)) or made[-1])
 
     def values(partition: int, start: int, end: int) -> list[bytes]:
         batches = fetched(settings, topic, partition, start, end, keep=True)

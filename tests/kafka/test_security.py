@@ -129,7 +129,7 @@ def test_commands_and_representations_show_no_secret(
     [
         ({"sasl.password": OTHER}, "_AUTHENTICATION: "),
         ({"sasl.mechanism": "PLAIN", "sasl.password": OTHER}, "_AUTHENTICATION: "),
-        ({"sasl.jaas.config": f'x.Login required username="bob" password="{OTHER}"'}, "kafka.sasl.jaas.config"),
+        ({"sasl.jaas.config": f'x.Login required username="bob" password="{OTHER}";'}, "set kafka.sasl.username"),
         ({"security.protocol": "PLAINTEXT"}, "kafka.security.protocol is PLAINTEXT: it would not be used"),
     ],
 )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer
 
-from headrace.adapters.kafka import compacted, fetching, system
+from headrace.adapters.kafka import clients, compacted, fetching, system
 from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.kafka import job_store as jobs
 from headrace.adapters.kafka.messages import messages_of
@@ -69,9 +69,9 @@ def _commit_before_output() -> None:
 @_bug("outputs outside the transaction")
 def _outputs_outside() -> None:
     def plainly(self: Any, outputs: Any) -> None:
-        producer = lanes.new_producer(self._client, None, 0)
+        producer = clients.new_producer(self._client, None, 0)
         for stream, batch, partitions in outputs.batches():
-            lanes.produce_all(producer, stream, messages_of(batch, partitions), [], 30.0)
+            clients.produce_all(producer, stream, messages_of(batch, partitions), [], 30.0)
         producer.flush(30)
 
     _put(KafkaWorkerPorts, "write_outputs", plainly)
@@ -82,7 +82,7 @@ def _checkpoint_outside() -> None:
     commit = lanes.LaneTransaction.commit
 
     def split(self: Any, positions: Any, checkpoints: Any, topic: str) -> None:
-        producer = lanes.new_producer(self._lane.client, None, 0)
+        producer = clients.new_producer(self._lane.client, None, 0)
         for key, value in checkpoints:
             producer.produce(topic, key=key, value=value, partition=0)
         producer.flush(30)
@@ -107,7 +107,7 @@ def _again_after_a_fence() -> None:
         try:
             commit(self, positions, records, topic)
         except RoundFailedError:
-            self._producer = lanes.new_producer(self._lane.client, self._lane.transactional_id, self._lane.timeout_ms)
+            self._producer = clients.new_producer(self._lane.client, self._lane.transactional_id, self._lane.timeout_ms)
             self._producer.init_transactions(30)
             self._producer.begin_transaction()
             for output in outputs:
@@ -170,14 +170,13 @@ def _no_heartbeat_check() -> None:
 @_bug("read unstable checkpoints")
 def _unstable() -> None:
     """What is in a transaction that was never committed counts as a checkpoint."""
-    made = compacted.CompactedTopic._made
-    _put(compacted.CompactedTopic, "_made", lambda self, isolation: made(self, "read_uncommitted"))
+    _put(compacted, "reader", partial(clients.reader, isolation="read_uncommitted"))
 
 
 @_bug("read up to the high watermark, committed or not")
 def _dirty_reads() -> None:
     _put(system.KafkaSystem, "end_offsets", system.KafkaSystem.high_watermarks)
-    _put(fetching, "Consumer", lambda settings: Consumer({**settings, "isolation.level": "read_uncommitted"}))
+    _put(fetching, "reader", partial(clients.reader, isolation="read_uncommitted"))
 
 
 @_bug("begin a range one record late")

@@ -45,8 +45,6 @@ class AppDeclaration(ABC):
         self.name = checked_own_name("application", name)
         self.builder = Builder(name)
 
-    # --- what it reads ----------------------------------------------------------------------------------------------
-
     def stream(
         self,
         stream: str,
@@ -75,9 +73,13 @@ class AppDeclaration(ABC):
         `partitioning="other"` says that its producers choose partitions by something else than hash(key) mod their number:
         a repartition stream is then put in before what keeps state by key.
         """
-        source = self._source(stream, SourceKind.STREAM, key, value, timestamp, start, partitioning, reset_offset, name)
+        source = self._source(stream, SourceKind.STREAM, key, value, partitioning, name)
+        text = operator_text("stream", stream)
+        if timestamp is not None:
+            source = replace(source, timestamp=checked_function(f"{text}: timestamp", timestamp, _TIMESTAMP_KINDS, None))
         if timestamp is not None or timestamp_unit != "us":
-            source = replace(source, timestamp_unit=_timestamp_unit(stream, source.timestamp, timestamp_unit))
+            source = replace(source, timestamp_unit=_timestamp_unit(text, source.timestamp, timestamp_unit))
+        source = replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
         self.builder.add("stream", source)
         return KStream(self, _flow(source))
 
@@ -94,7 +96,7 @@ class AppDeclaration(ABC):
 
         `partitioning` as that of `stream`: with "other" its updates go through a repartition stream, named after the store.
         """
-        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", partitioning, False, None)
+        source = self._source(stream, SourceKind.TABLE, key, value, partitioning)
         store_name = self.builder.checked_store("table", stream if store is None else store)
         own = self.builder.checked("table", f"{stream}-table")
         with self.builder.all_or_nothing():
@@ -110,8 +112,7 @@ class AppDeclaration(ABC):
         self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
     ) -> GlobalTable:
         """Read `stream` as a table of which every task has all: a stream is joined with it by any key, wherever it is."""
-        source = self._source(stream, SourceKind.TABLE, key, value, None, "earliest", "hash", False, None)
-        source = replace(source, broadcast=True)
+        source = replace(self._source(stream, SourceKind.TABLE, key, value), broadcast=True)
         store_name = self.builder.checked_store("global_table", stream if store is None else store)
         own = self.builder.checked("global_table", f"{stream}-table")
         self.builder.add("global_table", source)
@@ -124,11 +125,8 @@ class AppDeclaration(ABC):
         kind: SourceKind,
         key: Serde | None,
         value: Serde | None,
-        timestamp: Any,
-        start: Any,
-        partitioning: str,
-        reset_offset: bool,
-        name: str | None,
+        partitioning: str = "hash",
+        name: str | None = None,
     ) -> Source:
         text = operator_text(str(kind), checked_name("stream", stream))
         if partitioning not in list(Partitioning):
@@ -142,13 +140,8 @@ class AppDeclaration(ABC):
             key=Bytes() if key is None else of_stream(checked_serde(f"{text}: key", key), stream, "key"),
             value=Bytes() if value is None else of_stream(checked_serde(f"{text}: value", value), stream, "value"),
             kind=kind,
-            timestamp=_timestamp(text, timestamp),
-            start=_start(text, start),
             partitioning=Partitioning(partitioning),
-            reset_offset=bool(reset_offset),
         )
-
-    # --- what it is -------------------------------------------------------------------------------------------------
 
     def topology(self) -> Topology:
         """The topology as written so far, checked as a whole: `TopologyError` says what does not fit together."""
@@ -191,12 +184,7 @@ def _flow(source: Source) -> StreamCursor:
     )
 
 
-def _timestamp(text: str, given: Any) -> Function | None:
-    return None if given is None else checked_function(f"{text}: timestamp", given, _TIMESTAMP_KINDS, None)
-
-
-def _timestamp_unit(stream: str, timestamp: Function | None, given: Any) -> str:
-    text = operator_text("stream", stream)
+def _timestamp_unit(text: str, timestamp: Function | None, given: Any) -> str:
     if not isinstance(given, str) or given not in UNIT_NS:
         raise TopologyError(
             f"{text}: timestamp_unit={given!r}: expected 'us', 'ms', 's' or 'ns'",
@@ -205,7 +193,7 @@ def _timestamp_unit(stream: str, timestamp: Function | None, given: Any) -> str:
     if timestamp is None:
         raise TopologyError(
             f"{text}: timestamp_unit={given!r} without timestamp=",
-            "say what the event time is, such as timestamp=\"value.ts\"; without it, it is the record's own timestamp",
+            'say what the event time is, such as timestamp="value.ts"; without it, it is the record\'s own timestamp',
         )
     return given
 

@@ -187,8 +187,7 @@ class Builder:
         checked_own_name("operator", name)
         if name in self._texts:
             raise TopologyError(
-                f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()",
-                "give one of them another name",
+                f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()", "give one of them another name"
             )
         return name
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.dsl.stream_cursor import StreamCursor
     from headrace.model.topology import Topology
 
+
 class Displayable:
     """What streams and tables have in common: where they are in their application, and how that is looked at."""
 

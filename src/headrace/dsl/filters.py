@@ -11,8 +11,8 @@ from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.rekeying import Grouping
 from headrace.dsl.stream_cursor import StreamCursor, checked_function
-from headrace.errors import ConfigError, TopologyError
-from headrace.model.durations import duration_us
+from headrace.dsl.windows import length_us
+from headrace.errors import TopologyError
 from headrace.model.topology import DropDuplicates, Filter, Function, FunctionKind, Split, SplitOutput, StoreKind, StoreSpec
 from headrace.serdes.scalars import Long
 
@@ -73,10 +73,7 @@ def without_duplicates(
     builder: Builder, flow: StreamCursor, by: Any, within: str | timedelta, store: str | None, name: str | None
 ) -> StreamCursor:
     """`flow` behind a `DropDuplicates`, and behind a repartition stream where the rows are not by key."""
-    try:
-        within_us = duration_us(within, "within")
-    except ConfigError as error:
-        raise TopologyError(f"drop_duplicates: {error.message}", error.hint) from None
+    within_us = length_us("within", within, "drop_duplicates")
     if within_us <= 0:
         raise TopologyError(f"drop_duplicates(within={within!r}): expected a length of time above 0")
     given = None if by is None else checked_function("drop_duplicates", by, flows.RECORD_ONLY, None)

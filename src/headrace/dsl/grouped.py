@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
-from headrace.dsl.aggregated import checked_fields, named_form, result_serde_of
 from headrace.dsl.builder import operator_text
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.ktable import KTable
@@ -16,16 +16,20 @@ from headrace.dsl.returns import returned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed, with_sides
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import (
-    Aggregate,
-    AggregateKind,
-    Function,
-    NamedAggregate,
-    StoreKind,
-    StoreSpec,
-    Table,
-)
+from headrace.model.topology import Aggregate, AggregateKind, Function, NamedAggregate, StoreKind, StoreSpec, Table
 from headrace.model.windows import AnyWindows, SessionWindows, Windows
+from headrace.serdes.ddl import (
+    ArrayType,
+    MapType,
+    ScalarType,
+    SparkType,
+    StructField,
+    StructType,
+    fields_ddl,
+    parse_type,
+    to_ddl,
+)
+from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import Long
 from headrace.serdes.serdes import natural_serde
 from headrace.serdes.windowed import Windowed
@@ -33,7 +37,23 @@ from headrace.serdes.windowed import Windowed
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
 
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_REAL = frozenset({"float", "double"})
+_PLAIN = _WHOLE | _REAL | {"string", "boolean"}  # what JSON gives back as it was
+_COUNTS = frozenset({"count", "count_distinct"})
+_BIGINT, _DOUBLE = ScalarType("bigint"), ScalarType("double")
 _ABSENT: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """How an aggregation makes one state of records; see `model.topology.Aggregate`."""
+
+    kind: AggregateKind
+    function: Function | None = None
+    initial: Any = None
+    merger: Function | None = None
+    named: Mapping[str, NamedAggregate] | None = None
 
 
 class KGrouped:
@@ -57,7 +77,7 @@ class KGrouped:
 
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many records each key has, as a long."""
-        return self._aggregated("count", AggregateKind.COUNT, store, name, value=Long(), what="count")
+        return self._aggregated("count", _Fold(AggregateKind.COUNT), Long(), store, name)
 
     def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
@@ -68,7 +88,7 @@ class KGrouped:
         """
         given = _folding("reduce", function, "old", "new")
         serde = needed(self.grouping.value, "value", "reduce()", value, "value=...").serde
-        return self._aggregated("reduce", AggregateKind.REDUCE, store, name, value=serde, what="reduce", function=given)
+        return self._aggregated("reduce", _Fold(AggregateKind.REDUCE, given), serde, store, name)
 
     def aggregate(
         self,
@@ -102,17 +122,7 @@ class KGrouped:
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
-        return self._aggregated(
-            "aggregate",
-            AggregateKind.GENERAL,
-            store,
-            name,
-            value=serde,
-            what="aggregate",
-            function=given,
-            initial=initial,
-            merger=merging,
-        )
+        return self._aggregated("aggregate", _Fold(AggregateKind.GENERAL, given, initial, merging), serde, store, name)
 
     def _merging(self, merger: Any) -> Function | None:
         """`merger` if it is given where sessions merge, and only there."""
@@ -132,75 +142,50 @@ class KGrouped:
 
     def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
         side = self.grouping.value
-        checked_fields(named, side.serde, self.grouping.known_key.serde)
-        serde = checked_serde("aggregate", value) if value is not None else result_serde_of(named, side.serde)
-        return self._aggregated(
-            "aggregate",
-            AggregateKind.NAMED,
-            store,
-            name,
-            value=serde,
-            what=f"named {named_form(named, side.serde)}",
-            named=dict(named),
-        )
+        _checked_fields(named, side.serde, self.grouping.known_key.serde)
+        serde = checked_serde("aggregate", value) if value is not None else _result_serde_of(named, side.serde)
+        fold = _Fold(AggregateKind.NAMED, named=dict(named))
+        return self._aggregated("aggregate", fold, serde, store, name, f"named {_named_form(named, side.serde)}")
 
     def _aggregated(
-        self,
-        kind: str,
-        aggregate: AggregateKind,
-        store: str | None,
-        name: str | None,
-        *,
-        value: Serde | None,
-        what: str,
-        function: Function | None = None,
-        initial: Any = None,
-        merger: Function | None = None,
-        named: Mapping[str, NamedAggregate] | None = None,
+        self, kind: str, fold: _Fold, value: Serde | None, store: str | None, name: str | None, what: str | None = None
     ) -> KTable:
+        """`what` begins the form of the store, by default the name of the method, `kind`."""
         builder = self.app.builder
         own = builder.lasting_name_of(kind, self.grouping.anchor, name or store, say="store")
         text = operator_text(kind, own)
         store_name = builder.checked_store(kind, store or own)
         key = self.grouping.key(text)
-        spec = self._spec(store_name, what, key, value)
+        spec = self._spec(store_name, what or kind, key, value)
         grouped = self.grouping.grouped(store_name, own)
-        result_key = self._result_key(key)
+        # where Spark's type says what the key is, it stays open
+        result_key = key if self.windows is None or key.serde is None else SerdeSlot(Windowed(key.serde))
         node = Aggregate(
             name=own,
             parents=(grouped.node,),
-            kind=aggregate,
+            kind=fold.kind,
             store=spec,
-            named=named,
-            function=None if function is None else function.body,
-            initial=initial,
-            merger=None if merger is None else merger.body,
+            named=fold.named,
+            function=None if fold.function is None else fold.function.body,
+            initial=fold.initial,
+            merger=None if fold.merger is None else fold.merger.body,
             windows=self.windows,
             key=result_key.serde,
             value=value,
-            label="" if function is None else function.label,
+            label="" if fold.function is None else fold.function.label,
         )
         builder.add(kind, node)
         behind = _behind(grouped, own, text, result_key, SerdeSlot(value), windowed=self.windows is not None)
         return KTable(self.app, behind, self.windows)
 
-    def _result_key(self, key: SerdeSlot) -> SerdeSlot:
-        """The grouping key's side, within `Windowed` where there are windows; by Spark's type it stays None."""
-        if self.windows is None or key.serde is None:
-            return key
-        return SerdeSlot(Windowed(key.serde))
-
     def _spec(self, name: str, what: str, key: SerdeSlot, value: Serde | None) -> StoreSpec:
         """The form names what the bytes depend on: not the grace, which only decides what is late."""
         form = f"{what} key={key.form} value={SerdeSlot(value).form}"
-        if self.windows is None:
-            return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
         windows = self.windows
-        if isinstance(windows, Windows):
-            form = f"{form} windows={windows.size_us}us/{windows.advance_us}us"
-        else:
-            form = f"{form} windows=session/{windows.gap_us}us"
-        return StoreSpec(name, StoreKind.WINDOW, form, value, windows.kept_us)
+        if windows is None:
+            return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
+        shape = f"{windows.size_us}us/{windows.advance_us}us" if isinstance(windows, Windows) else f"session/{windows.gap_us}us"
+        return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={shape}", value, windows.kept_us)
 
 
 def table_of(app: AppDeclaration, flow: StreamCursor, store: str | None, name: str | None) -> KTable:
@@ -246,3 +231,91 @@ def _general_serde(function: Function, initial: Any, value: Serde | None) -> Ser
             "give value=hr.Json() or another serde, or annotate what the function returns",
         )
     return serde
+
+
+def _checked_fields(named: Mapping[str, NamedAggregate], value: Serde | None, key: Serde | None = None) -> None:
+    """Raise `TopologyError` where an aggregate is none, or reads what the keys and values cannot have, or cannot do."""
+    for name, aggregate in named.items():
+        if not isinstance(aggregate, NamedAggregate):
+            raise TopologyError(f"aggregate({name}={aggregate!r}): expected a named aggregate", f"e.g. {name}=hr.count()")
+        text = f"aggregate({name}=hr.{aggregate.kind}({aggregate.field!r}))"
+        found = _field_type(aggregate, value, text)
+        if aggregate.field == "key" and key is not None and key.spark_type is not None:
+            found = parse_type(key.spark_type)
+        if aggregate.kind != "count" and isinstance(found, StructType | ArrayType | MapType):
+            raise TopologyError(
+                f"{text}: expected a field with one plain value, found {to_ddl(found)}", _instead(aggregate, found)
+            )
+        if aggregate.kind in ("sum", "mean") and isinstance(found, ScalarType) and found.name not in _WHOLE | _REAL:
+            raise TopologyError(
+                f"{text}: expected a field of numbers, found {found.name}",
+                "aggregate another field, or turn it into a number by map_values before",
+            )
+
+
+def _instead(aggregate: NamedAggregate, found: SparkType) -> str:
+    whole = {"first": "lambda old, new: old", "last": "lambda old, new: new"}.get(aggregate.kind)
+    if whole is not None and aggregate.field == "value":
+        return f"reduce({whole}) keeps the whole value"
+    if isinstance(found, StructType):
+        return f"name one of its fields, such as {f'{aggregate.field}.{found.fields[0].name}'!r}"
+    return "take one plain value out of it by map_values before"
+
+
+def _result_serde_of(named: Mapping[str, NamedAggregate], value: Serde | None) -> Serde:
+    """JSON with one field per aggregate; with their types where all of them are known."""
+    types = {name: _result_type(aggregate, value) for name, aggregate in named.items()}
+    fields = tuple(StructField(name, found) for name, found in types.items() if found is not None)
+    return Json(fields_ddl(StructType(fields))) if len(fields) == len(types) else Json()
+
+
+def _named_form(named: Mapping[str, NamedAggregate], value: Serde | None) -> str:
+    """What the bytes of their state depend on: names, kinds, fields, and the types of these where they are known."""
+    return ",".join(f"{name}={_aggregate_form(aggregate, value)}" for name, aggregate in named.items())
+
+
+def _aggregate_form(aggregate: NamedAggregate, value: Serde | None) -> str:
+    if aggregate.field is None:
+        return aggregate.kind
+    found = _field_type(aggregate, value, "")
+    return f"{aggregate.kind}({aggregate.field}{'' if found is None else ':' + to_ddl(found)})"
+
+
+def _result_type(aggregate: NamedAggregate, value: Serde | None) -> SparkType | None:
+    found = _field_type(aggregate, value, "")
+    plain = found if isinstance(found, ScalarType) and found.name in _PLAIN else None
+    match aggregate.kind:
+        case kind if kind in _COUNTS:
+            return _BIGINT
+        case "mean":
+            return _DOUBLE
+        case "sum" if plain is not None:
+            return _BIGINT if plain.name in _WHOLE else _DOUBLE
+        case _:
+            return plain
+
+
+def _field_type(aggregate: NamedAggregate, value: Serde | None, operator: str) -> SparkType | None:
+    """The type of the field that is aggregated; None where it is not known, or is no field of the value."""
+    if aggregate.field is None or value is None or value.spark_type is None:
+        return None
+    head, *path = aggregate.field.split(".")
+    if head != "value":
+        return None
+    here: SparkType | None = parse_type(value.spark_type)
+    for depth, part in enumerate(path):
+        if not isinstance(here, StructType):
+            raise TopologyError(
+                f"{operator}: {'.'.join([head, *path[:depth]])} is {'nothing' if here is None else to_ddl(here)}, "
+                f"it has no field {part!r}",
+                "name a field that the value serde declares",
+            )
+        names = [field.name for field in here.fields]
+        if part not in names:
+            near = difflib.get_close_matches(part, names, 1)
+            raise TopologyError(
+                f"{operator}: the values have no field {part!r}",
+                f"did you mean {near[0]!r}?" if near else f"they have: {', '.join(names)}",
+            )
+        here = next(field.type for field in here.fields if field.name == part)
+    return here

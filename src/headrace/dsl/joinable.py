@@ -22,26 +22,21 @@ _KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": Join
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """What the user said of a join. `operator`: the method's name."""
+    """What the user said of a join. `operator`: the method's name; `within` to `key` are for joins of streams."""
 
     operator: str
     joiner: Any
     name: str | None
     value: Serde | None
     store: str | None
+    within: Duration | None = None
+    grace: Duration | None = None
+    retention: Duration | None = None
+    key: Any = None
 
     @property
     def kind(self) -> JoinKind:
         return _KINDS[self.operator]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinWindow:
-    """How near in time two streams' records must be, as the user said it."""
-
-    within: Duration | None
-    grace: Duration | None
-    retention: Duration | None
 
 
 class StreamJoins:
@@ -74,8 +69,8 @@ class StreamJoins:
         record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
         after `store`.
         """
-        asked = JoinArguments("join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), key)
+        asked = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
+        return _joined_stream(self, other, asked)
 
     def left_join(
         self,
@@ -94,8 +89,8 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        asked = JoinArguments("left_join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), key)
+        asked = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
+        return _joined_stream(self, other, asked)
 
     def outer_join(
         self,
@@ -110,8 +105,8 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        asked = JoinArguments("outer_join", joiner, name, value, store)
-        return _joined_stream(self, other, asked, JoinWindow(within, grace, retention), None)
+        asked = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
+        return _joined_stream(self, other, asked)
 
 
 class TableJoins:
@@ -143,10 +138,10 @@ class TableJoins:
         return _joined_table(self, other, JoinArguments("outer_join", joiner, name, value, store))
 
 
-def _joined_stream(stream: Any, other: Any, asked: JoinArguments, near: JoinWindow, key: Any) -> KStream:
+def _joined_stream(stream: Any, other: Any, asked: JoinArguments) -> KStream:
     from headrace.dsl.joins import joined_stream  # it builds streams and tables, which have these methods
 
-    return joined_stream(stream, other, asked, near, key)
+    return joined_stream(stream, other, asked)
 
 
 def _joined_table(table: Any, other: Any, asked: JoinArguments) -> KTable:

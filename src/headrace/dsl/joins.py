@@ -22,30 +22,30 @@ from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import is_batch
 from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import added_table
-from headrace.dsl.joinable import JoinArguments, JoinWindow
+from headrace.dsl.joinable import JoinArguments
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import with_repartition
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
-from headrace.dsl.windows import LENGTH_MAX_US
-from headrace.errors import ConfigError, TopologyError
-from headrace.model.durations import duration_us
+from headrace.dsl.windows import length_us
+from headrace.errors import TopologyError
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, Repartition, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
 
-_LEFT, _RIGHT = 0, 1
+_LEFT, _RIGHT = "left", "right"
+Sides = frozenset[str]  # those that are repartitioned
 
 
-def joined_stream(left: KStream, other: Any, asked: JoinArguments, near: JoinWindow, key: Any) -> KStream:
+def joined_stream(left: KStream, other: Any, asked: JoinArguments) -> KStream:
     """A stream joined with a table, a global table, or another stream."""
     _check_other(left.app, other, asked, KStream, KTable, GlobalTable)
     is_stream = isinstance(other, KStream)
-    if is_stream and near.within is None:
+    if is_stream and asked.within is None:
         raise TopologyError(
             f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
             f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
@@ -55,29 +55,28 @@ def joined_stream(left: KStream, other: Any, asked: JoinArguments, near: JoinWin
             "outer_join of a stream with a table: a change of the table alone gives no record",
             "use left_join, or make the stream a table by to_table() and join two tables",
         )
-    if not is_stream and (near.within, near.grace, near.retention) != (None, None, None):
+    if not is_stream and (asked.within, asked.grace, asked.retention) != (None, None, None):
         raise TopologyError(
             f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
             "leave them out: a record is joined with what the table has at its time",
         )
-    if key is not None and not isinstance(other, GlobalTable):
+    if asked.key is not None and not isinstance(other, GlobalTable):
         raise TopologyError(
             f"{asked.operator}(key=...): only a global table can be joined by any key",
             "call select_key(...) before the join; or read the other side by app.global_table(...)",
         )
-    build = _Build(left.app.builder, asked, near)
+    build = _Build(left.app.builder, asked)
     if isinstance(other, KStream):
-        return KStream(left.app, build.near(left.flow, other.flow))
+        return KStream(left.app, build.of_streams(left.flow, other.flow))
     if isinstance(other, KTable):
         return KStream(left.app, build.with_table(left, other))
-    return KStream(left.app, build.with_global(left, other, key))
+    return KStream(left.app, build.with_global(left, other))
 
 
 def joined_table(left: KTable, other: Any, asked: JoinArguments) -> KTable:
     """A table joined with another."""
     _check_other(left.app, other, asked, KTable)
-    build = _Build(left.app.builder, asked, JoinWindow(None, None, None))
-    return KTable(left.app, build.of_tables(left, other))
+    return KTable(left.app, _Build(left.app.builder, asked).of_tables(left, other))
 
 
 def _check_other(app: AppDeclaration, other: Any, asked: JoinArguments, *kinds: type) -> None:
@@ -97,41 +96,43 @@ def _check_other(app: AppDeclaration, other: Any, asked: JoinArguments, *kinds: 
 class _Build:
     """One join while it is added to a topology."""
 
-    def __init__(self, builder: Builder, asked: JoinArguments, near: JoinWindow) -> None:
+    def __init__(self, builder: Builder, asked: JoinArguments) -> None:
         self.builder, self.asked = builder, asked
         self.joiner, self.with_key = _joiner_of(asked)
-        self.within_us, self.kept_us = _lengths(asked, near)
+        self.within_us, self.kept_us = _lengths(asked)
 
     def with_table(self, left: KStream, right: KTable) -> StreamCursor:
-        def build(anew: frozenset[int]) -> StreamCursor:
-            own, prefix, text = self._names(left.flow, bool(anew) or not self._is_kept(right.flow))
-            sides = self._stream(left.flow, prefix, anew), self._table(right, _RIGHT, prefix, anew)
+        def build(repartitioned: Sides) -> StreamCursor:
+            own, prefix, text = self._names(left.flow, bool(repartitioned) or not self._is_kept(right.flow))
+            sides = self._stream(left.flow, prefix, repartitioned), self._table(right, _RIGHT, prefix, repartitioned)
             return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
 
-        return self._placed(build, left.flow, right.flow)
+        return self._with_repartitions(build, left.flow, right.flow)
 
     def of_tables(self, left: KTable, right: KTable) -> StreamCursor:
-        def build(anew: frozenset[int]) -> StreamCursor:
+        def build(repartitioned: Sides) -> StreamCursor:
             is_kept = self._is_kept(left.flow) and self._is_kept(right.flow)
-            own, prefix, text = self._names(left.flow, bool(anew) or not is_kept)
-            first = self._table(left, _LEFT, prefix, anew)
-            same = left.flow.node == right.flow.node
-            second = first if same else self._table(right, _RIGHT, prefix, anew)
+            own, prefix, text = self._names(left.flow, bool(repartitioned) or not is_kept)
+            first = self._table(left, _LEFT, prefix, repartitioned)
+            is_one = left.flow.node == right.flow.node
+            second = first if is_one else self._table(right, _RIGHT, prefix, repartitioned)
             return self._joined(own, text, JoinSides.TABLE_TABLE, first, second)
 
-        return self._placed(build, left.flow, right.flow)
+        return self._with_repartitions(build, left.flow, right.flow)
 
-    def with_global(self, left: KStream, table: GlobalTable, key: Any) -> StreamCursor:
+    def with_global(self, left: KStream, table: GlobalTable) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
         with self.builder.all_or_nothing():
             is_read_there = reads_inputs(self.builder.topology(), left.flow.node)
             own, prefix, text = self._names(left.flow, not is_read_there)
-            right = table.flow if is_read_there else self._read_again(left, table, f"{prefix}-{_name(_RIGHT)}")
-            key_of = None if key is None else checked_function(f"{text}: key", key, flows.RECORD_ONLY, None)
-            if key_of is None:
+            right = table.flow if is_read_there else self._read_again(left, table, f"{prefix}-{_RIGHT}")
+            key_of = None
+            if self.asked.key is None:
                 check_keys(text, left.flow.key, right.key)
-            more = {"key_of": key_of, "table_key": right.key.serde}
-            return self._added(own, text, JoinSides.STREAM_GLOBAL, left.flow, right, **more)
+            else:
+                key_of = checked_function(f"{text}: key", self.asked.key, flows.RECORD_ONLY, None)
+            sides = JoinSides.STREAM_GLOBAL
+            return self._added(own, text, sides, left.flow, right, key_of=key_of, table_key=right.key.serde)
 
     def _read_again(self, left: KStream, table: GlobalTable, name: str) -> StreamCursor:
         topology = self.builder.topology()
@@ -142,46 +143,45 @@ class _Build:
         flow = replace(table.flow, node=again.name)
         return added_table(left.app, flow, own, store, flow.key, flow.value, "global").flow
 
-    def near(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        def build(anew: frozenset[int]) -> StreamCursor:
+    def of_streams(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
+        def build(repartitioned: Sides) -> StreamCursor:
             own, prefix, text = self._names(left, True)
-            first = self._stream(left, prefix, anew)
-            same = left.node == right.node
-            second = first if same else self._stream(right, prefix, anew, _RIGHT)
+            first = self._stream(left, prefix, repartitioned)
+            second = first if left.node == right.node else self._stream(right, prefix, repartitioned, _RIGHT)
             stores = tuple(
-                self._window_store(f"{prefix}-{name}", text, side) for name, side in (("left", first), ("right", second))
+                self._window_store(f"{prefix}-{name}", text, side) for name, side in ((_LEFT, first), (_RIGHT, second))
             )
             return self._joined(own, text, JoinSides.STREAM_STREAM, first, second, stores=stores)
 
-        return self._placed(build, left, right)
+        return self._with_repartitions(build, left, right)
 
-    # --- where the sides come from -----------------------------------------------------------------------------------
-
-    def _placed(self, build: Callable[[frozenset[int]], StreamCursor], left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        """What `build` gives when as few sides as possible are repartitioned (0: left, 1: right), so that both meet."""
-        needed_anew = frozenset(number for number, flow in enumerate((left, right)) if not flow.is_by_key)
-        if not _goes_round(self.builder):  # what goes round already is an error of its own, and said later
-            for anew in _ways(needed_anew):
+    def _with_repartitions(
+        self, build: Callable[[Sides], StreamCursor], left: StreamCursor, right: StreamCursor
+    ) -> StreamCursor:
+        """What `build` gives when as few sides as possible are repartitioned, so that both meet."""
+        least = frozenset(side for side, flow in ((_LEFT, left), (_RIGHT, right)) if not flow.is_by_key)
+        if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
+            for sides in _ways(least):
                 try:
                     with self.builder.all_or_nothing():
-                        made = build(anew)
-                        if _goes_round(self.builder):
-                            raise _GoesRoundError
+                        made = build(sides)
+                        if _has_loop(self.builder):
+                            raise _LoopError
                         return made
-                except _GoesRoundError:
+                except _LoopError:
                     continue
         with self.builder.all_or_nothing():
-            return build(needed_anew)
+            return build(least)
 
-    def _stream(self, flow: StreamCursor, prefix: str, anew: frozenset[int], side: int = _LEFT) -> StreamCursor:
-        if side not in anew:
+    def _stream(self, flow: StreamCursor, prefix: str, repartitioned: Sides, side: str = _LEFT) -> StreamCursor:
+        if side not in repartitioned:
             return flow
-        return with_repartition(self.builder, flow, Repartitioned(), f"{prefix}-{_name(side)}", generated=True)
+        return with_repartition(self.builder, flow, Repartitioned(), f"{prefix}-{side}", generated=True)
 
-    def _table(self, table: KTable, side: int, prefix: str, anew: frozenset[int]) -> StreamCursor:
+    def _table(self, table: KTable, side: str, prefix: str, repartitioned: Sides) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
-        flow, name = table.flow, f"{prefix}-{_name(side)}"
-        if side in anew:
+        flow, name = table.flow, f"{prefix}-{side}"
+        if side in repartitioned:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
             flow = with_repartition(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
@@ -201,8 +201,6 @@ class _Build:
         store = self.builder.checked_store(text, name)
         form = f"joined key={key.form} value={value.form}"
         return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
-
-    # --- the join itself ---------------------------------------------------------------------------------------------
 
     def _names(self, left: StreamCursor, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
@@ -244,11 +242,11 @@ class _Build:
         return with_sides(left.after(own, text, given=asked.name), None, side, None)
 
 
-class _GoesRoundError(Exception):
+class _LoopError(Exception):
     """The topology as just built would read what it writes."""
 
 
-def _goes_round(builder: Builder) -> bool:
+def _has_loop(builder: Builder) -> bool:
     try:
         sub_topologies_of(builder.topology())
     except TopologyError:
@@ -256,16 +254,12 @@ def _goes_round(builder: Builder) -> bool:
     return False
 
 
-def _ways(needed_anew: frozenset[int]) -> Iterator[frozenset[int]]:
+def _ways(least: Sides) -> Iterator[Sides]:
     """The sides that may be repartitioned, as few as possible first; of two the right one first."""
-    others = [side for side in (_RIGHT, _LEFT) if side not in needed_anew]
+    others = [side for side in (_RIGHT, _LEFT) if side not in least]
     for count in range(len(others) + 1):
         for more in combinations(others, count):
-            yield needed_anew | set(more)
-
-
-def _name(side: int) -> str:
-    return ("left", "right")[side]
+            yield least | set(more)
 
 
 def _joiner_of(asked: JoinArguments) -> tuple[Function, bool]:
@@ -287,29 +281,21 @@ def _takes(given: Any, count: int) -> bool:
     return True
 
 
-def _lengths(asked: JoinArguments, near: JoinWindow) -> tuple[int, int]:
+def _lengths(asked: JoinArguments) -> tuple[int, int]:
     """How far apart two streams' records may be, and how long they are kept beyond that."""
-    if near.within is None:
+    if asked.within is None:
         return 0, 0
-    if near.grace is not None and near.retention is not None:
+    if asked.grace is not None and asked.retention is not None:
         raise TopologyError(
-            f"{asked.operator}: grace={near.grace!r} and retention={near.retention!r}: expected one of them",
+            f"{asked.operator}: grace={asked.grace!r} and retention={asked.retention!r}: expected one of them",
             "records of two streams are kept until their windows close, which the grace says: leave the retention out",
         )
-    within_us = _length(asked, "within", near.within)
-    if near.grace is not None:
-        return within_us, _length(asked, "grace", near.grace)
-    return within_us, RETENTION_DEFAULT_US if near.retention is None else _length(asked, "retention", near.retention)
-
-
-def _length(asked: JoinArguments, name: str, given: Any) -> int:
-    try:
-        length_us = duration_us(given, name)
-    except ConfigError as error:
-        raise TopologyError(f"{asked.operator}: {error.message}", error.hint) from None
-    if length_us > LENGTH_MAX_US:
-        raise TopologyError(f"{asked.operator}: {name} {given!r}: expected at most 26,000,000 days")
-    return length_us
+    within_us = length_us("within", asked.within, asked.operator)
+    if asked.grace is not None:
+        return within_us, length_us("grace", asked.grace, asked.operator)
+    if asked.retention is not None:
+        return within_us, length_us("retention", asked.retention, asked.operator)
+    return within_us, RETENTION_DEFAULT_US
 
 
 def check_keys(text: str, left: SerdeSlot, right: SerdeSlot) -> None:

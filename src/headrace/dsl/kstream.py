@@ -15,16 +15,17 @@ from headrace.dsl.grouped import KGrouped, table_of
 from headrace.dsl.joinable import StreamJoins
 from headrace.dsl.processor import declared_by
 from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, with_repartition
-from headrace.dsl.repartitioned import Repartitioned, checked_options
-from headrace.dsl.returns import returned, returned_each, returned_pair, returned_pairs
-from headrace.dsl.sinks import handed_to, written_to
-from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, result_side
+from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
+from headrace.dsl.returns import returned, returned_pair
+from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, needed, result_side
 from headrace.errors import TopologyError
-from headrace.model.serde import Serde
+from headrace.model.names import checked_name
+from headrace.model.serde import Serde, of_stream
 from headrace.model.topology import (
     Filter,
     FlatMap,
     FlatMapValues,
+    ForEachRound,
     Function,
     Map,
     MapValues,
@@ -33,6 +34,7 @@ from headrace.model.topology import (
     Peek,
     Process,
     SelectKey,
+    Sink,
     Transform,
 )
 from headrace.serdes.serdes import serde_of_annotation
@@ -70,7 +72,7 @@ class KStream(StreamJoins, Displayable):
         function = checked_function(kind, predicate, flows.ANY, self.flow)
         own = self._name(kind, name)
         node = Filter(name=own, parents=(self.flow.node,), predicate=function, negate=negate)
-        return self._added(kind, node, name, function)
+        return self._put(kind, node, name, in_jvm=function.in_jvm)
 
     def map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the value that `function` returns; the key stays, so nothing is repartitioned later."""
@@ -78,7 +80,7 @@ class KStream(StreamJoins, Displayable):
         own = self._name("map_values", name)
         side = result_side(given, value, returned(given), operator_text("map_values", own), self.flow)
         node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
-        return self._added("map_values", node, name, given, value=side)
+        return self._put("map_values", node, name, in_jvm=given.in_jvm, value=side)
 
     def select_key(self, function: Any, *, key: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the key that `function` returns."""
@@ -86,23 +88,22 @@ class KStream(StreamJoins, Displayable):
         own = self._name("select_key", name)
         side = result_side(given, key, returned(given), operator_text("select_key", own), self.flow)
         node = SelectKey(name=own, parents=(self.flow.node,), function=given, key=side.serde)
-        return self._added("select_key", node, name, given, key=side)
+        return self._put("select_key", node, name, in_jvm=given.in_jvm, key=side)
 
-    def map(
-        self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
-    ) -> KStream:
+    def map(self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
         given = checked_function("map", function, flows.WORKER, self.flow)
         own = self._name("map", name)
-        keys, values = self._pair(given, key, value, returned_pair(given), operator_text("map", own))
+        text, annotated = operator_text("map", own), returned_pair(given)
+        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
         node = Map(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
-        return self._added("map", node, name, given, key=keys, value=values)
+        return self._put("map", node, name, key=keys, value=values)
 
     def peek(self, function: Any, *, name: str | None = None) -> KStream:
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
         given = checked_function("peek", function, flows.WORKER, self.flow)
         node = Peek(name=self._name("peek", name), parents=(self.flow.node,), function=given)
-        return self._added("peek", node, name, given)
+        return self._put("peek", node, name)
 
     # --- of each record any number ----------------------------------------------------------------------------------
 
@@ -110,9 +111,9 @@ class KStream(StreamJoins, Displayable):
         """Make a record with the same key of each value that `function` gives."""
         given = checked_function("flat_map_values", function, flows.RECORD_ONLY, self.flow)
         own = self._name("flat_map_values", name)
-        side = result_side(given, value, returned_each(given), operator_text("flat_map_values", own), self.flow)
+        side = result_side(given, value, returned(given, each=True), operator_text("flat_map_values", own), self.flow)
         node = FlatMapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
-        return self._added("flat_map_values", node, name, given, value=side)
+        return self._put("flat_map_values", node, name, value=side)
 
     def flat_map(
         self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
@@ -120,9 +121,10 @@ class KStream(StreamJoins, Displayable):
         """Make a record of each (key, value) that `function` gives."""
         given = checked_function("flat_map", function, flows.RECORD_ONLY, self.flow)
         own = self._name("flat_map", name)
-        keys, values = self._pair(given, key, value, returned_pairs(given), operator_text("flat_map", own))
+        text, annotated = operator_text("flat_map", own), returned_pair(given, each=True)
+        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
         node = FlatMap(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
-        return self._added("flat_map", node, name, given, key=keys, value=values)
+        return self._put("flat_map", node, name, key=keys, value=values)
 
     def transform(
         self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
@@ -185,9 +187,7 @@ class KStream(StreamJoins, Displayable):
         )
         return self._put("process", node, name, key=keys, value=values, rekeyed=key is not None)
 
-    def drop_duplicates(
-        self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None
-    ) -> KStream:
+    def drop_duplicates(self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None) -> KStream:
         """Of the records of one key that are less than `within` apart in event time, keep the first that comes.
 
         With `by`, a function of the record, of those that have one key and one result of it. To drop duplicates across
@@ -268,9 +268,7 @@ class KStream(StreamJoins, Displayable):
         options = checked_options("group_by_key", repartitioned)
         return KGrouped(self.app, Grouping(self.app.builder, self.flow, options))
 
-    def group_by(
-        self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None
-    ) -> KGrouped:
+    def group_by(self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None) -> KGrouped:
         """Group by the key that `selector` gives: `select_key` and `group_by_key`."""
         options = checked_options("group_by", repartitioned)
         return self.select_key(selector, key=key).group_by_key(options)
@@ -282,19 +280,31 @@ class KStream(StreamJoins, Displayable):
     # --- out --------------------------------------------------------------------------------------------------------
 
     def to(
-        self,
-        name: Any,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        partitioner: Any = None,
-        headers: Any = None,
+        self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
     ) -> None:
         """Write the stream to the output `name`: a text, or a function of the record that gives the name.
 
         The serdes are those of the stream where not given. `headers` is a function of the record that gives pairs;
         `partitioner` is one as in `hr.Repartitioned`.
         """
-        written_to(self.app.builder, self.flow, name, key, value, partitioner, headers)
+        builder = self.app.builder
+        if isinstance(name, str):
+            stream: str | Function = builder.checked_sink(checked_name("stream", name), self.flow.node)
+        else:
+            stream = checked_function("to", name, flows.RECORD_ONLY, None)
+        text = operator_text("to", stream if isinstance(stream, str) else stream.label)
+        keys = needed(self.flow.key, "key", text, key, "key=...").serde
+        values = needed(self.flow.value, "value", text, value, "value=...").serde
+        sink = Sink(
+            name=self._name("to", None),
+            parents=(self.flow.node,),
+            stream=stream,
+            key=of_stream(keys, stream, "key") if isinstance(stream, str) else keys,
+            value=of_stream(values, stream, "value") if isinstance(stream, str) else values,
+            partitioner=checked_partitioner(text, partitioner),
+            headers=None if headers is None else checked_function(text, headers, flows.RECORD_ONLY, None),
+        )
+        builder.add("to", sink)
 
     def for_each_round(self, function: Any, *, name: str | None = None) -> None:
         """Hand the rows of each round to `function(df, round_id)` as a DataFrame, for Spark's own sinks: AT LEAST ONCE.
@@ -303,35 +313,22 @@ class KStream(StreamJoins, Displayable):
         the same records, so let a write under an id replace an earlier write under it. The columns are those that
         expressions see: `key`, `value`, `timestamp`, `partition`, `offset`, `headers`.
         """
-        handed_to(self.app.builder, self.flow, function, name)
+        given = checked_function("for_each_round", function, flows.RECORD_ONLY, None, ("df", "round_id"))
+        builder, flow = self.app.builder, self.flow
+        with builder.all_or_nothing():
+            if flow.left_at is None:
+                own = self._name("for_each_round", name)
+            else:  # a repartition stream brings the rows back into Spark's engine
+                own = builder.lasting_name_of("for_each_round", flow.anchor, name)
+                flow = with_repartition(builder, flow, Repartitioned(), own, generated=True, beside=own)
+            label, given_at = given.label, given.given_at
+            node = ForEachRound(name=own, parents=(flow.node,), function=function, label=label, given_at=given_at)
+            builder.add("for_each_round", node)
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
     def _name(self, kind: str, given: str | None) -> str:
         return self.app.builder.name_of(kind, self.flow.node, given)
-
-    def _pair(
-        self,
-        function: Function,
-        key: Serde | None,
-        value: Serde | None,
-        annotated: tuple[Serde | None, Serde | None],
-        text: str,
-    ) -> tuple[SerdeSlot, SerdeSlot]:
-        keys = result_side(function, key, annotated[0], text, self.flow)
-        return keys, result_side(function, value, annotated[1], text, self.flow)
-
-    def _added(
-        self,
-        kind: str,
-        node: Node,
-        given: str | None,
-        function: Function,
-        *,
-        key: SerdeSlot | None = None,
-        value: SerdeSlot | None = None,
-    ) -> KStream:
-        return self._put(kind, node, given, in_jvm=function.in_jvm, key=key, value=value)
 
     def _put(
         self,

@@ -13,16 +13,7 @@ from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import (
-    Emit,
-    MapValues,
-    Node,
-    StoreKind,
-    StoreSpec,
-    Suppress,
-    TableFilter,
-    ToStream,
-)
+from headrace.model.topology import Emit, MapValues, Node, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
 from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
@@ -85,8 +76,7 @@ class KTable(TableJoins, Displayable):
         """
         if not isinstance(until, UntilWindowCloses):
             raise TopologyError(
-                f"suppress({until!r}): expected what hr.until_window_closes() gives",
-                "write suppress(hr.until_window_closes())",
+                f"suppress({until!r}): expected what hr.until_window_closes() gives", "write suppress(hr.until_window_closes())"
             )
         return self._suppressed("suppress", store, name)
 
@@ -107,19 +97,12 @@ class KTable(TableJoins, Displayable):
         key, value = self.flow.key, needed(self.flow.value, "value", text, None)
         form = f"suppress key={key.form} value={value.form}"
         spec = StoreSpec(builder.checked_store("suppress", store or own), StoreKind.WINDOW, form, value.serde)
-        node = Suppress(
-            name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde
-        )
+        node = Suppress(name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde)
         builder.add("suppress", node)
         return KTable(self.app, with_sides(self.flow.after(own, text, given=own), None, value, None))
 
     def to(
-        self,
-        name: Any,
-        key: Serde | None = None,
-        value: Serde | None = None,
-        partitioner: Any = None,
-        headers: Any = None,
+        self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
     ) -> None:
         """Write the updates to the output `name`: `to_stream()` and `to(...)`."""
         with self.app.builder.all_or_nothing():

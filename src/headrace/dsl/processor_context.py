@@ -151,11 +151,7 @@ class ProcessorContext(Protocol[K_co]):
         """Send a record on: to all operators that follow, or to the one named `to`. Key and time default to the current."""
 
     def timer(
-        self,
-        name: str,
-        at: int | datetime | None = None,
-        after: str | timedelta | None = None,
-        clock: str = "event",
+        self, name: str, at: int | datetime | None = None, after: str | timedelta | None = None, clock: str = "event"
     ) -> None:
         """Call `on_timer` for the current key at a time (µs or an aware datetime), or `after` a duration such as "1 hour".
 

@@ -92,9 +92,7 @@ def with_repartition(
         partitioner=checked_partitioner(text, options.partitioner),
         generated=generated,
     )
-    reads = Source(
-        name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION, of_table=of_table
-    )
+    reads = Source(name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION, of_table=of_table)
     builder.add("repartition", writes)
     builder.add("repartition", reads)
     return StreamCursor(node=reader, anchor=reader, key=key, value=value)

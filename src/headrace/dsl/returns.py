@@ -26,24 +26,23 @@ _MANY = (
 )
 
 
-def returned(function: Function) -> Serde | None:
-    """The serde of what a record function returns, None where its annotation does not say one."""
-    return _serde(_annotation(function))
+def returned(function: Function, *, each: bool = False) -> Serde | None:
+    """The serde of what a record function returns, None where its annotation does not say one.
+
+    With `each` that of every item of what it returns: of `-> list[V]`, `Iterator[V]` and the like.
+    """
+    annotation = _annotation(function)
+    return _serde(_item(annotation) if each else annotation)
 
 
-def returned_pair(function: Function) -> tuple[Serde | None, Serde | None]:
-    """Those of the key and the value of a function annotated `-> tuple[K, V]`."""
-    return _pair(_annotation(function))
-
-
-def returned_each(function: Function) -> Serde | None:
-    """That of each item of a function annotated `-> list[V]`, `Iterator[V]` and the like."""
-    return _serde(_item(_annotation(function)))
-
-
-def returned_pairs(function: Function) -> tuple[Serde | None, Serde | None]:
-    """Those of each pair of a function annotated `-> list[tuple[K, V]]` and the like."""
-    return _pair(_item(_annotation(function)))
+def returned_pair(function: Function, *, each: bool = False) -> tuple[Serde | None, Serde | None]:
+    """Those of the key and the value of a function annotated `-> tuple[K, V]`, with `each` `-> list[tuple[K, V]]`."""
+    annotation = _annotation(function)
+    annotation = _not_none(_item(annotation) if each else annotation)
+    arguments = get_args(annotation)
+    if get_origin(annotation) is not tuple or len(arguments) != 2 or arguments[1] is Ellipsis:
+        return None, None
+    return _serde(arguments[0]), _serde(arguments[1])
 
 
 def annotation_of(callable_: Callable[..., Any]) -> Any:
@@ -70,14 +69,6 @@ def _serde(annotation: Any) -> Serde | None:
     if annotation is inspect.Signature.empty or annotation is None or annotation is type(None) or annotation is Any:
         return None
     return serde_of_annotation(annotation)
-
-
-def _pair(annotation: Any) -> tuple[Serde | None, Serde | None]:
-    annotation = _not_none(annotation)
-    arguments = get_args(annotation)
-    if get_origin(annotation) is not tuple or len(arguments) != 2 or arguments[1] is Ellipsis:
-        return None, None
-    return _serde(arguments[0]), _serde(arguments[1])
 
 
 def _item(annotation: Any) -> Any:

@@ -80,11 +80,7 @@ def with_sides(flow: StreamCursor, key: SerdeSlot | None, value: SerdeSlot | Non
 
 
 def checked_function(
-    operator: str,
-    given: Any,
-    kinds: frozenset[FunctionKind],
-    flow: StreamCursor | None,
-    arguments: Sequence[str] = ("record",),
+    operator: str, given: Any, kinds: frozenset[FunctionKind], flow: StreamCursor | None, arguments: Sequence[str] = ("record",)
 ) -> Function:
     """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works.
 
@@ -104,8 +100,7 @@ def checked_function(
             f"give a function; {_elsewhere(operator)}",
         )
     raise TopologyError(
-        f"{operator}({function.label}): @hr.batch functions cannot be given here",
-        "give a function over one record",
+        f"{operator}({function.label}): @hr.batch functions cannot be given here", "give a function over one record"
     )
 
 

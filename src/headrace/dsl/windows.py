@@ -86,10 +86,10 @@ def until_window_closes() -> UntilWindowCloses:
 
 def _kept(kind: str, grace: Duration | None, retention: Duration | None) -> tuple[int | None, int]:
     """Grace and retention in µs; `TopologyError` where results would be deleted while they can still change."""
-    grace_us = None if grace is None else _length(f"{kind} grace", grace)
+    grace_us = None if grace is None else length_us(f"{kind} grace", grace)
     if retention is None:
         return grace_us, RETENTION_DEFAULT_US if grace_us is None else grace_us
-    retention_us = _length(f"{kind} retention", retention)
+    retention_us = length_us(f"{kind} retention", retention)
     if grace_us is not None and retention_us < grace_us:
         raise TopologyError(
             f"{kind}: the retention of {duration_text(retention_us)} is below the grace of {duration_text(grace_us)}",
@@ -107,17 +107,19 @@ def _least_advance(size_us: int) -> str:
 
 
 def _positive(name: str, value: Duration) -> int:
-    length = _length(f"window {name}", value)
+    length = length_us(f"window {name}", value)
     if length == 0:
         raise TopologyError(f"window {name} {value!r}: expected more than 0")
     return length
 
 
-def _length(name: str, value: Duration) -> int:
+def length_us(name: str, value: Duration, operator: str = "") -> int:
+    """A length of time in µs; `TopologyError`, which begins with the operator, for what is none."""
+    at = f"{operator}: " if operator else ""
     try:
-        length_us = duration_us(value, name)
+        found_us = duration_us(value, name)
     except ConfigError as error:
-        raise TopologyError(error.message, error.hint) from None
-    if length_us > LENGTH_MAX_US:
-        raise TopologyError(f"{name} {value!r}: expected at most 26,000,000 days")
-    return length_us
+        raise TopologyError(f"{at}{error.message}", error.hint) from None
+    if found_us > LENGTH_MAX_US:
+        raise TopologyError(f"{at}{name} {value!r}: expected at most 26,000,000 days")
+    return found_us

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.kafka_server.cluster import Cluster
-from headrace.adapters.kafka_server.settings import Security
 from headrace.config.loading import load_config
 
 
@@ -27,39 +24,8 @@ class KafkaServer(Cluster):
 
     Raises `SetupError` when it does not come up, with the end of its log."""
 
-    def __init__(
-        self,
-        *,
-        brokers: int = 1,
-        port: int | None = None,
-        folder: Path | str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        security: Security = "plaintext",
-        users: Mapping[str, str] | None = None,
-        heap_mb: int = 320,
-        tell: cache.Tell | None = None,
-    ) -> None:
-        def jars() -> tuple[Path, ...]:
-            config = load_config(None, os.environ, {})
-            spark = {f"spark.{name}": value for name, value in config.spark.items()}
-            return cache.jars_of(
-                pins.kafka_server(),
-                cache.folder_of(config.artifact_dir, os.environ),
-                tell or _say,
-                settings_file=connector.settings_file_of(spark),
-            )
-
-        super().__init__(
-            jars,
-            brokers=brokers,
-            port=port,
-            folder=None if folder is None else Path(folder),
-            properties=properties,
-            security=security,
-            users=users,
-            heap_mb=heap_mb,
-        )
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    def jars(self) -> Sequence[Path]:
+        config = load_config(None, os.environ, {})
+        settings_file = connector.settings_file_of({f"spark.{name}": value for name, value in config.spark.items()})
+        folder = cache.folder_of(config.artifact_dir, os.environ)
+        return cache.jars_of(pins.kafka_server(), folder, self.tell, settings_file=settings_file)

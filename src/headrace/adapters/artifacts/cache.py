@@ -45,16 +45,13 @@ class JarState:
         return self.found == self.pin.sha256
 
 
-def default_folder(environ: Mapping[str, str]) -> Path:
-    """`headrace/jars` in the user's cache folder: XDG_CACHE_HOME, else `.cache` in the home folder."""
+def folder_of(artifact_dir: str | None, environ: Mapping[str, str]) -> Path:
+    """The folder that the key `artifact_dir` names, else `headrace/jars` in the user's cache folder."""
+    if artifact_dir:
+        return Path(artifact_dir).expanduser().absolute()
     base = environ.get("XDG_CACHE_HOME", "")
     # by its own rules, a path that is not absolute is to be ignored
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "headrace" / "jars"
-
-
-def folder_of(artifact_dir: str | None, environ: Mapping[str, str]) -> Path:
-    """The folder that the key `artifact_dir` names, or the default one."""
-    return Path(artifact_dir).expanduser().absolute() if artifact_dir else default_folder(environ)
 
 
 def states_of(artifacts: Artifacts, folder: Path) -> tuple[JarState, ...]:
@@ -74,7 +71,8 @@ def jars_of(
     if not all(state.is_right for state in states):
         checked_folder(folder, "fetched jars")
         with _turn(folder, tell):
-            _sweep(folder)
+            for left in folder.glob(f"{_FETCH_PREFIX}*"):  # by a process that was killed: no other one fetches now
+                shutil.rmtree(left, ignore_errors=True)
             # looked at again: the process that had its turn before may have fetched them
             states = states_of(artifacts, folder)
             for state in states:
@@ -83,19 +81,14 @@ def jars_of(
             missing = [state.pin for state in states if state.found is None]
             if missing:
                 tell(f"fetching {artifacts.title} ({len(missing)} jars) into {folder}, this once")
-                _bring(missing, folder, fetch or functools.partial(ivy.fetch, settings_file=settings_file))
+                with tempfile.TemporaryDirectory(dir=folder, prefix=_FETCH_PREFIX) as name:
+                    fetched = Path(name)
+                    (fetch or functools.partial(ivy.fetch, settings_file=settings_file))(missing, fetched)
+                    for pin in missing:
+                        _check(pin, fetched / pin.file_name, _sha256_of(fetched / pin.file_name))
+                    for pin in missing:
+                        (fetched / pin.file_name).rename(folder / pin.file_name)
     return tuple(state.path for state in states)
-
-
-def _bring(pins: Sequence[Pin], folder: Path, fetch: Fetch) -> None:
-    """Fetch, check all, then put each in its place by a rename."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=_FETCH_PREFIX) as name:
-        fetched = Path(name)
-        fetch(pins, fetched)
-        for pin in pins:
-            _check(pin, fetched / pin.file_name, _sha256_of(fetched / pin.file_name))
-        for pin in pins:
-            (fetched / pin.file_name).rename(folder / pin.file_name)
 
 
 def _check(pin: Pin, path: Path, found: str | None) -> None:
@@ -126,12 +119,6 @@ def _turn(folder: Path, tell: Tell) -> Iterator[None]:
                 told = True
             time.sleep(_LOCK_POLL_S)
         yield
-
-
-def _sweep(folder: Path) -> None:
-    """Take away what a process left that was killed while it fetched: whose turn it is, no other one fetches."""
-    for left in folder.glob(f"{_FETCH_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def _sha256_of(path: Path) -> str | None:

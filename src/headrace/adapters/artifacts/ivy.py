@@ -78,22 +78,18 @@ def _ivy_text(pins: Sequence[Pin]) -> str:
 
     `master` is the jar alone; a repository that has a jar without its description knows only `default`.
     """
-    lines = [
+    dependencies = "\n".join(
         f"    <dependency org={quoteattr(pin.group)} name={quoteattr(pin.name)} rev={quoteattr(pin.version)} "
         'conf="default->master(default)" transitive="false"/>'
         for pin in pins
-    ]
-    return "\n".join(
-        [
-            '<ivy-module version="2.0">',
-            '  <info organisation="headrace" module="jars"/>',
-            '  <configurations><conf name="default"/></configurations>',
-            "  <dependencies>",
-            *lines,
-            "  </dependencies>",
-            "</ivy-module>",
-        ]
     )
+    return f"""<ivy-module version="2.0">
+  <info organisation="headrace" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>"""
 
 
 def _reason(said: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.adapters.kafka.connection import Connection
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.core.job_plan.partition_growth import check_expansion
@@ -30,12 +30,28 @@ EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _RIGHTS = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
-)
+)  # fmt: skip
+_NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+# May be so for a moment, while a broker starts; else for ever.
+_SETTLES = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART})
+# What is known of a partition's leader is of before it went away.
+_STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
+# Not retriable by librdkafka's word, but temporary: until the broker is back, or its leader has just come back. It knows its
+# topics first, and their leaders later (_NOENT); when it goes down, it breaks handshakes off, too (_SSL).
+_WAIT = _NO_CONNECTION | _STALE | {
+    KafkaError._RESOLVE, KafkaError._NOENT, KafkaError._SSL, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+}  # fmt: skip
+_NOT_REACHED = "cannot reach Kafka at "
+_PLAIN = {
+    "Connection refused": "connection refused",
+    "Failed to resolve": "unknown host name",
+    "No route to host": "no route to host",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +64,15 @@ class Topic:
 class Admin:
     """Requests to one broker. Each is tried again for `connection.wait_s`, while it may help; then `StorageError`."""
 
-    def __init__(self, connection: Connection, patience: Deadline | None = None) -> None:
+    def __init__(self, connection: Connection, deadline: Deadline | None = None) -> None:
         self.connection = connection
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._heard: KafkaError | None = None  # why there is no connection; a request says only that there is none
         self._client = self._connected()
 
     @property
     def _request_s(self) -> float:
-        return 1.0 if self._patience.is_expedited else min(REQUEST_S, max(1.0, self.connection.wait_s))
+        return 1.0 if self._deadline.is_expedited else min(REQUEST_S, max(1.0, self.connection.wait_s))
 
     def _connected(self) -> AdminClient:
         settings: dict[str, Any] = {**quiet(self.connection.client), "socket.timeout.ms": 10_000}
@@ -87,13 +103,13 @@ class Admin:
                 self._client = self._connected()
             if self._heard is not None and (cause.code() in _NO_CONNECTION):
                 cause = self._heard
-            if self._patience.left_s(began_s, self._bound_s(cause)) <= 0:
+            if self._deadline.left_s(began_s, self._bound_s(cause)) <= 0:
                 raise self.failed(what, cause, now_s - began_s)
             text = self._text(cause)
             if now_s - began_s > SAY_S and (text != said or now_s - said_s > SAY_AGAIN_S):
                 said_s, said = now_s, text
                 LOG.warning("waiting to %s, for up to %.0f s: %s", what, self._bound_s(cause), text)
-            self._patience.pause(0.1)
+            self._deadline.pause(0.1)
 
     def _requested(self, request: Callable[[AdminClient], Mapping[Any, Any]]) -> Mapping[Any, Any]:
         """The futures of a request, once all are done: `result()` then gives at once.
@@ -103,8 +119,8 @@ class Admin:
         """
         client, began_s = self._client, time.monotonic()
         futures = request(client)
-        while wait(futures.values(), self._patience.piece_s(began_s, ANSWERED_S_MAX)).not_done:
-            if self._patience.left_s(began_s, ANSWERED_S_MAX) <= 0:
+        while wait(futures.values(), self._deadline.piece_s(began_s, ANSWERED_S_MAX)).not_done:
+            if self._deadline.left_s(began_s, ANSWERED_S_MAX) <= 0:
                 waited_s = time.monotonic() - began_s
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {waited_s:.0f} s"))
         return futures
@@ -134,33 +150,24 @@ class Admin:
             return kind(text + (f" (tried for {after_s:.0f} s, to {what})" if after_s >= 1 else ""), hint)
         return kind(f"cannot {what}{waited}: {text}", hint)
 
-    # --- topics -----------------------------------------------------------------------------------------------------
-
     def names(self) -> set[str]:
         """All topics but Kafka's own."""
-        found = self.asked("list the topics", lambda: self._client.list_topics(timeout=self._request_s))
-        return {name for name in found.topics if not name.startswith("__")}
+        return {name for name in self._listed("list the topics").topics if not name.startswith("__")}
+
+    def _listed(self, what: str, **topic: str) -> Any:
+        return self.asked(what, lambda: self._client.list_topics(timeout=self._request_s, **topic))
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""
         if not names:
             return {}
-
-        def described(client: AdminClient) -> Mapping[str, Any]:
-            found: Mapping[str, Any] = client.describe_topics(TopicCollection(sorted(names)), request_timeout=self._request_s)
-            return found
+        absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)
 
         def ask() -> dict[str, Topic]:
-            found = {}
-            for name, future in self._requested(described).items():
-                try:
-                    answer = future.result()
-                except KafkaException as error:
-                    if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-                        continue
-                    raise
-                found[name] = Topic(name, len(answer.partitions), str(answer.topic_id))
-            return found
+            wanted = TopicCollection(sorted(names))
+            futures = self._requested(lambda c: c.describe_topics(wanted, request_timeout=self._request_s))
+            found = {name: _result(future, *absent) for name, future in futures.items()}
+            return {name: Topic(name, len(one.partitions), str(one.topic_id)) for name, one in found.items() if one is not None}
 
         title = f"describe topic {next(iter(names))!r}" if len(names) == 1 else f"describe {len(names)} topics"
         topics: dict[str, Topic] = self.asked(title, ask)
@@ -219,7 +226,7 @@ class Admin:
 
     def listed(self, name: str) -> Any:
         """A topic with its partitions and their leaders, and the cluster's brokers, as one of these tells."""
-        return self.asked(f"list topic {name!r}", lambda: self._client.list_topics(name, timeout=self._request_s))
+        return self._listed(f"list topic {name!r}", topic=name)
 
     def _too_few_brokers(self, name: str, cause: KafkaError) -> ConfigError:
         count = self._brokers()
@@ -245,11 +252,8 @@ class Admin:
         """Delete a topic and wait until it is deleted."""
 
         def ask() -> None:
-            try:
-                self._requested(lambda client: client.delete_topics([name], operation_timeout=15))[name].result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted: by the request before, or by others
-                    raise
+            futures = self._requested(lambda client: client.delete_topics([name], operation_timeout=15))
+            _result(futures[name], KafkaError.UNKNOWN_TOPIC_OR_PART)  # deleted: by the request before, or by others
 
         self.asked(f"delete topic {name!r}", ask)
         deadline_s = time.monotonic() + self.connection.wait_s
@@ -259,9 +263,7 @@ class Admin:
             time.sleep(0.05)
 
     def _brokers(self) -> int:
-        return len(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
-
-    # --- offsets ----------------------------------------------------------------------------------------------------
+        return len(self._listed("list the brokers").brokers)
 
     def offsets(self, topic: Topic, spec: Any, isolation: Any = COMMITTED) -> dict[int, int]:
         """Per partition the offset that `spec` asks for; -1 where there is none."""
@@ -322,18 +324,12 @@ class Admin:
         def ask() -> None:
             answers = self._requested(lambda client: client.delete_records(wanted, request_timeout=10))
             for place, future in answers.items():
-                try:
-                    future.result()
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE:
-                        raise OffsetOutOfRangeError(
-                            f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
-                        ) from None
-                    raise
+                if _result(future, KafkaError.OFFSET_OUT_OF_RANGE) is None:
+                    raise OffsetOutOfRangeError(
+                        f"topic {topic!r} partition {place.partition}: {place.offset} lies beyond its end"
+                    )
 
         self.asked(f"purge topic {topic!r}", ask)
-
-    # --- settings ---------------------------------------------------------------------------------------------------
 
     def topic_settings(self, names: Collection[str]) -> dict[str, dict[str, str | None]]:
         """The settings of these topics, without those that this user may not ask for, or that are not there."""
@@ -342,23 +338,16 @@ class Admin:
             return {}
 
         def ask() -> dict[str, dict[str, str | None]]:
-            found = {}
-            asked = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
-            for resource, future in asked.items():
-                try:
-                    found[resources[resource]] = {name: entry.value for name, entry in future.result().items()}
-                except KafkaException as error:
-                    if error.args[0].code() not in _RIGHTS | {KafkaError.UNKNOWN_TOPIC_OR_PART}:
-                        raise
-            return found
+            futures = self._requested(lambda c: c.describe_configs(list(resources), request_timeout=self._request_s))
+            found = {one: _result(future, *_RIGHTS, KafkaError.UNKNOWN_TOPIC_OR_PART) for one, future in futures.items()}
+            return {resources[one]: {name: e.value for name, e in own.items()} for one, own in found.items() if own is not None}
 
         settings: dict[str, dict[str, str | None]] = self.asked("read the settings of topics", ask)
         return settings
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None where we have no right to read it."""
-        broker = min(self.asked("list the brokers", lambda: self._client.list_topics(timeout=self._request_s)).brokers)
-        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        resource = ConfigResource(ResourceType.BROKER, str(min(self._listed("list the brokers").brokers)))
 
         def ask() -> Any:
             answers = self._requested(lambda c: c.describe_configs([resource], request_timeout=self._request_s))
@@ -375,14 +364,6 @@ class Admin:
         return found[name].value if name in found else None
 
 
-_NOT_REACHED = "cannot reach Kafka at "
-_PLAIN = {
-    "Connection refused": "connection refused",
-    "Failed to resolve": "unknown host name",
-    "No route to host": "no route to host",
-}
-
-
 def plain_cause(text: str) -> str | None:
     """Why there is no connection, in a few words; None where librdkafka's own text says it best.
 
@@ -392,35 +373,11 @@ def plain_cause(text: str) -> str | None:
     return next((plain for words, plain in _PLAIN.items() if words in text), None)
 
 
-_NO_CONNECTION = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
-# May be so for a moment, while a broker starts; else for ever.
-_SETTLES = frozenset(
-    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
-)
-# What is known of a partition's leader is of before it went away.
-_STALE = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
-# Not retriable by librdkafka's word, but temporary: until the broker is back.
-_WAIT = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._NOENT,  # no leader is found: a broker that comes back knows its topics first, and their leaders later
-        KafkaError._SSL,  # a broker that goes down breaks handshakes off, too
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        # of a leader that has just come (back), or is asked with what was true of the one before it
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
-)
-
-
-def quiet(client: Mapping[str, Any]) -> dict[str, Any]:
-    """`client` with librdkafka's log at what a user can act on: it repeats each refused connection at every try."""
-    return {"log.connection.close": False, "log_level": 2, **client}
+def _result(future: Any, *passed: int) -> Any:
+    """What a future gives that is done; None where it failed with one of these codes."""
+    try:
+        return future.result()
+    except KafkaException as error:
+        if error.args[0].code() not in passed:
+            raise
+        return None

@@ -1,28 +1,37 @@
-"""Telling an application's bookkeeping from a user's topics of such names: by the keys that its first records have.
+"""The topics that an application has for itself, `<application>-metadata` and `-checkpoints`: made, told apart, written.
 
-A topic holds no mark of who made it, and not every user may read its settings. So a few records are looked at,
-never a whole topic: another application's may be large.
+A topic holds no mark of who made it, a user's may have such a name, and not every user may read its settings. So whose it
+is, the keys of its first records say: a few are looked at, never a whole topic, as another application's may be large.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.admin import Topic
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.admin import Admin, Topic
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet, reader, received
+from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.errors import UnavailableError
+from headrace.adapters.kafka.names import checkpoint_topic, entries_of, entry_key, metadata_topic
+from headrace.errors import IncompatibleChangeError, StorageError, StreamExistsError, UnavailableError
 
+INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
+# What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
+_COMPACTED = {"cleanup.policy": "compact"}
+_OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _LOOKED_AT = 100  # records without our mark, and a topic is somebody else's
 _AT_ONCE = 1_000
-# Of what the driver writes, under `entries.entry_key`, the namespaces that there always are; and any request.
+# Of what the driver writes, under `names.entry_key`, the namespaces that there always are; and any request.
 _NAMESPACES = (b"job/", b"job-models/", b"lanes/", b"status/", b"internal-topics/")
 _REQUESTS = b"%2Frequests/"
+_OF_REQUESTS = "/requests"  # after a namespace
 _SMALL = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1, "queued.max.messages.kbytes": 64}
 
 
@@ -33,14 +42,87 @@ class TopicOwner(Enum):
 
 
 class ApplicationTopics:
-    """Whose topics are that have the name of an application's metadata. Threads may share it.
+    """The topics of all applications of a cluster. Threads may share it. `find` gives a topic as it was seen last.
 
     What was seen once of a topic (by its id) is not looked at again, unless there was nothing in it.
     """
 
-    def __init__(self, client: Mapping[str, Any], patience: Deadline, wait_s: float) -> None:
-        self._client, self._patience, self._wait_s = dict(client), patience, wait_s
+    def __init__(self, admin: Admin, deadline: Deadline, find: Callable[[str], Topic | None]) -> None:
+        self._admin, self._deadline, self._find = admin, deadline, find
+        self._connection, self._wait_s = admin.connection, admin.connection.wait_s
+        self._client = quiet(self._connection.client)
         self._seen: dict[str, TopicOwner] = {}
+        self._lock = threading.Lock()
+        self._metadata: dict[str, CompactedTopic] = {}
+        self._single = _SingleRecords(self._client, self._wait_s)
+
+    def close(self) -> None:
+        with self._lock:
+            for topic in self._metadata.values():
+                topic.close()
+            self._metadata.clear()
+        self._single.close()
+
+    def ensure(self, application: str) -> None:
+        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
+        self.is_initialized(application)
+        for name in (metadata_topic(application), checkpoint_topic(application)):
+            if self._find(name) is None:
+                try:
+                    self._admin.create(name, 1, {**_OFTEN, **self._connection.topic_settings, **_COMPACTED})
+                except StreamExistsError:
+                    continue  # another driver was quicker
+
+    def is_initialized(self, application: str) -> bool:
+        """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
+        topic = self._find(metadata_topic(application))
+        if topic is None:
+            return False
+        if self.whose([topic])[topic.name] is TopicOwner.OTHERS:
+            raise IncompatibleChangeError(
+                f"topic {topic.name!r} exists, and is not the bookkeeping of application {application!r}",
+                "give the application another name, or that topic",
+            )
+        return True
+
+    def metadata(self, application: str) -> CompactedTopic:
+        """The reader of an application's metadata, shared by all who ask this system."""
+        with self._lock:
+            if application not in self._metadata:
+                self._metadata[application] = CompactedTopic(self._client, metadata_topic(application), self._deadline)
+            return self._metadata[application]
+
+    def write(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
+        """Write metadata records outside of the coordinator: not in a transaction, durable when this returns.
+
+        None deletes. Where it raises, some may be written.
+        """
+        records = [(entry_key(namespace, name), value) for name, value in entries.items()]
+        failure = self._single.write(metadata_topic(application), records)
+        if failure is not None:
+            names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
+            raise StorageError(
+                f"application {application!r}: {namespace} {names} could not be written: "
+                f"{self._connection.secrets.cleaned(failure)}",
+                f"is the broker at {self._connection.servers} up, and may this user write there?",
+            )
+
+    def applications(self, names: Collection[str] | None = None) -> list[str]:
+        """Whose own topics are among these, or all, sorted; a user's topics may have such names too."""
+        names = self._admin.names() if names is None else names
+        suffix = metadata_topic("")
+        owners = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix}
+        pairs = [name for name, owner in owners.items() if checkpoint_topic(owner) in names]
+        whose = self.whose(self._admin.topics(pairs).values())
+        return sorted(owners[name] for name, found in whose.items() if found is TopicOwner.OURS)
+
+    def owners(self, applications: Iterable[str]) -> dict[str, str]:
+        """Repartition topics to the application that has them on its record."""
+        return {
+            topic: application
+            for application in applications
+            for topic in entries_of(self.metadata(application).refresh(wait=False), INTERNAL)
+        }
 
     def whose(self, topics: Collection[Topic]) -> dict[str, TopicOwner]:
         """By name. A topic that this user may not read is somebody else's."""
@@ -55,30 +137,18 @@ class ApplicationTopics:
         found: dict[str, TopicOwner] = {}
         if not names:
             return found
-        consumer = Consumer(
-            {
-                **self._client,
-                **_SMALL,
-                "logger": CLIENT_LOG,
-                "group.id": f"{names[0]}-readers",  # librdkafka wants one; it is never joined
-                "isolation.level": "read_uncommitted",  # what is not committed yet is a mark as well
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 5,
-            }
-        )
+        # what is not committed yet is a mark as well
+        consumer = reader({**self._client, **_SMALL}, f"{names[0]}-readers", isolation="read_uncommitted")
         strange = dict.fromkeys(names, 0)  # records without our mark, by topic
         began_s = time.monotonic()
         try:
             consumer.assign([TopicPartition(name, 0, 0) for name in names])
-            while len(found) < len(names) and self._patience.left_s(began_s, self._wait_s) > 0:
-                first = consumer.consume(1, timeout=0.2)
-                for message in first + (consumer.consume(_AT_ONCE, timeout=0) if first else []):
+            while len(found) < len(names) and self._deadline.left_s(began_s, self._wait_s) > 0:
+                for message in received(consumer, _AT_ONCE):
                     name = message.topic()
                     if name is None or name in found:
                         continue
-                    whose = _told(message, strange)
+                    whose = _owner_by(message, strange)
                     if whose is not None:
                         found[name] = whose
                         consumer.incremental_unassign([TopicPartition(name, 0)])
@@ -88,13 +158,11 @@ class ApplicationTopics:
             consumer.close()
         left = [name for name in names if name not in found]
         if left:
-            raise UnavailableError(
-                f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?"
-            )
+            raise UnavailableError(f"topic {left[0]!r} cannot be read: no answer for {self._wait_s:.0f} s", "is the broker up?")
         return found
 
 
-def _told(message: Any, strange: dict[str, int]) -> TopicOwner | None:
+def _owner_by(message: Any, strange: dict[str, int]) -> TopicOwner | None:
     """Whose its topic is, if that is known by this message; `strange` counts the records without our mark."""
     error, name = message.error(), message.topic()
     if error is None:
@@ -116,3 +184,97 @@ def is_mark(key: bytes | None) -> bool:
     (True, True, False, False)
     """
     return key is not None and (key.startswith(_NAMESPACES) or _REQUESTS in key)
+
+
+class KafkaMetadataStore:
+    """See `headrace.ports.MetadataStore`: an application's named values, and requests to its driver.
+
+    A request is a record too, under a key of its own, written outside of any transaction: an open one there would hold back
+    what the driver reads (protocol.md 6).
+    """
+
+    def __init__(self, topics: ApplicationTopics, application: str) -> None:
+        self._topics, self._application = topics, application
+
+    def get(self, namespace: str, key: str) -> bytes | None:
+        return self.all(namespace).get(key)
+
+    def all(self, namespace: str) -> dict[str, bytes]:
+        """Every value of the namespace, by key; empty where the application never ran."""
+        if not self._topics.is_initialized(self._application):
+            return {}
+        return entries_of(self._topics.metadata(self._application).refresh(), namespace)
+
+    def stamp(self) -> object:
+        """How far the topic was read, None where there is none."""
+        if not self._topics.is_initialized(self._application):
+            return None
+        return self._topics.metadata(self._application).refreshed_to()
+
+    def request(self, namespace: str, value: bytes) -> str:
+        return self.request_all(namespace, [value])[0]
+
+    def request_all(self, namespace: str, values: Sequence[bytes]) -> tuple[str, ...]:
+        if not values:
+            return ()
+        self._topics.ensure(self._application)
+        now_ns = time.time_ns()
+        ids = [f"{now_ns + nth:020d}-{uuid.uuid4().hex[:12]}" for nth in range(len(values))]  # in the order of their making
+        entries = {id_: bytes(value) for id_, value in zip(ids, values, strict=True)}
+        self._topics.write(self._application, namespace + _OF_REQUESTS, entries)
+        return tuple(ids)
+
+    def requests(self, namespace: str) -> dict[str, bytes]:
+        return self.all(namespace + _OF_REQUESTS)
+
+    def withdraw(self, namespace: str, ids: Collection[str]) -> None:
+        if ids and self._topics.is_initialized(self._application):
+            self._topics.write(self._application, namespace + _OF_REQUESTS, dict.fromkeys(ids))
+
+
+class _SingleRecords:
+    """Writes to partition 0 of topics, outside of any transaction. Threads may share it: they write one after the other.
+
+    The producer is made at the first write and kept: a new one takes longer than all the rest. Not an idempotent one, which
+    would wait for its number. `wait_s`: how long a broker may take.
+    """
+
+    def __init__(self, client: Mapping[str, Any], wait_s: float) -> None:
+        self._client, self._wait_s = dict(client), wait_s
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+
+    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]]) -> str | None:
+        """Write these (key, value); None when all are durable, else why the first that failed is not."""
+        failed: list[str] = []
+        with self._lock:
+            producer = self._producer = self._producer or self._made()
+            for key, value in records:
+                self._send(producer, topic, key, value, failed)
+            unanswered = producer.flush(self._wait_s + 1)
+            if failed or unanswered:
+                producer.purge()  # what has failed is not written later
+                self._producer = None
+        return failed[0] if failed else "no answer" if unanswered else None
+
+    def close(self) -> None:
+        with self._lock:
+            self._producer = None
+
+    def _made(self) -> Producer:
+        settings = {"acks": "all", "linger.ms": 0, "message.timeout.ms": int(self._wait_s * 1000)}
+        return Producer({**self._client, **settings, "allow.auto.create.topics": False, "logger": CLIENT_LOG})
+
+    def _send(self, producer: Producer, topic: str, key: bytes, value: bytes | None, failed: list[str]) -> None:
+        def told(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        while True:
+            try:
+                return producer.produce(topic, key=key, value=value, partition=0, on_delivery=told)
+            except BufferError:  # its queue is full: what is in it is answered, or fails, within `wait_s`
+                producer.poll(0.1)
+            except KafkaException as error:  # such as one that is larger than it sends
+                failed.append(error.args[0].str())
+                return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import reader, received
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.errors import StorageError, UnavailableError
 
@@ -23,13 +23,13 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PART
 class CompactedTopic:
     """The newest value of every key of partition 0 of `topic`, by committed records. Threads may share it.
 
-    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `patience` makes its
+    It holds all of the topic in memory, and each `refresh` reads only the records since the last. `deadline` makes its
     waits shorter.
     """
 
-    def __init__(self, client: Mapping[str, Any], topic: str, patience: Deadline | None = None) -> None:
+    def __init__(self, client: Mapping[str, Any], topic: str, deadline: Deadline | None = None) -> None:
         self.topic = topic
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._client = dict(client)
         self._lock = threading.Lock()
         self._values: dict[bytes, bytes] = {}
@@ -61,12 +61,11 @@ class CompactedTopic:
             except KafkaException as error:
                 # Consumers may keep using what they knew of a broker that went away: new ones read on from here.
                 self._close()
-                if self._patience.left_s(began_s, BROKER_WAIT_S) <= 0:
+                if self._deadline.left_s(began_s, BROKER_WAIT_S) <= 0:
                     raise UnavailableError(
-                        f"topic {self.topic!r} cannot be read: {error.args[0].str()}",
-                        "is the broker up, and may we read it?",
+                        f"topic {self.topic!r} cannot be read: {error.args[0].str()}", "is the broker up, and may we read it?"
                     ) from None
-                self._patience.pause(0.2)
+                self._deadline.pause(0.2)
 
     def close(self) -> None:
         with self._lock:
@@ -79,11 +78,10 @@ class CompactedTopic:
         self._consumer = self._latest = None
 
     def _end(self, committed_only: bool) -> int:
-        self._consumer = self._consumer or self._made("read_committed")
-        if committed_only:
-            asked = self._consumer
-        else:
-            self._latest = asked = self._latest or self._made("read_uncommitted")
+        group = f"{self.topic}-readers"
+        self._consumer = asked = self._consumer or reader(self._client, group)
+        if not committed_only:
+            self._latest = asked = self._latest or reader(self._client, group, isolation="read_uncommitted")
         end = self._watermark(asked)
         if end < self._next:
             raise StorageError(
@@ -96,47 +94,30 @@ class CompactedTopic:
         began_s = time.monotonic()
         while True:
             try:
-                timeout_s = self._patience.piece_s(began_s, BROKER_WAIT_S)
+                timeout_s = self._deadline.piece_s(began_s, BROKER_WAIT_S)
                 return int(asked.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=timeout_s)[1])
             except KafkaException as error:
                 code = error.args[0].code()
                 bound_s = UNKNOWN_S if code in _UNKNOWN else BROKER_WAIT_S if code == KafkaError._TIMED_OUT else 0.0
-                if self._patience.left_s(began_s, bound_s) <= 0:
+                if self._deadline.left_s(began_s, bound_s) <= 0:
                     raise
                 time.sleep(0.02)
 
-    def _made(self, isolation: str) -> Consumer:
-        return Consumer(
-            {
-                **self._client,
-                "logger": CLIENT_LOG,
-                "group.id": f"{self.topic}-readers",  # librdkafka wants one; it is never joined, and commits nothing
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 5,  # it fetches while it is behind only: that it is at the end must be heard soon
-            }
-        )
-
     def _read_to(self, end: int) -> None:
         """Fetch until all that is committed before `end` was read; between two reads nothing is fetched."""
-        consumer = self._consumer
-        assert consumer is not None
+        assert self._consumer is not None
         if self._next >= end:
             return
-        consumer.assign([TopicPartition(self.topic, 0, self._next)])
+        self._consumer.assign([TopicPartition(self.topic, 0, self._next)])
         try:
-            self._fetch_to(consumer, end)
+            self._fetch_to(self._consumer, end)
         finally:
-            consumer.unassign()
+            self._consumer.unassign()
 
     def _fetch_to(self, consumer: Consumer, end: int) -> None:
         began_s = time.monotonic()
         while self._next < end:
-            # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
-            first = consumer.consume(1, timeout=0.2)
-            for message in first + (consumer.consume(_BATCH, timeout=0) if first else []):
+            for message in received(consumer, _BATCH):
                 error = message.error()
                 if error is None:
                     self._take(message)
@@ -145,8 +126,8 @@ class CompactedTopic:
                     self._next = max(self._next, int(message.offset() or 0))
                 else:
                     raise KafkaException(error)
-            if self._patience.left_s(began_s, READ_S) <= 0:
-                if self._patience.is_expedited:
+            if self._deadline.left_s(began_s, READ_S) <= 0:
+                if self._deadline.is_expedited:
                     raise UnavailableError(f"topic {self.topic!r}: the job ends, and offset {end} could not be read yet")
                 raise StorageError(
                     f"topic {self.topic!r}: offset {end} was written, but only those before {self._next} can be read after "
@@ -157,9 +138,7 @@ class CompactedTopic:
     def _take(self, message: Any) -> None:
         self._next = message.offset() + 1
         key, value = message.key(), message.value()
-        if key is None:
-            return
-        if value is None:
-            self._values.pop(key, None)
-        else:
+        if value is not None and key is not None:
             self._values[key] = value
+        else:
+            self._values.pop(key, None)

@@ -1,7 +1,7 @@
-"""How one set of keys, in the spelling of Kafka's Java client, becomes settings of librdkafka and of Spark's reader.
+"""How one set of keys, in librdkafka's spelling, becomes settings of librdkafka and of Spark's reader, a client in Java.
 
-Both clients must reach the same broker with the same rights. Where the two differ in what they can read (a trust store of
-Java, a file of PEM), one form that both take is made from what is given, or the missing key is named.
+Both clients must reach the same broker with the same rights. Where Java has another name or form for something, it is made
+here of what is given. What neither knows, librdkafka refuses by name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.adapters.kafka import jaas
-from headrace.adapters.kafka.settings import MADE, OWN_KEYS, PROTOCOLS, SHARED, TOPIC_PREFIX, WRITER, check_known
 from headrace.core.secrets import Secrets, secret_values
 from headrace.errors import ConfigError
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_FOR_US = frozenset({"replication.factor", "wait.s", "transaction.timeout.ms"})  # not for a client
+_OF_TOPICS = "topic."  # kafka.topic.retention.ms and the like: of the topics that a job makes
+# What exactly-once and the order of records rest on, and what is no text: never a user's to set.
+_OWNED = frozenset(
+    {
+        "acks", "allow.auto.create.topics", "auto.commit.enable", "auto.offset.reset", "bootstrap.servers",
+        "default.topic.config", "enable.auto.commit", "enable.auto.offset.store", "enable.idempotence", "enable.partition.eof",
+        "group.id", "group.instance.id", "group.protocol", "isolation.level", "key.deserializer", "key.serializer", "logger",
+        "metadata.broker.list", "on_commit", "on_delivery", "partition.assignment.strategy", "request.required.acks",
+        "transactional.id", "value.deserializer", "value.serializer",
+    }
+)  # fmt: skip
+_FUNCTIONS = "_cb"  # how names of librdkafka's callbacks end
+# librdkafka's name of a setting, and Java's.
+_IN_JAVA = {
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.max.bytes": "max.request.size",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+}
+# Another name of a setting, Java's or an old one, and what to set.
+_INSTEAD = {java: f"set kafka.{name}" for name, java in _IN_JAVA.items()} | {
+    "compression.codec": "set kafka.compression.type",
+    "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password; for OAUTHBEARER kafka.sasl.oauthbearer.client.id, "
+    ".client.secret and .token.endpoint.url; for GSSAPI kafka.sasl.kerberos.principal and .keytab",
+    "sasl.mechanisms": "set kafka.sasl.mechanism",
+    "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.location, or the text as kafka.ssl.certificate.pem",
+    "ssl.keystore.key": "set kafka.ssl.key.location, or the text as kafka.ssl.key.pem",
+    "ssl.truststore.certificates": "set kafka.ssl.ca.location, or the text as kafka.ssl.ca.pem",
+    "ssl.truststore.location": "set kafka.ssl.ca.location to the same certificates as PEM (keytool -exportcert -rfc makes it)",
+    "ssl.truststore.password": "set kafka.ssl.ca.location to a PEM file, which has none",
+    "ssl.truststore.type": "set kafka.ssl.ca.location to a PEM file",
+}
+# What begins so is for Spark's reader: librdkafka does not know it, or reads little and has values of ours.
+_FOR_JAVA = (
+    "check.crcs", "default.api.timeout.ms", "fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes",
+    "fetch.wait.max.ms", "max.poll.records", "metric.reporters", "metrics.", "sasl.kerberos.ticket.", "sasl.login.",
+    "security.providers", "socket.connection.setup.timeout.max.ms", "ssl.enabled.protocols", "ssl.keymanager.algorithm",
+    "ssl.keystore.type", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+)  # fmt: skip
+# What begins so is for librdkafka: Java's form of it is made below.
+_FOR_LIBRDKAFKA = (
+    "sasl.oauthbearer.client.", "sasl.oauthbearer.scope", "sasl.password", "sasl.username", "ssl.ca.", "ssl.certificate.",
+    "ssl.key.location", "ssl.key.pem",
+)  # fmt: skip
+_KAFKAS = "org.apache.kafka.common.security"
+_LOGIN_MODULES = {
+    "PLAIN": f"{_KAFKAS}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_KAFKAS}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_KAFKAS}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_KAFKAS}.oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
+}
+_OAUTH = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}  # in JAAS, behind sasl.oauthbearer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +118,50 @@ def connection_of(url: str, kafka: Mapping[str, str]) -> Connection:
     """From a system's URL and the `kafka.*` settings, without their prefix; `ConfigError` names what does not fit."""
     servers = servers_of(url)
     given = {name: str(value) for name, value in kafka.items()}
-    check_known(given, _protocol(given))
-    common = {name: value for name, value in given.items() if name not in OWN_KEYS and not name.startswith(TOPIC_PREFIX)}
-    client = {"bootstrap.servers": servers} | {name: value for name, value in common.items() if name in SHARED}
-    client |= {WRITER[name]: value for name, value in common.items() if name in WRITER}
-    java = {name: value for name, value in common.items() if name not in MADE and name not in WRITER}
-    java["bootstrap.servers"] = servers
-    secret = list(secret_values(given))
-    protocol = _protocol(given)
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"kafka.security.protocol {protocol!r} is not known", f"known are {', '.join(_PROTOCOLS)}")
+    _check(given, protocol)
+    common = {name: value for name, value in given.items() if name not in _FOR_US and not name.startswith(_OF_TOPICS)}
+    client = {name: value for name, value in common.items() if not name.startswith(_FOR_JAVA)}
+    java = {_IN_JAVA.get(name, name): value for name, value in common.items() if not name.startswith(_FOR_LIBRDKAFKA)}
+    client["bootstrap.servers"] = java["bootstrap.servers"] = servers
     if protocol.startswith("SASL"):
-        secret += _sasl(given, client, java)
+        _add_login(client, java)
     if protocol.endswith("SSL"):
-        secret += _ssl(given, client, java)
+        _add_certificates(given, client, java)
+    secrets = [*secret_values(given), *secret_values(java), *map(_escaped, secret_values(given))]
     options = {f"kafka.{name}": value for name, value in java.items()}
-    options.setdefault("kafka.group.id", _readers_group(options))
+    options["kafka.group.id"] = _readers_group(options)
     return Connection(
         servers,
         client,
         options,
-        {name.removeprefix(TOPIC_PREFIX): value for name, value in given.items() if name.startswith(TOPIC_PREFIX)},
+        {name.removeprefix(_OF_TOPICS): value for name, value in given.items() if name.startswith(_OF_TOPICS)},
         _number(given, "replication.factor", None),
         _seconds(given, "wait.s", 30.0),
         _number(given, "transaction.timeout.ms", 60_000, 1000) or 60_000,
-        Secrets(secret),
+        Secrets(secrets),
     )
+
+
+def _check(given: Mapping[str, str], protocol: str) -> None:
+    """`ConfigError` for a setting that is ours, that has another name here, or that would not be used (credentials)."""
+    for name in sorted(given):
+        if name in _OWNED or name.endswith(_FUNCTIONS):
+            raise ConfigError(
+                f"kafka.{name} cannot be set: Headrace sets it itself, its guarantees depend on it",
+                "the address is in system=; processing_guarantee chooses between exactly_once and at_least_once",
+            )
+        if name in _INSTEAD:
+            raise ConfigError(f"kafka.{name} is not read: it has another name here", _INSTEAD[name])
+        kind = name.partition(".")[0].upper()
+        if kind in ("SASL", "SSL") and kind not in protocol:
+            wanted = " or ".join(one for one in _PROTOCOLS if kind in one)
+            raise ConfigError(
+                f"kafka.{name} is set, and kafka.security.protocol is {protocol}: it would not be used",
+                f"set kafka.security.protocol to {wanted}",
+            )
 
 
 _SALT = os.urandom(16)  # the name that is made of settings tells nothing of a password in them
@@ -123,152 +197,82 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     return seconds
 
 
-def _protocol(given: Mapping[str, str]) -> str:
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise ConfigError(f"kafka.security.protocol {protocol!r} is not known", f"known are {', '.join(PROTOCOLS)}")
-    return protocol
-
-
-def _sasl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> list[str]:
-    """Credentials, in both spellings; what of them is secret."""
-    mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
+def _add_login(client: dict[str, str], java: dict[str, str]) -> None:
+    """Java's one line of JAAS, from librdkafka's credentials."""
+    mechanism = client.get("sasl.mechanism")
     if mechanism is None:
         raise ConfigError("kafka.security.protocol requires SASL, but kafka.sasl.mechanism is not set", "such as PLAIN")
-    java.pop("sasl.mechanisms", None)
-    java["sasl.mechanism"] = client["sasl.mechanism"] = mechanism
+    if mechanism not in _LOGIN_MODULES:
+        raise ConfigError(f"kafka.sasl.mechanism {mechanism!r} is not known", f"known are {', '.join(sorted(_LOGIN_MODULES))}")
     if mechanism == "GSSAPI":
-        kerberos = {name: given[name] for name in ("sasl.kerberos.principal", "sasl.kerberos.keytab") if name in given}
-        client |= kerberos  # Java's has them in its JAAS text, or from the ticket
-        for name in kerberos:
-            java.pop(name, None)
-        return []
-    login = jaas.parsed(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
-    if mechanism == "OAUTHBEARER":
-        return _oauth(given, login, client, java)
-    if mechanism not in jaas.MODULES:
-        raise ConfigError(f"kafka.sasl.mechanism {mechanism!r} is not known", f"known are {', '.join(sorted(jaas.MODULES))}")
-    user = given.get("sasl.username") or (login.options.get("username") if login else None)
-    password = given.get("sasl.password") or (login.options.get("password") if login else None)
-    if not user or not password:
-        raise ConfigError(
-            f"kafka.sasl.mechanism is {mechanism}, and there is no {'password' if user else 'user'}",
-            "set kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config",
-        )
-    client |= {"sasl.username": user, "sasl.password": password}
-    java["sasl.jaas.config"] = jaas.written(jaas.Jaas(jaas.MODULES[mechanism], {"username": user, "password": password}))
-    return [password, java["sasl.jaas.config"], jaas.escaped(password)]
-
-
-def _oauth(
-    given: Mapping[str, str], login: jaas.Jaas | None, client: dict[str, str], java: dict[str, str]
-) -> list[str]:
-    """The client-credentials flow, which both clients have."""
-    options = dict(login.options) if login else {}
-    wanted = {
-        "clientId": given.get("sasl.oauthbearer.client.id") or options.get("clientId"),
-        "clientSecret": given.get("sasl.oauthbearer.client.secret") or options.get("clientSecret"),
-    }
-    scope = given.get("sasl.oauthbearer.scope") or options.get("scope")
-    endpoint = given.get("sasl.oauthbearer.token.endpoint.url")
-    missing = [name for name, value in {**wanted, "kafka.sasl.oauthbearer.token.endpoint.url": endpoint}.items() if not value]
-    if missing:
-        raise ConfigError(
-            f"kafka.sasl.mechanism is OAUTHBEARER, and {missing[0]} is not set",
-            "set kafka.sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
-        )
-    settings = {name: str(value) for name, value in wanted.items()} | ({"scope": scope} if scope else {})
-    client |= {
-        "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.client.id": settings["clientId"],
-        "sasl.oauthbearer.client.secret": settings["clientSecret"],
-        "sasl.oauthbearer.token.endpoint.url": str(endpoint),
-        **({"sasl.oauthbearer.scope": scope} if scope else {}),
-    }
-    for name in ("client.id", "client.secret", "scope"):
-        java.pop(f"sasl.oauthbearer.{name}", None)
-    java["sasl.jaas.config"] = jaas.written(jaas.Jaas(jaas.MODULES["OAUTHBEARER"], settings))
-    java.setdefault(
-        "sasl.login.callback.handler.class",
-        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
-    )
-    return [settings["clientSecret"], java["sasl.jaas.config"], jaas.escaped(settings["clientSecret"])]
-
-
-def _ssl(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> list[str]:
-    """Whom to trust and who we are, in both spellings; what of it is secret."""
-    if "ssl.endpoint.identification.algorithm" in given:
-        client["ssl.endpoint.identification.algorithm"] = given["ssl.endpoint.identification.algorithm"] or "none"
-    _trust(given, client, java)
-    return _identity(given, client, java)
-
-
-def _trust(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> None:
-    authority = given.get("ssl.ca.location")
-    store, kind = given.get("ssl.truststore.location"), given.get("ssl.truststore.type", "JKS").upper()
-    if authority is None and store is not None and kind == "PEM":
-        authority = store
-    if authority is None and store is not None:
-        raise ConfigError(
-            f"kafka.ssl.truststore.location is a {kind} file, which Python's client cannot read",
-            "set kafka.ssl.ca.location to the same certificates as PEM (keytool -exportcert -rfc makes it)",
-        )
-    if authority is None:
-        if "ssl.truststore.certificates" in given:
-            client["ssl.ca.pem"] = given["ssl.truststore.certificates"]
-        return
-    client["ssl.ca.location"] = _file("ssl.ca.location", authority)
-    if store is None:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-
-
-def _identity(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> list[str]:
-    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
-    store, kind = given.get("ssl.keystore.location"), given.get("ssl.keystore.type", "JKS").upper()
-    password = given.get("ssl.key.password")
-    if (certificate is None) != (key is None):
-        named, missing = ("ssl.certificate", "ssl.key") if key is None else ("ssl.key", "ssl.certificate")
-        raise ConfigError(
-            f"kafka.{named}.location is set, and kafka.{missing}.location is not", "a certificate and its key go together"
-        )
-    if certificate is not None and key is not None:
-        client |= {"ssl.certificate.location": _file("ssl.certificate.location", certificate)}
-        client |= {"ssl.key.location": _file("ssl.key.location", key)}
-        if password is not None:
-            client["ssl.key.password"] = password
-        if store is None:
-            java |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": Path(certificate).read_text(),
-                "ssl.keystore.key": Path(key).read_text(),
-            }
-            return [java["ssl.keystore.key"]]
-        return []
-    if store is None and "ssl.keystore.key" in given:
-        client |= {"ssl.key.pem": given["ssl.keystore.key"]}
-        client |= {"ssl.certificate.pem": given.get("ssl.keystore.certificate.chain", "")}
-        if password is not None:
-            client["ssl.key.password"] = password
-        return []
-    if store is None:
-        return []
-    if kind == "PKCS12":
-        client["ssl.keystore.location"] = _file("ssl.keystore.location", store)
-        client["ssl.keystore.password"] = given.get("ssl.keystore.password", "")
-    elif kind == "PEM":
-        client |= {"ssl.certificate.location": _file("ssl.keystore.location", store), "ssl.key.location": store}
-        if password is not None:
-            client["ssl.key.password"] = password
+        names = {"principal": "sasl.kerberos.principal", "keyTab": "sasl.kerberos.keytab"}
+        login = {option: client[name] for option, name in names.items() if name in client}
+        login |= {"useKeyTab": "true", "storeKey": "true"} if "keyTab" in login else {"useTicketCache": "true"}
+    elif mechanism == "OAUTHBEARER":
+        names = {option: f"sasl.oauthbearer.{name}" for option, name in _OAUTH.items()}
+        for name in (names["clientId"], names["clientSecret"], "sasl.oauthbearer.token.endpoint.url"):
+            if not client.get(name):
+                raise ConfigError(
+                    f"kafka.sasl.mechanism is OAUTHBEARER, and kafka.{name} is not set",
+                    "set kafka.sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret",
+                )
+        login = {option: client[name] for option, name in names.items() if client.get(name)}
+        client["sasl.oauthbearer.method"] = "oidc"
+        handler = f"{_KAFKAS}.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+        java.setdefault("sasl.login.callback.handler.class", handler)
     else:
+        login = {name: client.get(f"sasl.{name}", "") for name in ("username", "password")}
+        if not all(login.values()):
+            raise ConfigError(
+                f"kafka.sasl.mechanism is {mechanism}, and there is no {'password' if login['username'] else 'user'}",
+                "set kafka.sasl.username and kafka.sasl.password",
+            )
+    options = "".join(f' {name}="{_escaped(value)}"' for name, value in login.items())
+    java["sasl.jaas.config"] = f"{_LOGIN_MODULES[mechanism]} required{options};"
+
+
+def _escaped(value: str) -> str:
+    """A value as written between the quotes of JAAS."""
+    return value.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _add_certificates(given: Mapping[str, str], client: dict[str, str], java: dict[str, str]) -> None:
+    """Whom to trust and who we are. In Java, PEM is a type of store: a file of authorities, a text of a key."""
+    if (checked := given.get("ssl.endpoint.identification.algorithm")) is not None:
+        client["ssl.endpoint.identification.algorithm"] = checked or "none"
+        java["ssl.endpoint.identification.algorithm"] = "" if checked == "none" else checked
+    kind = given.get("ssl.keystore.type", "PKCS12").upper()
+    if kind != "PKCS12":
         raise ConfigError(
             f"kafka.ssl.keystore.location is a {kind} file, which Python's client cannot read",
-            "set kafka.ssl.keystore.type to PKCS12 or PEM for a file of that kind, or kafka.ssl.certificate.location and "
+            "set kafka.ssl.keystore.type to PKCS12 for a file of that kind, or kafka.ssl.certificate.location and "
             "kafka.ssl.key.location to PEM files",
         )
-    return []
+    has = {part: any(f"ssl.{part}.{form}" in given for form in ("location", "pem")) for part in ("certificate", "key")}
+    if has["certificate"] != has["key"]:
+        named, missing = ("certificate", "key") if has["certificate"] else ("key", "certificate")
+        raise ConfigError(
+            f"kafka.ssl.{named}.location is set, and kafka.ssl.{missing}.location is not",
+            "a certificate and its key go together",
+        )
+    for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"):
+        if name in given and not Path(given[name]).is_file():
+            raise ConfigError(f"kafka.{name}: there is no file {given[name]}")
+    if "ssl.ca.location" in given:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
+    elif "ssl.ca.pem" in given:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": given["ssl.ca.pem"]}
+    if has["key"]:
+        java |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _pem(given, "ssl.certificate"),
+            "ssl.keystore.key": _pem(given, "ssl.key"),
+        }
+    elif "ssl.keystore.location" in given:
+        java["ssl.keystore.type"] = "PKCS12"
 
 
-def _file(name: str, path: str) -> str:
-    if not Path(path).is_file():
-        raise ConfigError(f"kafka.{name}: there is no file {path}")
-    return path
+def _pem(given: Mapping[str, str], name: str) -> str:
+    """The text of a certificate or a key, which is given itself or in a file."""
+    path = given.get(f"{name}.location")
+    return given[f"{name}.pem"] if path is None else Path(path).read_text()

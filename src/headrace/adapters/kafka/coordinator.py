@@ -12,13 +12,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.adapters.kafka.container_transaction import new_producer, retried_in_pieces, send_offsets, take_id
+from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, retried_in_pieces, send_offsets, take_id
 from headrace.adapters.kafka.deadline import Deadline
 from headrace.adapters.kafka.names import coordinator_id
 from headrace.errors import FencedError, UnavailableError
 
 TIMEOUT_MS = 15_000
-ANSWER_S = 30.0
 BATCH_BYTES = 16_000  # topics take it whose max.message.bytes is small, too
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
@@ -31,10 +30,10 @@ class Coordinator:
     """
 
     def __init__(
-        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], None], patience: Deadline | None = None
+        self, client: Mapping[str, Any], application: str, still_ours: Callable[[], object], deadline: Deadline | None = None
     ) -> None:
         self._client, self._application, self._still_ours = client, application, still_ours
-        self._patience = patience or Deadline()
+        self._deadline = deadline or Deadline()
         self._lock = threading.RLock()
         self._producer: Producer | None = None
         self._fenced = False
@@ -59,19 +58,31 @@ class Coordinator:
         """
         with self._lock:
             if self._fenced:
-                raise self._taken_over()
+                raise taken_over(self._application)
             if self._producer is None:
                 self._take_again()
             producer = self._producer
             assert producer is not None
             failed: list[KafkaError] = []
             self._guarded(lambda _: producer.begin_transaction())
-            for topic, key, value in records:
+
+            def delivered(error: KafkaError | None, _: object) -> None:
+                if error is not None:
+                    failed.append(error)
+
+            def produce(record: tuple[str, bytes, bytes | None], _: float) -> None:
+                topic, key, value = record
+                producer.produce(topic, key=key, value=value, partition=0, on_delivery=delivered)
+
+            def send(group: str, offsets: Sequence[TopicPartition], _: float) -> None:
+                send_offsets(producer, self._client, group, offsets, deadline=self._deadline)
+
+            for record in records:
                 # the client may learn between two records that another driver has its id: then this call raises it
-                self._guarded(partial(_produce, producer, topic, key, value, failed))
+                self._guarded(partial(produce, record))
                 producer.poll(0)
             for group, offsets in (positions or {}).items():
-                self._guarded(partial(self._send_offsets, producer, group, offsets))
+                self._guarded(partial(send, group, offsets))
             self._guarded(producer.commit_transaction)
             if failed:
                 self._producer = None
@@ -87,33 +98,25 @@ class Coordinator:
             self._producer = None
             raise
 
-    def _send_offsets(self, producer: Producer, group: str, offsets: Sequence[TopicPartition], _: float) -> None:
-        send_offsets(producer, self._client, group, offsets, patience=self._patience)
-
     def _guarded(self, function: Callable[[float], Any]) -> None:
         """Call `function` with how long it may take, again while that may help."""
         try:
-            retried_in_pieces(function, ANSWER_S, self._patience)
+            retried_in_pieces(function, ANSWER_S, self._deadline)
         except KafkaException as error:
             self._producer = None  # its outcome is not known, or it is fenced: it never transacts again
-            cause = error.args[0]
-            if cause.code() in _FENCED:
+            if error.args[0].code() in _FENCED:
                 self._fenced = True
-                raise self._taken_over() from None
+                raise taken_over(self._application) from None
             raise UnavailableError(
-                f"application {self._application!r}: the coordinator's transaction failed: {cause.name()}: {cause.str()}",
+                f"application {self._application!r}: the coordinator's transaction failed: {error_text(error)}",
                 "nothing of it counts unless it was committed after all; it is read again before anything is built on it",
             ) from None
-
-    def _taken_over(self) -> FencedError:
-        return FencedError(
-            f"another driver has taken over application {self._application!r}", "this one ends; it has changed nothing since"
-        )
 
     def close(self) -> None:
         with self._lock:
             self._producer = None
 
 
-def _produce(producer: Producer, topic: str, key: bytes, value: bytes | None, failed: list[KafkaError], _: float) -> None:
-    producer.produce(topic, key=key, value=value, partition=0, on_delivery=lambda e, m: failed.append(e) if e else None)
+def taken_over(application: str) -> FencedError:
+    text = f"another driver has taken over application {application!r}"
+    return FencedError(text, "this one ends; it has changed nothing since")

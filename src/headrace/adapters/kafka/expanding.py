@@ -7,14 +7,15 @@ by the old count, and a job might see the growth twice, forth and back.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic, quiet
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.admin import LOG, SAY_AGAIN_S, SAY_S, Admin, Topic
+from headrace.adapters.kafka.clients import CLIENT_LOG, quiet
 from headrace.errors import StorageError
 
 _LOOK_S = 0.05
@@ -25,9 +26,9 @@ _BOOTSTRAP = -1  # of an answer's broker, where the client has only its address 
 def expanded(admin: Admin, topic: Topic, partitions: int) -> Topic:
     """Give `topic` this many partitions. When this returns every broker reports them, and each can be written and read."""
     admin.add_partitions(topic.name, partitions)
-    asked = _Brokers(admin, topic.name, partitions)
+    aware: set[int] = set()
     deadline_s = time.monotonic() + admin.connection.wait_s
-    while unaware := asked.unaware():
+    while unaware := _unaware(admin, topic.name, partitions, aware):
         if time.monotonic() > deadline_s:
             names = ", ".join(map(str, unaware))
             raise StorageError(
@@ -61,45 +62,27 @@ def _await_made(admin: Admin, topic: Topic, new: Sequence[int]) -> None:
         time.sleep(_LOOK_S)
 
 
-class _Brokers:
-    """Which brokers report all partitions of a topic.
+def _unaware(admin: Admin, topic: str, partitions: int, aware: set[int]) -> list[int]:
+    """The cluster's brokers that do not report all partitions of a topic, with leaders; those that do go into `aware`.
 
     A client cannot say whom it asks. One that is new and knows a single address mostly asks that broker, and an answer says
     whose it is: so new ones are made until each broker has answered.
     """
 
-    def __init__(self, admin: Admin, topic: str, partitions: int) -> None:
-        self._admin, self._topic, self._partitions = admin, topic, partitions
-        self._aware: set[int] = set()
+    def hear(listed: Any, asked: int) -> None:
+        found = listed.topics.get(topic)
+        if found is None or found.error is not None:
+            return
+        if sum(partition.leader >= 0 for partition in found.partitions.values()) >= partitions:
+            aware.add(asked if listed.orig_broker_id == _BOOTSTRAP else listed.orig_broker_id)
 
-    def unaware(self) -> list[int]:
-        """The brokers that have not told yet, of those that the cluster has now."""
-        listed = self._admin.listed(self._topic)
-        self._hear(listed, _BOOTSTRAP)
-        for broker in sorted(set(listed.brokers) - self._aware):
-            self._ask(broker, f"{listed.brokers[broker].host}:{listed.brokers[broker].port}")
-        return sorted(set(listed.brokers) - self._aware)
-
-    def _ask(self, broker: int, address: str) -> None:
-        client = AdminClient(_settings(self._admin.connection.client, address))
-        try:
-            self._hear(client.list_topics(self._topic, timeout=_ANSWER_S), broker)
-        except KafkaException:
-            return  # it may be about to leave the cluster: the next look asks which brokers there are
-
-    def _hear(self, listed: Any, asked: int) -> None:
-        topic = listed.topics.get(self._topic)
-        if topic is not None and topic.error is None and _led(topic.partitions.values()) >= self._partitions:
-            self._aware.add(asked if listed.orig_broker_id == _BOOTSTRAP else listed.orig_broker_id)
-
-
-def _led(partitions: Iterable[Any]) -> int:
-    return sum(partition.leader >= 0 for partition in partitions)
-
-
-def _settings(client: Mapping[str, str], address: str) -> dict[str, Any]:
-    return {**quiet(client), "bootstrap.servers": address, "error_cb": _unheard, "logger": CLIENT_LOG}
-
-
-def _unheard(error: KafkaError) -> None:
-    """What is wrong with one broker shows in that it does not answer."""
+    listed = admin.listed(topic)
+    hear(listed, _BOOTSTRAP)
+    for number in sorted(set(listed.brokers) - aware):
+        address = f"{listed.brokers[number].host}:{listed.brokers[number].port}"
+        # what is wrong with one broker shows in that it does not answer
+        settings: dict[str, Any] = {"bootstrap.servers": address, "error_cb": lambda _: None, "logger": CLIENT_LOG}
+        client = AdminClient({**quiet(admin.connection.client), **settings})
+        with suppress(KafkaException):  # it may be about to leave the cluster: the next look asks which brokers there are
+            hear(client.list_topics(topic, timeout=_ANSWER_S), number)
+    return sorted(set(listed.brokers) - aware)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from headrace.adapters.kafka.client_log import CLIENT_LOG
+from headrace.adapters.kafka.clients import ClientPool, kept_key, reader, received
 from headrace.adapters.kafka.messages import batch_of
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError, StorageError
 
@@ -27,7 +26,7 @@ class _Reader:
     """A consumer, and the partitions that it knows the brokers of."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
-        self.consumer = _made(client)
+        self.consumer = reader(client, "headrace-readers", "error")
         self._known: set[tuple[str, int]] = set()
 
     def assign(self, starts: Mapping[tuple[str, int], int]) -> None:
@@ -45,8 +44,24 @@ class _Reader:
         self.consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
 
 
-_kept: dict[tuple[int, str], _Reader] = {}  # by process and client, those that wait for their next use
-_lock = threading.Lock()
+_readers = ClientPool[_Reader]()
+
+
+@contextmanager
+def _reader(client: Mapping[str, Any], keep: bool = True) -> Iterator[_Reader]:
+    """With `keep` one that the process keeps, if no error ends its use."""
+    key = kept_key(client, sorted(client.items()))
+    found = (_readers.take(key) if keep else None) or _Reader(client)
+    ended = False
+    try:
+        yield found
+        ended = True
+    finally:
+        if keep and ended:
+            found.consumer.unassign()
+            _readers.keep(key, found)
+        else:
+            found.consumer.close()
 
 
 def fetched(
@@ -57,16 +72,12 @@ def fetched(
     With `keep` the process keeps its consumer for the next call: to make one takes longer than to read some records.
     `OffsetOutOfRangeError` if the partition does not hold `start` any more, `RoundFailedError` if nothing comes for `FETCH_S`.
     """
-    reader = _taken(client) if keep else _Reader(client)
-    ended = False
-    try:
-        yield from _batches(reader, topic, partition, start, end)
-        ended = True
-    finally:
-        if keep and ended:
-            _give_back(client, reader)
-        else:
-            reader.consumer.close()
+    with _reader(client, keep) as reading_by:
+        reading = _Reading(reading_by, {(topic, partition): (start, end)})
+        while reading.left:
+            rows = [message for _, message in reading.heard()]
+            if rows:
+                yield _rows(rows)
 
 
 def fetched_together(
@@ -77,72 +88,18 @@ def fetched_together(
     All is held in memory: it is for pieces of few records. To ask for each alone takes a request's time, and there may be a
     thousand. Errors as for `fetched`.
     """
-    reader = _taken(client)
-    ended = False
-    try:
-        rows = _messages(reader, {(topic, partition): (start, end) for topic, partition, start, end in pieces})
-        ended = True
-    finally:
-        if ended:
-            _give_back(client, reader)
-        else:
-            reader.consumer.close()
-    return {
-        place: [(np.array([message.offset() for message in own], np.int64), batch_of(own))] if own else []
-        for place, own in rows.items()
-    }
-
-
-def _taken(client: Mapping[str, Any]) -> _Reader:
-    with _lock:
-        return _kept.pop(_kept_key(client), None) or _Reader(client)
-
-
-def _give_back(client: Mapping[str, Any], reader: _Reader) -> None:
-    reader.consumer.unassign()
-    with _lock:
-        other = _kept.pop(_kept_key(client), None)
-        _kept[_kept_key(client)] = reader
-    if other is not None:
-        other.consumer.close()
-
-
-def _kept_key(client: Mapping[str, Any]) -> tuple[int, str]:
-    return os.getpid(), repr(sorted(client.items()))
-
-
-def _made(client: Mapping[str, Any]) -> Consumer:
-    return Consumer(
-        {
-            **client,
-            "logger": CLIENT_LOG,
-            "group.id": "headrace-readers",  # librdkafka wants one; it is never joined, and commits nothing
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 5,  # that it is at the end must be heard soon
-        }
-    )
-
-
-def _batches(
-    reader: _Reader, topic: str, partition: int, start: int, end: int
-) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    reading = _Reading(reader, {(topic, partition): (start, end)})
-    while reading.left:
-        rows = [message for _, message in reading.heard()]
-        if rows:
-            yield np.array([message.offset() for message in rows], np.int64), batch_of(rows)
-
-
-def _messages(reader: _Reader, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> dict[tuple[str, int], list[Any]]:
+    ranges = {(topic, partition): (start, end) for topic, partition, start, end in pieces}
     rows: dict[tuple[str, int], list[Any]] = {place: [] for place in ranges}
-    reading = _Reading(reader, ranges)
-    while reading.left:
-        for place, message in reading.heard():
-            rows[place].append(message)
-    return rows
+    with _reader(client) as reading_by:
+        reading = _Reading(reading_by, ranges)
+        while reading.left:
+            for place, message in reading.heard():
+                rows[place].append(message)
+    return {place: [_rows(own)] if own else [] for place, own in rows.items()}
+
+
+def _rows(messages: list[Any]) -> tuple[Any, pa.RecordBatch]:
+    return np.array([message.offset() for message in messages], np.int64), batch_of(messages)
 
 
 class _Reading:
@@ -156,11 +113,7 @@ class _Reading:
 
     def heard(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What has come of committed records, waiting a little for the first."""
-        # The first is waited for, and what came with it is taken: asking for many waits until there are so many.
-        messages = self._asked(lambda: self._consumer.consume(1, timeout=0.2))
-        if messages:
-            messages = messages + self._asked(lambda: self._consumer.consume(_BATCH, timeout=0))
-        for message in messages:
+        for message in self._asked(lambda: received(self._consumer, _BATCH)):
             if self._took(message):
                 yield (message.topic(), message.partition()), message
         if self.left and time.monotonic() - self._heard_s > FETCH_S:

@@ -6,10 +6,11 @@ protocol.md 6 to 12. The plan is in `<application>-metadata`, written by the coo
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,25 +18,18 @@ import msgspec
 from confluent_kafka import KafkaException, TopicPartition
 
 from headrace.adapters.common.lease_holder import HEARTBEAT_STALE_US, is_known_dead, lease_error
+from headrace.adapters.kafka.clients import new_producer, retried_in_pieces, take_id
 from headrace.adapters.kafka.compacted import CompactedTopic
-from headrace.adapters.kafka.container_transaction import (
-    Position,
-    PositionNote,
-    committed_positions,
-    encode_note,
-    new_producer,
-    retried_in_pieces,
-    take_id,
-)
-from headrace.adapters.kafka.coordinator import Coordinator
+from headrace.adapters.kafka.coordinator import Coordinator, taken_over
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.entries import entries_of, entry_key
-from headrace.adapters.kafka.names import (
-    checkpoint_topic,
-    coordinator_group,
-    group_of,
-    metadata_topic,
-    transactional_id,
+from headrace.adapters.kafka.names import checkpoint_topic, coordinator_group, entries_of, entry_key, lane_id, metadata_topic
+from headrace.adapters.kafka.positions import (
+    Position,
+    by_group,
+    committed_positions,
+    offsets_by_group,
+    positions_of,
+    shared_ssps,
 )
 from headrace.codec.documents import decode, encode
 from headrace.errors import FencedError, StorageError, UnavailableError
@@ -69,21 +63,16 @@ class KafkaJobStore:
     """
 
     def __init__(
-        self,
-        system: Any,
-        application: str,
-        reached: Reached = no_steps,
-        timeout_ms: int = 60_000,
-        exactly_once: bool = True,
+        self, system: Any, application: str, reached: Reached = no_steps, timeout_ms: int = 60_000, exactly_once: bool = True
     ) -> None:
         self.application = application
         self._system, self._client = system, system.client
         self._reached, self._timeout_ms, self._exactly_once = reached, timeout_ms, exactly_once
         self.round_ms_max: int | None = max(1, timeout_ms // ROUNDS_PER_TIMEOUT)
-        self._patience: Deadline = system.patience
-        self._metadata = CompactedTopic(self._client, metadata_topic(application), self._patience)
-        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._patience)
-        self._coordinator = Coordinator(self._client, application, self._still_ours, self._patience)
+        self._deadline: Deadline = system.deadline
+        self._metadata = CompactedTopic(self._client, metadata_topic(application), self._deadline)
+        self._checkpoints = CompactedTopic(self._client, checkpoint_topic(application), self._deadline)
+        self._coordinator = Coordinator(self._client, application, self._still_ours, self._deadline)
         self._epoch = 0
         self._held: _Held | None = None
         self._model: JobModel | None = None
@@ -97,76 +86,65 @@ class KafkaJobStore:
     # --- who drives -------------------------------------------------------------------------------------------------
 
     def check_not_leased(self, holder: DriverLease, now_us: int) -> None:
-        """`JobHeldError` while another run holds the application."""
-        if self._system.is_initialized(self.application):
+        if self._system.own_topics.is_initialized(self.application):
             self._checked_free(entries_of(self._metadata.refresh(wait=False), JOB), holder, now_us)
 
     def acquire(self, holder: DriverLease, now_us: int) -> int:
         self._reached("start", 1)
-        self._check_settings()
+        # `ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker.
+        new_producer(self._client, lane_id(self.application, "source", 0), self._timeout_ms)
         self._system.check_transaction_timeout(self._timeout_ms)
-        self._system.ensure_job_topics(self.application)
-        stands = entries_of(self._metadata.refresh(wait=False), JOB)  # a dead coordinator's transaction may be open
-        self._check_not_replaced(stands)
-        since_us = self._checked_free(stands, holder, now_us)
+        self._system.own_topics.ensure(self.application)
+        since_us = self._checked_free(self._still_ours(), holder, now_us)
         self._reached("start", 2)
         # A driver that started in between has lost the coordinator's id to us, and ends: so we must continue.
         self._coordinator.take()
         try:
             return self._taken(holder, since_us, now_us)
-        except BaseException:
-            self._give_back()
+        except BaseException:  # the next driver need not wait until the heartbeat is old
+            try:
+                self.release(self._epoch)
+            except StorageError as error:
+                LOG.warning("could not release application %r: %s", self.application, error)
+            finally:
+                self._coordinator.close()
             raise
-
-    def _check_settings(self) -> None:
-        """`ConfigError` for what a worker's producer would be refused for; one that is not used connects to no broker."""
-        new_producer(self._client, transactional_id(self.application, "source", 0), self._timeout_ms)
 
     def _taken(self, holder: DriverLease, since_us: int, now_us: int) -> int:
         """The new epoch, from the coordinator's init on: no other driver writes now."""
-        stands = entries_of(self._metadata.refresh(), JOB)
-        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
-        self._epoch = 1 + max(int(stands.get("epoch", b"0")), found.get(self._epoch_place, (0, None))[0])
-        self._held = _Held(_beaten(holder, now_us), since_us)
+        self._epoch = 1 + max(self._stored_epochs())
+        self._held = _Held(dataclasses.replace(holder, heartbeat_us=now_us), since_us)
         self._model = None  # of the epoch before: another driver may have come in between
         self._reached("start", 3)
-        self._transact(
-            [(JOB, "epoch", str(self._epoch).encode()), (JOB, "holder", msgspec.json.encode(self._held))],
-            tries=START_TRIES,
-        )
+        entries = [(JOB, "epoch", b"%d" % self._epoch), (JOB, "holder", msgspec.json.encode(self._held))]
+        self._transact(entries, tries=START_TRIES)
         self._reached("start", 4)
-        self._read_back_epoch()
+        if self._stored_epochs() != (self._epoch, self._epoch):
+            raise FencedError(
+                f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
+                "another driver took over; look at `headrace status`",
+            )
         self._reached("start", 5)
         self._fence(self._lanes())
         return self._epoch
 
-    @property
-    def _coordinator_group(self) -> str:
-        return coordinator_group(self.application)
+    def _stored_epochs(self) -> tuple[int, int]:
+        """The epoch as the metadata has it, and as the position of the coordinator's group, which workers read."""
+        stored = int(entries_of(self._metadata.refresh(), JOB).get("epoch", b"0"))
+        group, place = coordinator_group(self.application), (metadata_topic(self.application), 0)
+        found = committed_positions(self._client, group, [place], self._deadline)
+        return stored, found.get(place, (0, None))[0]
 
-    @property
-    def _epoch_place(self) -> tuple[str, int]:
-        return (metadata_topic(self.application), 0)
-
-    def _checked_free(self, stands: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
+    def _checked_free(self, stored: Mapping[str, bytes], holder: DriverLease, now_us: int) -> int:
         """Since when `holder` has the application; `JobHeldError` if another has it that lives."""
-        if not stands.get("holder"):
+        if not stored.get("holder"):
             return now_us
-        held = msgspec.json.decode(stands["holder"], type=_Held)
+        held = msgspec.json.decode(stored["holder"], type=_Held)
         if held.holder.run_id == holder.run_id:
             return held.since_us
         if now_us - held.holder.heartbeat_us <= HEARTBEAT_STALE_US and not is_known_dead(held.holder):
             raise lease_error(self.application, held.holder, held.since_us, now_us)
         return now_us
-
-    def _read_back_epoch(self) -> None:
-        stands = entries_of(self._metadata.refresh(), JOB)
-        found = committed_positions(self._client, self._coordinator_group, [self._epoch_place], self._patience)
-        if int(stands.get("epoch", b"0")) != self._epoch or found.get(self._epoch_place, (0, None))[0] != self._epoch:
-            raise FencedError(
-                f"application {self.application!r}: epoch {self._epoch} was written, but another one was read back",
-                "another driver took over; look at `headrace status`",
-            )
 
     def _lanes(self) -> dict[str, int]:
         """Sub-topology to the number of lanes that it ever used."""
@@ -174,7 +152,7 @@ class KafkaJobStore:
 
     def _fence(self, lanes: Mapping[str, int]) -> None:
         """End what any container of these lanes has open, and shut out the previous owner of the lane."""
-        ids = [transactional_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
+        ids = [lane_id(self.application, name, lane) for name, count in lanes.items() for lane in range(count)]
         with ThreadPoolExecutor(max_workers=min(8, max(1, len(ids)))) as pool:
             list(pool.map(self._fence_one, ids))
         with self._lock:
@@ -183,7 +161,7 @@ class KafkaJobStore:
     def _fence_one(self, id_: str) -> None:
         try:
             producer = new_producer(self._client, id_, self._timeout_ms)
-            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._patience)
+            retried_in_pieces(lambda piece_s: take_id(producer, piece_s), FENCE_S, self._deadline)
         except KafkaException as error:
             raise UnavailableError(
                 f"application {self.application!r}: lane {id_!r} could not be fenced: {error.args[0].str()}",
@@ -191,19 +169,15 @@ class KafkaJobStore:
             ) from None
 
     def heartbeat(self, epoch: int, now_us: int) -> None:
-        self._check_own(epoch)
-        assert self._held is not None
-        holder = _beaten(self._held.holder, now_us)
-        self._held = _Held(holder, self._held.since_us)
+        held = self._check_own(epoch)
+        self._held = _Held(dataclasses.replace(held.holder, heartbeat_us=now_us), held.since_us)
         self._transact([(JOB, "holder", msgspec.json.encode(self._held)), *self._pending_status()])
 
     def check_epoch(self, epoch: int) -> None:
-        self._check_own(epoch)
-        assert self._held is not None
-        self._transact([(JOB, "holder", msgspec.json.encode(self._held))])
+        self._transact([(JOB, "holder", msgspec.json.encode(self._check_own(epoch)))])
 
     def expedite(self) -> None:
-        self._patience.expedite()
+        self._deadline.expedite()
 
     def repairs(self) -> Collection[str]:
         """None: what is stored has one place, and no copy of it is put back."""
@@ -220,57 +194,50 @@ class KafkaJobStore:
             self._held = None
             self._coordinator.close()
 
-    def _give_back(self) -> None:
-        """After an `acquire` that failed: the next driver need not wait until the heartbeat is old."""
-        try:
-            self.release(self._epoch)
-        except StorageError as error:
-            LOG.warning("could not release application %r: %s", self.application, error)
-        finally:
-            self._held = None
-            self._coordinator.close()
-
     def holder(self) -> DriverLease | None:
         found = self._read(JOB).get("holder")
         return msgspec.json.decode(found, type=_Held).holder if found else None
 
-    def _check_own(self, epoch: int) -> None:
+    def _check_own(self, epoch: int) -> _Held:
         if self._held is None or epoch != self._epoch:
             raise FencedError(
                 f"application {self.application!r}: this driver's epoch is {epoch}, the current one is "
                 f"{self._epoch if self._held is not None else 'not held'}; nothing was changed",
                 "another driver took over; look at `headrace status`",
             )
+        return self._held
 
-    def _still_ours(self) -> None:
-        """`FencedError` where the epoch in force is not ours: asked before the coordinator's id is taken once more."""
-        self._check_not_replaced(entries_of(self._metadata.refresh(wait=False), JOB))
+    def _still_ours(self) -> dict[str, bytes]:
+        """What is stored of the job; `FencedError` where the epoch in force is higher than ours.
 
-    def _check_not_replaced(self, stands: Mapping[str, bytes]) -> None:
-        if self._held is not None and int(stands.get("epoch", b"0")) > self._epoch:
-            raise FencedError(
-                f"another driver has taken over application {self.application!r}", "this one ends; it has changed nothing since"
-            )
+        Asked before the coordinator's id is taken; nothing is waited for, as a dead coordinator's transaction may be open.
+        """
+        stored = entries_of(self._metadata.refresh(wait=False), JOB)
+        if self._held is not None and int(stored.get("epoch", b"0")) > self._epoch:
+            raise taken_over(self.application)
+        return stored
 
     def _transact(
         self,
         entries: Sequence[tuple[str, str, bytes | None]],
-        records: Sequence[tuple[str, bytes, bytes | None]] = (),
-        positions: Mapping[str, Sequence[TopicPartition]] | None = None,
+        checkpoints: Mapping[bytes, bytes | None] | None = None,
+        positions: Iterable[Position] = (),
         tries: int = 1,
     ) -> None:
         """One transaction of the coordinator; the epoch's position goes with each, so that it never expires.
 
-        `tries`: how often, where its outcome is not known. More than once only while no container of this epoch can have
-        begun: its positions would be set back.
+        `entries` are (namespace, name, value) of the metadata, `checkpoints` records by key; None deletes. `tries`: how often,
+        where its outcome is not known. More than once only while no container of this epoch can have begun: its positions
+        would be set back.
         """
         topic = metadata_topic(self.application)
-        epoch = {self._coordinator_group: [TopicPartition(*self._epoch_place, self._epoch)]}
-        written = [*((topic, entry_key(space, key), value) for space, key, value in entries), *records]
+        records = [(topic, entry_key(space, name), value) for space, name, value in entries]
+        records += [(checkpoint_topic(self.application), key, value) for key, value in (checkpoints or {}).items()]
+        epoch = {coordinator_group(self.application): [TopicPartition(topic, 0, self._epoch)]}
         while True:
             tries -= 1
             try:
-                return self._coordinator.transact(written, epoch | dict(positions or {}))
+                return self._coordinator.transact(records, epoch | offsets_by_group(positions))
             except StorageError as error:
                 if not tries:
                     raise
@@ -298,21 +265,15 @@ class KafkaJobStore:
             title = sub.name or "source"
             count = max(container.lane + 1 for container in sub.containers)
             if count > used.get(title, 0):  # before a lane is used, or a later driver would not fence it
-                entries.append((LANES, title, str(count).encode()))
+                entries.append((LANES, title, b"%d" % count))
         entries += [(space, key, value) for space, values in (metadata or {}).items() for key, value in values.items()]
-        topic = checkpoint_topic(self.application)
-        records: list[tuple[str, bytes, bytes | None]] = [
-            (topic, str(checkpoint.task).encode(), encode(checkpoint)) for checkpoint in checkpoints
-        ]
-        planned = {str(checkpoint.task).encode() for checkpoint in checkpoints}
-        records += [(topic, key, None) for key in self._checkpoints.refresh() if key not in planned]
-        positions = _offsets(positions_of(self.application, model, checkpoints))
-        self._transact(entries, records, positions, tries=START_TRIES)
+        planned = {str(checkpoint.task).encode(): encode(checkpoint) for checkpoint in checkpoints}
+        records = dict.fromkeys(self._checkpoints.refresh()) | planned
+        self._transact(entries, records, positions_of(self.application, model, checkpoints), tries=START_TRIES)
         self._reached("start", 10)
         self._model = model
         self._system.pin(model.stream_ids)
-        stands = self._checkpoints.refresh()
-        if self._read(MODELS).get("current") != encoded or set(stands) != planned:
+        if self._read(MODELS).get("current") != encoded or self._checkpoints.refresh().keys() != planned.keys():
             self._still_ours()  # or it is the model of who took over in between
             raise StorageError(
                 f"application {self.application!r}: the job model was committed, but another one was read back",
@@ -323,7 +284,11 @@ class KafkaJobStore:
         model = self._model or self.job_model()
         if model is None:
             return {}
-        found = self._stored_checkpoints(model)
+        text = f"of application {self.application!r}"
+        values = self._checkpoints.refresh().items()
+        stored = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {text}") for key, value in values]
+        # a position of another version of the model is not a position
+        found = {checkpoint.task: checkpoint for checkpoint in stored if checkpoint.job_model_version == model.version}
         missing = [task.name for task in model.tasks if task.name not in found]
         if missing:
             raise StorageError(
@@ -331,15 +296,7 @@ class KafkaJobStore:
                 f"{checkpoint_topic(self.application)!r}",
                 "records were removed from that topic: restore it, or run the application under another name",
             )
-        return {task: found[task] for task in sorted(found)}
-
-    def _stored_checkpoints(self, model: JobModel) -> dict[TaskName, Checkpoint]:
-        """Those of `model`'s tasks that were committed under it: a position of another version is not a position."""
-        tasks = {task.name for task in model.tasks}
-        stands = self._checkpoints.refresh()
-        where = f"of application {self.application!r}"
-        found = [decode(Checkpoint, value, f"checkpoint of task {key.decode()!r} {where}") for key, value in stands.items()]
-        return {c.task: c for c in found if c.task in tasks and c.job_model_version == model.version}
+        return {task: found[task] for task in sorted(task.name for task in model.tasks)}
 
     # --- rounds: workers commit -------------------------------------------------------------------------------------
 
@@ -350,18 +307,15 @@ class KafkaJobStore:
         assert self._model is not None
         title = sub_topology or "source"
         lanes = [container.lane for container in self._model.sub_topology(sub_topology).containers]
-        return [
-            lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us
-        ]
+        return [lane for lane in lanes if now_us - self._committed_us.setdefault((title, lane), now_us) >= self._renew_us]
 
     def container_terms(self, round_id: RoundId, lane: int) -> SystemPayload:
-        title = round_id.sub_topology or "source"
         assert self._model is not None
         return {
             "client": dict(self._client),
             "timeout_ms": self._timeout_ms,
             "exactly_once": self._exactly_once,
-            "producer_of": self._producer_of.get((title, lane)),
+            "producer_of": self._producer_of.get((round_id.sub_topology or "source", lane)),
             "shared": sorted(shared_ssps(self._model, round_id.sub_topology)),
         }
 
@@ -386,7 +340,7 @@ class KafkaJobStore:
             mine, lost = self._fenced_and_read(sub_topology)
             lost = [p for p in lost if (p.group, p.topic, p.partition) in missing]
         if lost:
-            self._transact([], (), _offsets(lost))
+            self._transact([], positions=lost)
         return {checkpoint.task: checkpoint for checkpoint in mine}
 
     def _fenced_and_read(self, sub_topology: str | None) -> tuple[list[Checkpoint], list[Position]]:
@@ -395,14 +349,10 @@ class KafkaJobStore:
         title = sub_topology or "source"
         self._fence({title: self._lanes().get(title, 0)})
         mine = [checkpoint for checkpoint in self.checkpoints().values() if checkpoint.task.sub_topology == sub_topology]
-        wanted = positions_of(self.application, self._model, mine)
-        by_group: dict[str, list[Position]] = {}
-        for position in wanted:
-            by_group.setdefault(position.group, []).append(position)
         lost: list[Position] = []
-        for group, positions in by_group.items():
+        for group, positions in by_group(positions_of(self.application, self._model, mine)).items():
             places = [(p.topic, p.partition) for p in positions]
-            found = committed_positions(self._client, group, places, self._patience)
+            found = committed_positions(self._client, group, places, self._deadline)
             lost += [p for p in positions if found.get((p.topic, p.partition)) != (p.offset, p.note)]
         return mine, lost
 
@@ -440,60 +390,10 @@ class KafkaJobStore:
 
     def _read(self, namespace: str) -> dict[str, bytes]:
         """A namespace as stored; empty where the application never ran."""
-        if not self._system.is_initialized(self.application):
+        if not self._system.own_topics.is_initialized(self.application):
             return {}
         return entries_of(self._metadata.refresh(wait=self._held is not None), namespace)
 
     def close(self) -> None:
         for topic in (self._metadata, self._checkpoints):
             topic.close()
-
-
-def _beaten(holder: DriverLease, now_us: int) -> DriverLease:
-    return DriverLease(holder.run_id, holder.host, holder.pid, holder.process_started, holder.boot_id, now_us)
-
-
-def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
-    """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
-    readers: dict[tuple[str, int], int] = {}
-    for task in model.sub_topology(sub_topology).tasks:
-        for ssp in task.ssps:
-            place = (ssp.stream, ssp.partition)
-            readers[place] = readers.get(place, 0) + 1
-    return {place for place, count in readers.items() if count > 1}
-
-
-def positions_of(application: str, model: JobModel, checkpoints: Sequence[Checkpoint]) -> list[Position]:
-    """Checkpoints as positions of the application's groups."""
-    shared = {sub.name: shared_ssps(model, sub.name) for sub in model.sub_topologies}
-    return [
-        position
-        for checkpoint in checkpoints
-        for position in task_positions(application, checkpoint, shared[checkpoint.task.sub_topology])
-    ]
-
-
-def task_positions(application: str, checkpoint: Checkpoint, shared: Collection[tuple[str, int]]) -> list[Position]:
-    """One task's checkpoint as positions of its groups."""
-    title, head, spent = checkpoint.task.sub_topology or "source", checkpoint.head, checkpoint.spent_startpoints
-    round_id, state = str(checkpoint.round_id), "" if head is None else f"{head.version}-{head.files[-1].checksum}"
-    note = PositionNote(round_id, checkpoint.job_model_version, state)
-    return [
-        Position(
-            group_of(application, title, str(checkpoint.task) if (ssp.stream, ssp.partition) in shared else None),
-            ssp.stream,
-            ssp.partition,
-            offset,
-            msgspec.structs.replace(note, s=(spent[ssp],)) if ssp in spent else note,
-        )
-        for ssp, offset in sorted(checkpoint.positions.items())
-    ]
-
-
-def _offsets(positions: Sequence[Position]) -> dict[str, list[TopicPartition]]:
-    by_group: dict[str, list[TopicPartition]] = {}
-    for p in positions:
-        by_group.setdefault(p.group, []).append(
-            TopicPartition(p.topic, p.partition, p.offset, metadata=encode_note(p.note))
-        )
-    return by_group

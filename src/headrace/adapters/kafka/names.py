@@ -1,9 +1,12 @@
-"""The names that an application has on a broker: topics, groups, transactional ids.
+"""The names that an application has on a broker: topics, groups, transactional ids; and the keys in its metadata topic.
 
 Every prefix ends in a separator, so that rights on those of `flight` do not cover `flight-delays`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
 
 
 def metadata_topic(application: str) -> str:
@@ -24,10 +27,31 @@ def coordinator_group(application: str) -> str:
     return f"{application}.coordinator"
 
 
-def transactional_id(application: str, sub_topology: str, lane: int) -> str:
+def lane_id(application: str, sub_topology: str, lane: int) -> str:
+    """The transactional id of a lane."""
     return f"{application}/{sub_topology}/{lane}"
 
 
 def group_of(application: str, sub_topology: str, task: str | None = None) -> str:
     """The group of a sub-topology's positions; with `task` that of the SSPs which several tasks read."""
     return f"{application}.{sub_topology}" if task is None else f"{application}.{sub_topology}.{task}"
+
+
+def entry_key(namespace: str, name: str) -> bytes:
+    """The key of a named value's record in the metadata topic: `<namespace>/<name>`, both quoted.
+
+    >>> entry_key("startpoints", "a/b")
+    b'startpoints/a%2Fb'
+    """
+    return f"{quote(namespace, safe='')}/{quote(name, safe='')}".encode()
+
+
+def entries_of(stored: Mapping[bytes, bytes], namespace: str) -> dict[str, bytes]:
+    """The values of a namespace, by name, in the order of the names; keys of other forms are somebody else's.
+
+    >>> entries_of({b"a/1": b"x", b"b/2": b"y"}, "a")
+    {'1': b'x'}
+    """
+    prefix = f"{quote(namespace, safe='')}/".encode()
+    names = {key: unquote(key[len(prefix) :].decode("utf-8", "replace")) for key in stored if key.startswith(prefix)}
+    return {name: stored[key] for key, name in sorted(names.items(), key=lambda item: item[1])}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.adapters.kafka.container_transaction import new_producer, produce_all, retried, take_id
+from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
+from headrace.adapters.kafka.clients import ANSWER_S, error_text, new_producer, produce_all, retried, take_id
 from headrace.adapters.kafka.fetching import fetched
 from headrace.adapters.kafka.limits import BATCH_BYTES
 from headrace.adapters.kafka.messages import Message, messages_of
@@ -24,7 +25,7 @@ from headrace.record import Record
 COMMIT_RECORDS = 100_000  # one transaction, all or nothing
 _STEP_RECORDS = 10_000
 TIMEOUT_MS = 60_000
-ANSWER_S = 30.0
+READABLE_S = 10.0  # for this long `produce` waits until its records can be read
 _END = object()
 _HINTS = {
     KafkaError.INVALID_TIMESTAMP: "the broker takes no timestamps that are far ahead of its clock; raise "
@@ -84,7 +85,7 @@ class TransactionalWriter:
         try:
             retried(function, *arguments, bound_s=ANSWER_S)
         except KafkaException as error:
-            text = self._secrets.cleaned(f"{error.args[0].name()}: {error.args[0].str()}")
+            text = self._secrets.cleaned(error_text(error))
             raise StorageError(f"the records could not be written: {text}", "is the broker up?") from None
 
     def _failed(self, topic: str, error: KafkaError) -> StorageError | RecordTooLargeError:
@@ -143,6 +144,27 @@ def produce(
         written += count
         writer.turns[topic] = round_robin
     return counts
+
+
+def await_readable(admin: Admin, topic: Topic, partitions: Collection[int]) -> None:
+    """A commit returns before its records can be read. For a bounded time: more cannot be done about it here."""
+    written = admin.ends(topic, UNCOMMITTED)
+    deadline_s = time.monotonic() + READABLE_S
+    while True:
+        ends = admin.ends(topic)
+        behind = [partition for partition in partitions if ends[partition] < written[partition]]
+        if not behind:
+            return
+        if time.monotonic() > deadline_s:
+            LOG.warning(
+                "stream %r: the records are written, but those of partition %d cannot be read yet after %.0f s: "
+                "an open transaction holds them back",
+                topic.name,
+                behind[0],
+                READABLE_S,
+            )
+            return
+        time.sleep(0.005)
 
 
 def _check_sizes(topic: str, batch: Any, first: int) -> None:

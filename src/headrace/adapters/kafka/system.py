@@ -13,18 +13,15 @@ from typing import Any, Self
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.adapters.common.offset_resolver import StreamConsumer
-from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic, quiet
-from headrace.adapters.kafka.application_topics import ApplicationTopics, TopicOwner
-from headrace.adapters.kafka.compacted import CompactedTopic
+from headrace.adapters.kafka.admin import LOG, UNCOMMITTED, Admin, Topic
+from headrace.adapters.kafka.application_topics import INTERNAL, ApplicationTopics, KafkaMetadataStore
+from headrace.adapters.kafka.clients import quiet
 from headrace.adapters.kafka.connection import connection_of
 from headrace.adapters.kafka.deadline import Deadline
-from headrace.adapters.kafka.entries import entries_of, entry_key
 from headrace.adapters.kafka.expanding import expanded
 from headrace.adapters.kafka.job_store import KafkaJobStore, no_steps
 from headrace.adapters.kafka.limits import batch_bytes, limits_of
-from headrace.adapters.kafka.metadata import REQUESTS, KafkaMetadataStore
 from headrace.adapters.kafka.names import checkpoint_topic, metadata_topic
-from headrace.adapters.kafka.single_records import SingleRecords
 from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.core.rounds.offset_ranges import Extent, OffsetRange
 from headrace.core.rounds.stream_limits import StreamLimits
@@ -43,12 +40,8 @@ from headrace.model.streams import SSP, StreamDescription
 from headrace.ports import SystemPayload
 from headrace.record import Record
 
-INTERNAL = "internal-topics"  # namespace of an application's metadata: the repartition topics that it made
 # Reading and writing records needs pyarrow, which takes longer to import than most commands to answer: such imports
 # are inside the methods that need them.
-# What the job rests on, and kafka.topic.* does not change: all else of a topic that it makes, it does.
-_COMPACTED = {"cleanup.policy": "compact"}
-_OFTEN = {"segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _REPARTITION = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # purged by the job, not by age
 # Records keep their times, whatever they are and whatever brokers do by default: windows go by them, and one time that is
 # refused ends a round.
@@ -56,7 +49,6 @@ _OWN_TIMES = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
 _ANY_TIME_BEFORE_3_6 = {"message.timestamp.difference.max.ms": str(2**63 - 1)}
 _MINUTE_S = 60
-READABLE_S = 10.0  # for this long `produce` waits until its records can be read
 GONE_S = 2.0  # for this long a broker that knows nothing of a topic may be one that has just started
 
 
@@ -76,16 +68,13 @@ class KafkaSystem:
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
         self.connection = connection_of(url, settings)
         self.client: dict[str, Any] = quiet(self.connection.client)
-        self.patience = Deadline()
-        self._admin = Admin(self.connection, self.patience)
-        self._books = ApplicationTopics(self.client, self.patience, self.connection.wait_s)
+        self.deadline = Deadline()
+        self._admin = Admin(self.connection, self.deadline)
+        self.own_topics = ApplicationTopics(self._admin, self.deadline, lambda name: self._known.get(name) or self._topic(name))
         self._known: dict[str, Topic] = {}
-        self._metadata: dict[str, CompactedTopic] = {}
-        self._single = SingleRecords(self.client, self.connection.wait_s)
         self._producer: Any = None
         self._batch_bytes: dict[str, int] = {}  # by topic's id: what `produce` sends at once
         self._pinned: dict[str, str] = {}
-        self._lock = threading.Lock()  # of what is known and open
         self._writing = threading.RLock()  # of the producer
 
     def __repr__(self) -> str:
@@ -94,17 +83,11 @@ class KafkaSystem:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        with self._lock:
-            for topic in self._metadata.values():
-                topic.close()
-            self._metadata.clear()
-        self._single.close()
+        self.own_topics.close()
         with self._writing:
             self._producer = None
 
@@ -120,60 +103,11 @@ class KafkaSystem:
 
     def metadata_store(self, application: str) -> KafkaMetadataStore:
         """The `MetadataStore` of one application."""
-        return KafkaMetadataStore(self, checked_name("application", application))
+        return KafkaMetadataStore(self.own_topics, checked_name("application", application))
 
     def applications(self) -> list[str]:
         """The applications that ever had a plan here, sorted."""
-        return self.applications_in(self._admin.names())
-
-    def ensure_job_topics(self, application: str) -> None:
-        """Make an application's own topics, where they are not there yet; `IncompatibleChangeError` as for `is_initialized`."""
-        self.is_initialized(application)
-        for name in (metadata_topic(application), checkpoint_topic(application)):
-            if not self.has_topic(name):
-                try:
-                    self._admin.create(name, 1, {**_OFTEN, **self.connection.topic_settings, **_COMPACTED})
-                except StreamExistsError:
-                    continue  # another driver was quicker
-
-    def is_initialized(self, application: str) -> bool:
-        """Whether the application's metadata is there; `IncompatibleChangeError` where its topic is somebody else's."""
-        name = metadata_topic(application)
-        topic = self._known.get(name) or self._topic(name)
-        if topic is None:
-            return False
-        if self._books.whose([topic])[name] is TopicOwner.OTHERS:
-            raise IncompatibleChangeError(
-                f"topic {name!r} exists, and is not the bookkeeping of application {application!r}",
-                "give the application another name, or that topic",
-            )
-        return True
-
-    def has_topic(self, name: str) -> bool:
-        return name in self._known or self._topic(name) is not None
-
-    def metadata_of(self, application: str) -> CompactedTopic:
-        """The reader of an application's metadata, shared by all who ask this system."""
-        with self._lock:
-            if application not in self._metadata:
-                self._metadata[application] = CompactedTopic(self.client, metadata_topic(application), self.patience)
-            return self._metadata[application]
-
-    def write_entry(self, application: str, namespace: str, name: str, value: bytes) -> None:
-        """Write one metadata record outside of the coordinator: not in a transaction, durable when this returns."""
-        self.write_entries(application, namespace, {name: value})
-
-    def write_entries(self, application: str, namespace: str, entries: Mapping[str, bytes | None]) -> None:
-        """Write metadata records as `write_entry` does; None deletes. Where it raises, some may be written."""
-        records = [(entry_key(namespace, name), value) for name, value in entries.items()]
-        failure = self._single.write(metadata_topic(application), records)
-        if failure is not None:
-            names = repr(next(iter(entries))) + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
-            raise StorageError(
-                f"application {application!r}: {namespace} {names} could not be written: "
-                f"{self.connection.secrets.cleaned(failure)}",
-                f"is the broker at {self.connection.servers} up, and may this user write there?",
-            )
+        return self.own_topics.applications()
 
     def check_transaction_timeout(self, timeout_ms: int) -> None:
         """`ConfigError` where the broker does not allow transactions that long."""
@@ -202,8 +136,8 @@ class KafkaSystem:
                 f"stream {name!r} exists already, with {found.partitions} partitions", "use it, or another name"
             )
         if internal_of is not None:  # on record before it is there: one that is there and not on record is refused
-            self.ensure_job_topics(internal_of)
-            self.write_entry(internal_of, INTERNAL, name, b"%d" % partitions)
+            self.own_topics.ensure(internal_of)
+            self.own_topics.write(internal_of, INTERNAL, {name: b"%d" % partitions})
         topic = self._made(name, partitions, internal=internal_of is not None)
         self._known[name] = topic
         return StreamDescription(name, topic.partitions, topic.id, internal_of)
@@ -236,8 +170,9 @@ class KafkaSystem:
     def streams(self, of: str | None = None) -> list[StreamDescription]:
         """All topics but Kafka's own, and applications' bookkeeping, sorted by name. `of`: nothing is known of others."""
         names = self._admin.names()
-        applications = self.applications_in(names) if of is None else [of] if self.is_initialized(of) else []
-        owners = self._owners(applications)
+        own = self.own_topics
+        applications = own.applications(names) if of is None else [of] if own.is_initialized(of) else []
+        owners = own.owners(applications)
         hidden = {topic(owner) for owner in applications for topic in (metadata_topic, checkpoint_topic)}
         self._known = {name: self._as_pinned(topic) for name, topic in self._admin.topics(names - hidden).items()}
         return [
@@ -245,28 +180,11 @@ class KafkaSystem:
             for topic in sorted(self._known.values(), key=lambda topic: topic.name)
         ]
 
-    def applications_in(self, names: Collection[str]) -> list[str]:
-        """Whose bookkeeping is among these topics, sorted; a user's own topics may have such names too."""
-        suffix = metadata_topic("")
-        owners = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix) and name != suffix}
-        pairs = [name for name, owner in owners.items() if checkpoint_topic(owner) in names]
-        whose = self._books.whose(self._admin.topics(pairs).values())
-        return sorted(owners[name] for name, found in whose.items() if found is TopicOwner.OURS)
-
-    def _owners(self, applications: Iterable[str]) -> dict[str, str]:
-        """Repartition topics to the application that has them on its record."""
-        owners = {}
-        for application in applications:
-            for topic in entries_of(self.metadata_of(application).refresh(wait=False), INTERNAL):
-                owners[topic] = application
-        return owners
-
     def describe_stream(self, name: str) -> StreamDescription:
         """Its number of partitions, its id, and the application whose own it is: a repartition topic, or bookkeeping."""
-        topic, names = self._found(name), self._admin.names()
-        applications = self.applications_in(names)
+        topic, applications = self._found(name), self.applications()
         bookkeeping = {own(owner): owner for owner in applications for own in (metadata_topic, checkpoint_topic)}
-        owner = bookkeeping.get(name) or self._owners(applications).get(name)
+        owner = bookkeeping.get(name) or self.own_topics.owners(applications).get(name)
         return StreamDescription(name, topic.partitions, topic.id, owner)
 
     def delete_stream(self, name: str) -> None:
@@ -296,8 +214,7 @@ class KafkaSystem:
         if topic is None or topic.id != self._pinned[name]:
             happened = "was deleted" if topic is None else "was deleted and recreated"
             raise IncompatibleChangeError(
-                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted "
-                "stream",
+                f"stream {name!r} {happened} while the application runs: its positions and state belong to the deleted stream",
                 "run the application under another name, to begin with the streams as they are",
             )
 
@@ -346,38 +263,11 @@ class KafkaSystem:
                 self._producer, topic.name, lambda: self._found(stream).partitions, records_, keys, values
             )
         if written:
-            self._await_readable(self._known.get(stream, topic), written)  # as it was for the last of them
+            records.await_readable(self._admin, self._known.get(stream, topic), written)  # as it was for the last of them
         return sum(written.values())
 
-    def _await_readable(self, topic: Topic, partitions: Collection[int]) -> None:
-        """A commit returns before its records can be read. For a bounded time: more cannot be done about it here."""
-        if not partitions:
-            return
-        written = self._admin.ends(topic, UNCOMMITTED)
-        deadline_s = time.monotonic() + READABLE_S
-        while True:
-            ends = self._admin.ends(topic)
-            behind = [partition for partition in partitions if ends[partition] < written[partition]]
-            if not behind:
-                return
-            if time.monotonic() > deadline_s:
-                LOG.warning(
-                    "stream %r: the records are written, but those of partition %d cannot be read yet after %.0f s: "
-                    "an open transaction holds them back",
-                    topic.name,
-                    behind[0],
-                    READABLE_S,
-                )
-                return
-            time.sleep(0.005)
-
     def consume(
-        self,
-        stream: str,
-        key: Any = None,
-        value: Any = None,
-        partitions: Sequence[int] | None = None,
-        start: Any = None,
+        self, stream: str, key: Any = None, value: Any = None, partitions: Sequence[int] | None = None, start: Any = None
     ) -> Iterator[Record]:
         """The committed records from `start` to the end as it is at this call; see `headrace.ports.Streams`."""
         from headrace.adapters.kafka import records
@@ -478,6 +368,3 @@ def _refuse_kafkas_own(name: Any) -> None:
             f"stream {name!r}: names that begin with two underscores are Kafka's own",
             "its tools show and change those; a stream of yours has another name",
         )
-
-
-__all__ = ["INTERNAL", "REQUESTS", "KafkaSystem", "open_system"]

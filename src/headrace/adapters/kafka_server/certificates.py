@@ -1,5 +1,4 @@
-"""The keys of a listener with TLS, made by Java's own `keytool`: an authority, and what it signed for the broker
-and for a client."""
+"""The keys of a listener with TLS, made by Java's own `keytool`: the broker and the client each sign their own."""
 
 from __future__ import annotations
 
@@ -19,32 +18,18 @@ def make_certificates(folder: Path, java: Path, password: str) -> TlsFiles:
     folder.mkdir(parents=True, exist_ok=True)
     beside = java.resolve().with_name("keytool")
     keytool = str(beside) if beside.is_file() else "keytool"
-    files = TlsFiles(folder / "ca.pem", folder / "broker.p12", folder / "trust.p12", folder / "client.p12", password)
-    authority = folder / "ca.p12"
+    files = TlsFiles(folder / "broker.pem", folder / "broker.p12", folder / "trust.p12", folder / "client.p12", password)
 
     def run(store: Path, *arguments: str) -> None:
         kept = ("-keystore", str(store), "-storetype", "PKCS12", "-storepass:env", "HEADRACE_STORE")
         _run([keytool, *arguments, *kept, *_QUICKLY], password)
 
-    def make_key(store: Path, alias: str, name: str, *extensions: str) -> None:
-        extended = [argument for extension in extensions for argument in ("-ext", extension)]
-        run(store, "-genkeypair", "-alias", alias, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "365",
-            "-dname", f"CN={name}", *extended)  # fmt: skip
-
-    make_key(authority, "ca", "headrace-test-authority", "bc:c", "ku:c=keyCertSign,cRLSign")
-    run(authority, "-exportcert", "-rfc", "-alias", "ca", "-file", str(files.ca_pem))
-    run(files.trust_store, "-importcert", "-noprompt", "-alias", "ca", "-file", str(files.ca_pem))
-    for store, name, extension in (
-        (files.key_store, "broker", f"san=ip:{HOST},dns:localhost"),
-        (files.client_key_store, "client", "eku=clientAuth"),
-    ):
-        request, signed = folder / f"{name}.csr", folder / f"{name}.pem"
-        make_key(store, name, name)
-        run(store, "-certreq", "-alias", name, "-file", str(request))
-        run(authority, "-gencert", "-rfc", "-alias", "ca", "-ext", extension, "-validity", "365",
-            "-infile", str(request), "-outfile", str(signed))  # fmt: skip
-        run(store, "-importcert", "-noprompt", "-alias", "ca", "-file", str(files.ca_pem))
-        run(store, "-importcert", "-noprompt", "-alias", name, "-file", str(signed))
+    names = {files.key_store: ("broker", f"san=ip:{HOST},dns:localhost"), files.client_key_store: ("client", "eku=clientAuth")}
+    for store, (name, extension) in names.items():
+        run(store, "-genkeypair", "-alias", name, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "365",
+            "-dname", f"CN={name}", "-ext", extension)  # fmt: skip
+        run(store, "-exportcert", "-rfc", "-alias", name, "-file", str(folder / f"{name}.pem"))
+    run(files.trust_store, "-importcert", "-noprompt", "-alias", "client", "-file", str(folder / "client.pem"))
     return files
 
 

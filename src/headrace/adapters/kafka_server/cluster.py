@@ -7,19 +7,21 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from headrace.adapters.kafka_server.certificates import make_certificates
-from headrace.adapters.kafka_server.network import brokers_known_to, free_ports, is_free
-from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess
+from headrace.adapters.kafka_server.process import STOP_S_MAX, BrokerProcess, brokers_known_to, free_ports, is_free
 from headrace.adapters.kafka_server.settings import (
     HOST,
     BrokerPorts,
@@ -27,7 +29,6 @@ from headrace.adapters.kafka_server.settings import (
     Security,
     TlsFiles,
     as_text,
-    librdkafka_settings,
     scram_arguments,
     server_properties,
 )
@@ -36,7 +37,7 @@ from headrace.environment import checked_folder, checked_java
 from headrace.errors import ConfigError, SetupError
 
 START_S_MAX = 120.0  # 5 s on an idle machine
-FORMAT_S_MAX = 60.0
+FORMAT_S_MAX = 60
 REMOVE_S_MAX = 10.0  # then `rm` finishes in the background
 _POLL_S = 0.1
 _ANSWER_S_MAX = 2.0
@@ -53,51 +54,49 @@ _JAVA_OPTIONS = (
 )
 
 
-class Cluster:
+class Cluster(ABC):
     """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only.
 
-    `jars` gives the server's jars, and is asked at `start`. `port` is the first broker's (then counted up), any free
-    one if None. `folder` keeps the data for another cluster to continue with; without it they go when this one stops.
-    `properties` win over `server.properties` of ours. `users` are names to passwords, for `security="sasl_ssl"`;
-    with `security="ssl"` a client shows a certificate.
+    `port` is the first broker's (then counted up), any free one if None. `folder` keeps the data for another cluster to
+    continue with; without it they go when this one stops. `properties` win over `server.properties` of ours. `users` are
+    names to passwords, for `security="sasl_ssl"`; with `security="ssl"` a client shows a certificate. `tell` reports what
+    takes long, to standard error by default.
     """
 
     def __init__(
         self,
-        jars: Callable[[], Sequence[Path]],
         *,
         brokers: int = 1,
         port: int | None = None,
-        folder: Path | None = None,
-        properties: Mapping[str, str] | None = None,
+        folder: Path | str | None = None,
+        properties: Mapping[str, Any] | None = None,
         security: Security = "plaintext",
         users: Mapping[str, str] | None = None,
         heap_mb: int = 320,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         if not 1 <= brokers <= BROKERS_MAX:
             raise ConfigError(f"a Kafka server of {brokers} brokers: expected 1 to {BROKERS_MAX}")
         if security not in ("plaintext", "sasl_ssl", "ssl"):
             raise ConfigError(f"security {security!r} of the Kafka server: expected 'plaintext', 'sasl_ssl' or 'ssl'")
-        self._jars, self._count, self._port, self._kept_folder = jars, brokers, port, folder
+        self._count, self._port, self._kept_folder = brokers, port, None if folder is None else Path(folder)
         self._properties = {name: str(value) for name, value in (properties or {}).items()}
         self._security, self._heap_mb = security, heap_mb
+        self.tell = tell or _say
         self._users = dict(users or {"alice": f"pw-{secrets.token_hex(8)}"})
         self._processes: dict[int, BrokerProcess] = {}
         self._plan: ClusterPlan | None = None
         self._folder: Path | None = None
         self._removal: weakref.finalize[..., Cluster] | None = None
 
-    # --- what clients need ---
+    @abstractmethod
+    def jars(self) -> Sequence[Path]:
+        """The server's jars."""
 
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, as `bootstrap.servers` takes them."""
         return ",".join(f"{HOST}:{ports.client}" for _, ports in sorted(self._started_plan().ports.items()))
-
-    @property
-    def users(self) -> Mapping[str, str]:
-        """Names and passwords of the users of a SASL listener."""
-        return dict(self._users)
 
     @property
     def tls(self) -> TlsFiles:
@@ -107,24 +106,30 @@ class Cluster:
         return tls
 
     def client_settings(self, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
-        """All that a client of librdkafka needs to reach the cluster; `mechanism` of SASL."""
-        return librdkafka_settings(self._started_plan(), self.bootstrap, mechanism)
+        """All that a client of librdkafka needs to reach the cluster, as the first user; `mechanism` of SASL."""
+        found = {"bootstrap.servers": self.bootstrap}
+        if self._security != "plaintext":
+            found |= {"security.protocol": self._security.upper(), "ssl.ca.location": str(self.tls.ca_pem)}
+        if self._security == "ssl":
+            found |= {"ssl.keystore.location": str(self.tls.client_key_store), "ssl.keystore.password": self.tls.password}
+        if self._security == "sasl_ssl":
+            user, password = next(iter(self._users.items()))
+            found |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+        return found
 
     @property
     def pids(self) -> dict[int, int]:
         """The process id of each broker that runs, by node id."""
         return {node: process.pid for node, process in self._processes.items() if process.pid is not None}
 
-    # --- its life ---
-
     def start(self) -> Self:
         """Start all brokers and wait until they answer. `SetupError` with the end of the log if they do not."""
         assert not self._processes, "it was started before"
-        java = checked_java(os.environ).path
-        jars = self._jars()
+        java, class_path = checked_java(os.environ).path, os.pathsep.join(map(str, self.jars()))
+        program = [str(java), f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JAVA_OPTIONS, "-cp", class_path]
         self._make_folder()
         try:
-            self._start_first_time(java, jars)
+            self._start_first_time(java, program)
         except BaseException:
             self.stop()
             raise
@@ -138,21 +143,17 @@ class Cluster:
 
     def stop(self) -> None:
         """End all brokers; without a folder of the user's, the data go with them. Again, it does nothing."""
-        processes = list(self._processes.values())
-        if self._kept_folder is None:
-            for process in processes:
+        for process in self._processes.values():
+            if self._kept_folder is None:
                 process.signal(signal.SIGKILL)  # what it would still write is deleted at once
-        else:
-            for process in processes:
+            else:
                 process.terminate()
         end = time.monotonic() + STOP_S_MAX
-        for process in processes:
+        for process in self._processes.values():
             process.wait(max(0.1, end - time.monotonic()))
         self._processes = {}
         if self._removal is not None:
             self._removal()
-
-    # --- faults ---
 
     def kill(self, broker: int | None = None) -> None:
         """SIGKILL one broker, all if None; it has ended when this returns."""
@@ -188,8 +189,6 @@ class Cluster:
             f"  broker {node}: {line}" for node, process in sorted(self._processes.items()) for line in process.last_lines()
         )
 
-    # --- how ---
-
     def _started_plan(self) -> ClusterPlan:
         assert self._plan is not None, "the Kafka server was not started: use `with`, or start()"
         return self._plan
@@ -208,31 +207,28 @@ class Cluster:
             self._folder = Path(tempfile.mkdtemp(prefix="headrace-kafka-"))
             self._removal = weakref.finalize(self, _remove, self._folder)
 
-    def _start_first_time(self, java: Path, jars: Sequence[Path]) -> None:
+    def _start_first_time(self, java: Path, program: Sequence[str]) -> None:
         """Another process may take a port between our look and the broker's: then with other ports."""
         assert self._folder is not None
         tls = None
         if self._security != "plaintext":
             tls = make_certificates(self._folder / f"tls-{uuid.uuid4().hex[:8]}", java, secrets.token_hex(12))
         for left in reversed(range(_PORT_TRIES)):
-            ports = self._free_ports()
-            self._plan = ClusterPlan(ports, self._security, self._users, tls, self._properties)
-            self._make_processes(java, jars)
+            self._plan = ClusterPlan(self._free_ports(), self._security, self._users, tls, self._properties)
+            self._make_processes(program)
             for process in self._processes.values():
                 process.start()
             try:
                 self._wait_until_ready(self._processes)
+                break
             except SetupError:
                 if not left or "Address already in use" not in self.last_lines():
                     raise
                 for process in self._processes.values():
                     process.kill()
-            else:
-                return
 
     def _free_ports(self) -> dict[int, BrokerPorts]:
-        free: Iterator[int] = free_ports(HOST)
-        found = {}
+        free, found = free_ports(HOST), {}
         for index in range(self._count):
             client = next(free) if self._port is None else self._port + index
             if not is_free(HOST, client):
@@ -243,54 +239,27 @@ class Cluster:
             found[index + 1] = BrokerPorts(client, next(free), next(free))
         return found
 
-    def _make_processes(self, java: Path, jars: Sequence[Path]) -> None:
+    def _make_processes(self, program: Sequence[str]) -> None:
         assert self._folder is not None
         plan = self._started_plan()
-        class_path = os.pathsep.join(map(str, jars))
-        program = [str(java), f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *_JAVA_OPTIONS, "-cp", class_path]
         environ = {name: value for name, value in handed_on(os.environ).items() if not name.startswith("KAFKA_")}
         going = self._folder if self._kept_folder is None else None
-        formats = {}
+        new = {}  # brokers that have no storage yet
         for node in plan.ports:
             home = self._folder / f"broker-{node}"
             home.mkdir(exist_ok=True)
             file = home / "server.properties"
             file.touch(mode=0o600)
             file.write_text(as_text(server_properties(plan, node, home / "data")), encoding="utf-8")
-            self._processes[node] = BrokerProcess(
-                [*program, "kafka.Kafka", str(file)], home / "broker.log", environ, going
-            )
+            self._processes[node] = BrokerProcess([*program, "kafka.Kafka", str(file)], home / "broker.log", environ, going)
             if not (home / "data" / "meta.properties").exists():
-                formats[node] = file
-        self._format(program, formats)
-
-    def _format(self, program: Sequence[str], files: Mapping[int, Path]) -> None:
-        """Make the storage of brokers that have none, at the same time: each takes a JVM."""
+                new[self._processes[node].log] = file
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         scram = scram_arguments(self._users) if self._security == "sasl_ssl" else ()
-        running = {}
-        for node, file in files.items():
-            arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(file), *scram]
-            with self._processes[node].log.open("ab") as log:
-                running[node] = subprocess.Popen(
-                    [*program, *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=handed_on(os.environ),
-                )
-        end = time.monotonic() + FORMAT_S_MAX
-        try:
-            codes = {node: process.wait(max(0.1, end - time.monotonic())) for node, process in running.items()}
-        except subprocess.TimeoutExpired:
-            raise SetupError(f"Kafka's storage was not made in {FORMAT_S_MAX:.0f} seconds\n{self.last_lines()}") from None
-        finally:
-            for process in running.values():
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        if any(codes.values()):
-            raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
+        formatting = [*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", *scram, "-c"]
+        with ThreadPoolExecutor(BROKERS_MAX) as pool:  # at the same time: each takes a JVM
+            if not all(pool.map(lambda log: _run_logged([*formatting, str(new[log])], log, environ), new)):
+                raise SetupError(f"Kafka's storage cannot be made\n{self.last_lines()}", "the lines above are Kafka's own")
 
     def _wait_until_ready(self, waited_for: Mapping[int, BrokerProcess]) -> None:
         """Until each of them, and every other one that runs, is known to each of them."""
@@ -310,9 +279,32 @@ class Cluster:
                 time.sleep(_POLL_S)
 
 
+def _run_logged(command: Sequence[str], log: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a command ends well, within `FORMAT_S_MAX`."""
+    with log.open("ab") as out:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environ,
+                timeout=FORMAT_S_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            out.write(b"no end in %d seconds\n" % FORMAT_S_MAX)
+            return False
+    return done.returncode == 0
+
+
 def _remove(folder: Path) -> None:
     """Delete a folder, in a process of its own: the files of thousands of partitions take minutes on a slow disk."""
     command = ["rm", "-rf", "--", str(folder)]
     remover = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     with suppress(subprocess.TimeoutExpired):
         remover.wait(REMOVE_S_MAX)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

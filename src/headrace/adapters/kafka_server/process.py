@@ -1,4 +1,4 @@
-"""The life of one broker's process: start, signals, its end, and that it does not outlive ours.
+"""One broker: its process, which does not outlive ours, whether it answers, and free loopback ports for it.
 
 The broker is in a session of its own, so that a Ctrl-C at the terminal is ours to handle. Beside it waits a shell that
 holds the end of a pipe of ours: if this process dies, however it dies, the pipe closes, and the shell kills the broker.
@@ -7,15 +7,22 @@ holds the end of a pipe of ours: if this process dies, however it dies, the pipe
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
+import struct
 import subprocess
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 STOP_S_MAX = 30.0
 KILL_S_MAX = 30.0
 _LOG_LINES_SHOWN = 12
+_METADATA, _VERSION = 3, 1
+_ANSWER_BYTES_MAX = 1 << 20
+_LOWEST, _HIGHEST = 20_000, 32_000
+_TRIES = 2_000
 # `kill -9 -- -PID` is refused by some shells
 _GUARD = 'cat >/dev/null 2>&1; kill -s KILL -- "-$1" 2>/dev/null; if [ -n "$2" ]; then sleep 1; rm -rf -- "$2"; fi'
 
@@ -100,3 +107,53 @@ class BrokerProcess:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
             self._guard = None
+
+
+def brokers_known_to(host: str, port: int, timeout_s: float) -> frozenset[int]:
+    """The ids of the brokers that the one at `host`:`port` knows to be up; empty if it gives no answer in time.
+
+    A real Metadata request: only a broker that the controller has let in is in the answer; a port that is open says less.
+    """
+    asks = struct.pack(">hhih8si", _METADATA, _VERSION, 1, 8, b"headrace", 0)  # with a number, our name, and no topic
+    try:
+        with socket.create_connection((host, port), timeout_s) as connection, connection.makefile("rb") as answers:
+            connection.sendall(struct.pack(">i", len(asks)) + asks)
+            (length,) = struct.unpack(">i", answers.read(4))
+            return _broker_ids(answers.read(length)) if 8 <= length <= _ANSWER_BYTES_MAX else frozenset()
+    except (OSError, struct.error):
+        return frozenset()
+
+
+def _broker_ids(answer: bytes) -> frozenset[int]:
+    """Of `correlation id, count, then (node id, host, port, rack) each`; a text has its length first, -1 is none."""
+    (count,) = struct.unpack_from(">i", answer, 4)
+    at, found = 8, []
+    for _ in range(count):
+        node_id, length = struct.unpack_from(">ih", answer, at)
+        at += 6 + length + 4
+        (rack_length,) = struct.unpack_from(">h", answer, at)
+        at += 2 + max(0, rack_length)
+        found.append(node_id)
+    return frozenset(found)
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports(host: str) -> Iterator[int]:
+    """Different free ports, at random, so that two processes hardly try the same; ends after `_TRIES`.
+
+    They are below the range that the system gives to connections: a broker that was killed must find its ports free when it
+    comes back.
+    """
+    for port in random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _TRIES):
+        if is_free(host, port):
+            yield port

@@ -24,7 +24,7 @@ class BrokerPorts:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a listener with TLS, and the password that opens its stores."""
+    """The files of a listener with TLS, and the password that opens its stores; `ca_pem` is whom clients are to trust."""
 
     ca_pem: Path
     key_store: Path
@@ -107,19 +107,6 @@ def scram_arguments(users: Mapping[str, str]) -> Sequence[str]:
         for mechanism in SCRAM_MECHANISMS
         for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
     ]
-
-
-def librdkafka_settings(plan: ClusterPlan, bootstrap: str, mechanism: str) -> dict[str, str]:
-    """How a client of librdkafka reaches the cluster, as the first user."""
-    found = {"bootstrap.servers": bootstrap}
-    if plan.tls is not None:
-        found |= {"security.protocol": plan.security.upper(), "ssl.ca.location": str(plan.tls.ca_pem)}
-    if plan.tls is not None and plan.security == "ssl":
-        found |= {"ssl.keystore.location": str(plan.tls.client_key_store), "ssl.keystore.password": plan.tls.password}
-    if plan.security == "sasl_ssl":
-        user, password = next(iter(plan.users.items()))
-        found |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    return found
 
 
 def _listener_properties(plan: ClusterPlan) -> dict[str, str]:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.adapters.kafka.at_least_once import FlushedLane
+from headrace.adapters.kafka.clients import process_token
 from headrace.adapters.kafka.compacted import CompactedTopic
-from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction, Position, Verdict, process_token
+from headrace.adapters.kafka.container_transaction import FlushedLane, Lane, LaneTransaction, Verdict
 from headrace.adapters.kafka.fetching import fetched, fetched_at, fetched_together
-from headrace.adapters.kafka.job_store import task_positions
 from headrace.adapters.kafka.limits import batch_bytes
 from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
+from headrace.adapters.kafka.positions import Position, task_positions
 from headrace.codec.documents import decode, encode
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.fault_injection import reached

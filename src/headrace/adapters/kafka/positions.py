@@ -1,0 +1,124 @@
+"""Positions as a group keeps them, each with a note of the round that committed it; and checkpoints as positions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from confluent_kafka import TopicPartition
+
+from headrace.adapters.kafka.clients import committed
+from headrace.adapters.kafka.deadline import Deadline
+from headrace.adapters.kafka.names import group_of
+from headrace.errors import RoundFailedError
+from headrace.model.checkpoint import Checkpoint
+from headrace.model.job_model import JobModel
+
+POSITION_METADATA_BYTES_MAX = 4096  # a broker's default offset.metadata.max.bytes
+
+
+class PositionNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The metadata of a position in the group: which round committed it, under which plan, with which state."""
+
+    r: str  # round id
+    v: int  # job model version
+    h: str = ""  # version and checksum of the state's head
+    s: tuple[str, ...] = ()  # ids of startpoints that it spent
+
+
+_NOTE = msgspec.json.Decoder(PositionNote)
+
+
+def encode_note(note: PositionNote) -> str:
+    text = msgspec.json.encode(note).decode()
+    if len(text) > POSITION_METADATA_BYTES_MAX:
+        raise RoundFailedError(
+            f"the metadata of a position takes {len(text)} bytes, more than the {POSITION_METADATA_BYTES_MAX} that a "
+            "broker keeps",
+            "delete startpoints that are not needed any more",
+        )
+    return text
+
+
+def decode_note(text: str | None) -> PositionNote | None:
+    """None for a position that somebody else wrote."""
+    try:
+        return _NOTE.decode(text or "")
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of a group: `group`, topic and partition, the offset, and its note."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    note: PositionNote
+
+
+def by_group(positions: Iterable[Position]) -> dict[str, list[Position]]:
+    found: dict[str, list[Position]] = {}
+    for position in positions:
+        found.setdefault(position.group, []).append(position)
+    return found
+
+
+def offsets_by_group(positions: Iterable[Position]) -> dict[str, list[TopicPartition]]:
+    """Per group what the client writes."""
+    return {
+        group: [TopicPartition(p.topic, p.partition, p.offset, metadata=encode_note(p.note)) for p in found]
+        for group, found in by_group(positions).items()
+    }
+
+
+def committed_positions(
+    client: Mapping[str, Any], group: str, partitions: Sequence[tuple[str, int]], deadline: Deadline | None = None
+) -> dict[tuple[str, int], tuple[int, PositionNote | None]]:
+    """(topic, partition) to (offset, note) of the positions that a group has; without those that it has not."""
+    return {
+        (one.topic, one.partition): (one.offset, decode_note(one.metadata))
+        for one in committed(client, group, partitions, deadline)
+        if one.offset >= 0
+    }
+
+
+def shared_ssps(model: JobModel, sub_topology: str | None) -> set[tuple[str, int]]:
+    """(stream, partition) of what several tasks of a sub-topology read: each has a position of its own there."""
+    readers: dict[tuple[str, int], int] = {}
+    for task in model.sub_topology(sub_topology).tasks:
+        for ssp in task.ssps:
+            place = (ssp.stream, ssp.partition)
+            readers[place] = readers.get(place, 0) + 1
+    return {place for place, count in readers.items() if count > 1}
+
+
+def positions_of(application: str, model: JobModel, checkpoints: Sequence[Checkpoint]) -> list[Position]:
+    """Checkpoints as positions of the application's groups."""
+    shared = {sub.name: shared_ssps(model, sub.name) for sub in model.sub_topologies}
+    return [
+        position
+        for checkpoint in checkpoints
+        for position in task_positions(application, checkpoint, shared[checkpoint.task.sub_topology])
+    ]
+
+
+def task_positions(application: str, checkpoint: Checkpoint, shared: Collection[tuple[str, int]]) -> list[Position]:
+    """One task's checkpoint as positions of its groups."""
+    title, head, spent = checkpoint.task.sub_topology or "source", checkpoint.head, checkpoint.spent_startpoints
+    round_id, state = str(checkpoint.round_id), "" if head is None else f"{head.version}-{head.files[-1].checksum}"
+    note = PositionNote(round_id, checkpoint.job_model_version, state)
+    return [
+        Position(
+            group_of(application, title, str(checkpoint.task) if (ssp.stream, ssp.partition) in shared else None),
+            ssp.stream,
+            ssp.partition,
+            offset,
+            msgspec.structs.replace(note, s=(spent[ssp],)) if ssp in spent else note,
+        )
+        for ssp, offset in sorted(checkpoint.positions.items())
+    ]
