@@ -6,7 +6,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +17,15 @@ import typer
 from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption
+from headrace.environment import checked_java
 from headrace.visible import raw_of, visible_line
 
 MEANING_WIDTH = 22
 BROKER_HEAP_MB = 512
+KAFKA_FOLDER = "kafka"
 
 if TYPE_CHECKING:
-    from headrace.demo.folder import DemoFolder
-    from headrace.demo.run import Result
+    from headrace.demo.run import Place, Result
 
 DEFAULT_DIR = Path("headrace-demo")
 
@@ -60,31 +63,34 @@ def demo(
 
     Run again in the same folder, it starts over; it deletes only its own files.
     """
-    from headrace.demo import data, job
-    from headrace.demo import folder as folders
-    from headrace.demo import run as runs
+    from headrace.demo import data, run
 
     _check_system(system, with_kafka)
-    data.check_data()
-    options = runs.Options(partitions, max_records_per_round or runs.ROUND_RECORDS, containers)
+    data.data_folder()
+    settings = {"max_records_per_round": max_records_per_round or run.ROUND_RECORDS}
+    if containers is not None:
+        settings["containers"] = containers
     with ExitStack() as stack:
-        place = stack.enter_context(folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)))
-        say(place.found or f"everything goes to {_shown(place.path)}")
-        url = _started_broker(stack, place) if with_kafka else system
-        if url is not None and not url.startswith("log:"):
-            place = _on_kafka(place, url, partitions, is_new=with_kafka)
-        result = runs.run(place, options, say, sys.stderr)
+        place = run.Place(run.own_folder(folder), system)
+        checked_java(os.environ)
+        if with_kafka:
+            place = run.Place(place.path, _started_broker(stack, place.path / KAFKA_FOLDER))
+        found = run.prepare(place, partitions, own_cluster=with_kafka)
+        say(found or f"everything goes to {_shown(place.path) if system is None else system}")
+        result = run.run(place, partitions, settings, say)
+    broker = f"{_program(place.path)} kafka start --dir {KAFKA_FOLDER} --port {place.system.rpartition(':')[2]}"
     if result.status["stopped"]:
         there = shlex.quote(_shown(place.path))
         say("stopped: committed rounds are kept. To resume:")
-        say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
+        say(f"  cd {there} && {_program(place.path)} run {run.EXAMPLE} --until caught-up")
         if with_kafka:
-            say(f"after this, in another terminal: {_broker_again(place)}")
+            say(f"after this, in another terminal: {broker}")
         raise typer.Exit(128 + result.status["signal"])
+    names = data.airline_names()
     if json:
-        print_json(_described(place, result))
+        print_json(_described(place, result, names))
     else:
-        _show(place, result)
+        _show(result, names, next_steps(place, broker if with_kafka else None))
 
 
 def _check_system(system: str | None, with_kafka: bool) -> None:
@@ -96,77 +102,56 @@ def _check_system(system: str | None, with_kafka: bool) -> None:
         raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
 
 
-def _started_broker(stack: ExitStack, place: DemoFolder) -> str:
+def _started_broker(stack: ExitStack, folder: Path) -> str:
     from headrace.wiring.kafka_server import KafkaServer
 
     say("starting a Kafka broker")
-    kafka = stack.enter_context(KafkaServer(folder=place.kafka, heap_mb=BROKER_HEAP_MB, tell=say))
-    say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(place.kafka)}; it ends with this command")
+    kafka = stack.enter_context(KafkaServer(folder=folder, heap_mb=BROKER_HEAP_MB, tell=say))
+    say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(folder)}; it ends with this command")
     return f"kafka://{kafka.bootstrap}"
 
 
-def _on_kafka(place: DemoFolder, url: str, partitions: int, *, is_new: bool) -> DemoFolder:
-    """The folder with its streams on that cluster, where there are none of an earlier demonstration any more."""
-    from headrace.demo import cluster, job
-
-    found = None if is_new else cluster.begin_anew(url, is_ours=place.noted == url)
-    say(found or f"streams, positions and checkpoints go to {url}")
-    return place.on(url, job.example_text(partitions, url))
-
-
-def _broker_again(place: DemoFolder) -> str:
-    port = place.system.rpartition(":")[2]
-    return f"{_program(place.path)} kafka start --dir {place.kafka.name} --port {port}"
-
-
-def _show(place: DemoFolder, result: Result) -> None:
+def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, str]]) -> None:
     from rich.console import Console
 
-    from headrace.demo import data, report
+    from headrace.demo import report
 
-    names = data.airline_names()
     totals = report.totals_of(result.windows, names)
-    worst = report.worst_hour_of(result.windows, names)
     console = Console(file=raw_of(sys.stdout), highlight=False, markup=False)
+    console.print(report.report_tables(totals))
     console.print()
-    console.print(report.report_table(totals, console))
-    console.print()
+    worst = report.worst_hour_of(result.windows, names)
     if worst is not None:
         console.print(report.worst_hour_text(worst))
     flown = sum(total.flights for total in totals)
     console.print(
         f"{result.produced:,} flights, {result.produced - flown:,} of them cancelled: {len(result.windows):,} windows of "
-        f"a carrier and an hour, {result.seconds['total']:.0f} s in all."
+        f"a carrier and an hour, {result.seconds['total']:.0f} s in all.\n\nWhere to look next:"
     )
-    console.print()
-    console.print("Where to look next:")
-    for meaning, command in next_steps(place):
+    for meaning, command in steps:
         console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim")
         console.print(visible_line(command), soft_wrap=True)
 
 
-def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
-    """What each command shows that one may run now, and the command, all to be run in the folder of `place`."""
-    from headrace.demo import folder as folders
-    from headrace.demo import job
+def next_steps(place: Place, broker: str | None = None) -> list[tuple[str, str]]:
+    """What each command shows that one may run now, and the command, all to be run in the folder of `place`.
 
-    headrace, example = _program(place.path), folders.EXAMPLE
+    `broker` is the command that starts the demonstration's own again.
+    """
+    headrace, example = _program(place.path), place.example.name
     there = "" if place.url is None else f" --system {place.url}"
-    started = [("start its broker", f"{_broker_again(place)} &")] if place.kafka.is_dir() else []
+    named = there and f" {example}"
     flight = '{"key": "N380HA", "value": {"carrier": "HA", "dep_delay": 7}}'
     return [
         ("go there", f"cd {shlex.quote(_shown(place.path))}"),
-        *started,
+        *([("start its broker", f"{broker} &")] if broker else []),
         ("the job's code", f"less {example}"),
         ("what it is made of", f"{headrace} describe {example}"),
-        ("its progress", f"{headrace} status{there and f' {example}'}"),
+        ("its progress", f"{headrace} status{named}"),
         ("its streams", f"{headrace} stream list{there}"),
-        ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5{there}"),
-        ("a carrier's state", f"{headrace} state get {job.STORE} HA{there and f' {example}'}"),
-        (
-            "one more flight, now",
-            f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json{there}",
-        ),
+        ("its output", f"{headrace} stream consume delays-by-carrier --key windowed:string --value json --limit 5{there}"),
+        ("a carrier's state", f"{headrace} state get delays HA{named}"),
+        ("one more flight, now", f"echo '{flight}' | {headrace} stream produce flights --key string --value json{there}"),
         ("continue it", f"{headrace} run {example} --until caught-up"),
     ]
 
@@ -180,11 +165,10 @@ def _program(folder: Path) -> str:
     return shlex.quote(min(relative, str(own.absolute()), key=len))
 
 
-def _described(place: DemoFolder, result: Result) -> dict[str, Any]:
-    from headrace.demo import data, report
+def _described(place: Place, result: Result, names: Mapping[str, str]) -> dict[str, Any]:
+    from headrace.demo import report
 
-    names = data.airline_names()
-    totals = report.totals_of(result.windows, names)
+    worst = report.worst_hour_of(result.windows, names)
     return {
         "folder": str(place.path),
         "system": place.system,
@@ -192,7 +176,8 @@ def _described(place: DemoFolder, result: Result) -> dict[str, Any]:
         "windows": len(result.windows),
         "updates": result.updates,
         "seconds": result.seconds,
-        **report.as_json(totals, report.worst_hour_of(result.windows, names)),
+        "carriers": [asdict(total) for total in report.totals_of(result.windows, names)],
+        "worst_hour": worst and {**worst, "start": worst["start"].isoformat()},
         "status": result.status,
     }
 

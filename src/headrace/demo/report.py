@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.durations import datetime_of
-from headrace.record import Record
 from headrace.visible import visible_line
 
 ROWS = 5
-WIDTH_MAX = 1_000  # what both tables are measured with: more than they can need
 HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
+
+Windows = Mapping[tuple[str, int], Mapping[str, Any]]  # (carrier, start of the hour in µs): flights, mean_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,75 +27,43 @@ class CarrierTotal:
     hours: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorstHour:
-    """The carrier and hour with the largest mean delay among those with at least `HOUR_FLIGHTS_MIN` flights."""
-
-    carrier: str
-    name: str
-    start: datetime
-    flights: int
-    mean_delay: float
-
-
-Windows = Mapping[tuple[str, int], Mapping[str, Any]]
-
-
-def last_updates_of(records: Iterable[Record]) -> dict[tuple[str, int], Mapping[str, Any]]:
-    """The last value of each (carrier, start of the hour in µs) in a stream of windowed results."""
-    return {(record.key.key, record.key.start_us): record.value for record in records}
-
-
 def totals_of(windows: Windows, names: Mapping[str, str]) -> list[CarrierTotal]:
     """The year of each carrier, the one with the most flights first.
 
     >>> totals_of({("UA", 0): {"flights": 3, "mean_delay": 10.0}, ("UA", 1): {"flights": 1, "mean_delay": 30.0}}, {})
     [CarrierTotal(carrier='UA', name='UA', flights=4, mean_delay=15.0, hours=2)]
     """
-    flights: dict[str, int] = {}
-    minutes: dict[str, float] = {}
-    hours: dict[str, int] = {}
+    by_carrier: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (carrier, _), value in sorted(windows.items()):
-        flights[carrier] = flights.get(carrier, 0) + value["flights"]
-        minutes[carrier] = minutes.get(carrier, 0.0) + value["flights"] * value["mean_delay"]
-        hours[carrier] = hours.get(carrier, 0) + 1
-    made = [
-        CarrierTotal(carrier, names.get(carrier, carrier), count, minutes[carrier] / count, hours[carrier])
-        for carrier, count in flights.items()
-    ]
-    return sorted(made, key=lambda total: (-total.flights, total.carrier))
+        by_carrier[carrier].append(value)
+    totals = []
+    for carrier, hours in by_carrier.items():
+        flights = sum(hour["flights"] for hour in hours)
+        minutes = sum(hour["flights"] * hour["mean_delay"] for hour in hours)
+        totals.append(CarrierTotal(carrier, names.get(carrier, carrier), flights, minutes / flights, len(hours)))
+    return sorted(totals, key=lambda total: (-total.flights, total.carrier))
 
 
-def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> WorstHour | None:
-    """The worst hour of the year, None if no hour had enough flights."""
+def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The carrier and hour with the largest mean delay, with its `start` as a datetime; None if no hour had enough flights."""
     candidates = [
-        (value["mean_delay"], carrier, start_us)
+        (value["mean_delay"], carrier, start_us, value["flights"])
         for (carrier, start_us), value in windows.items()
         if value["flights"] >= HOUR_FLIGHTS_MIN
     ]
     if not candidates:
         return None
-    _, carrier, start_us = max(candidates)
-    value = windows[carrier, start_us]
-    return WorstHour(
-        carrier, names.get(carrier, carrier), datetime_of(start_us), value["flights"], value["mean_delay"]
-    )
+    delay, carrier, start_us, flights = max(candidates)
+    start, name = datetime_of(start_us), names.get(carrier, carrier)
+    return {"carrier": carrier, "name": name, "start": start, "flights": flights, "mean_delay": delay}
 
 
-def report_table(totals: Sequence[CarrierTotal], console: Any) -> Any:
-    """The busiest and the most delayed carriers, for rich: side by side where the console has room for both."""
-    from rich.table import Table
+def report_tables(totals: Sequence[CarrierTotal]) -> Any:
+    """The busiest and the most delayed carriers, for rich: side by side where there is room for both."""
+    from rich.columns import Columns
 
     delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
-    parts = [_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)]
-    beside = Table.grid(padding=(0, 3, 0, 0))
-    beside.add_row(*parts)
-    if console.measure(beside, options=console.options.update(max_width=WIDTH_MAX)).maximum <= console.width:
-        return beside
-    below = Table.grid()
-    for part in (parts[0], "", parts[1]):
-        below.add_row(part)
-    return below
+    return Columns([_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)], padding=(1, 3))
 
 
 def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
@@ -110,14 +78,8 @@ def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     return table
 
 
-def worst_hour_text(worst: WorstHour) -> str:
+def worst_hour_text(worst: Mapping[str, Any]) -> str:
     return (
-        f"The worst hour: {worst.start.day} {worst.start:%B, %H:%M} UTC, {worst.flights} flights of "
-        f"{visible_line(worst.name)}, {worst.mean_delay:.0f} min late."
+        f"The worst hour: {worst['start'].day} {worst['start']:%B, %H:%M} UTC, {worst['flights']} flights of "
+        f"{visible_line(worst['name'])}, {worst['mean_delay']:.0f} min late."
     )
-
-
-def as_json(totals: Sequence[CarrierTotal], worst: WorstHour | None) -> dict[str, Any]:
-    """The same for programs."""
-    shown_worst = None if worst is None else asdict(worst) | {"start": worst.start.isoformat()}
-    return {"carriers": [asdict(total) for total in totals], "worst_hour": shown_worst}
