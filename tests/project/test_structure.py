@@ -61,7 +61,7 @@ SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
 DEFINED_TWICE = frozenset(
     {
         "KeyValueStoreView", "Metrics", "ProcessorContext", "Serde", "Timer", "WindowStoreView",
-        "annotation_of", "batch_of", "changes_of", "column_of", "described", "duration_text", "entries_of", "key_of", "merged",
+        "annotation_of", "batch_of", "changes_of", "column_of", "described", "entries_of", "key_of", "merged",
         "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "table_of", "text_of",
         "time_from", "type_of",
     }

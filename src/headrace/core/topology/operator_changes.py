@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.topology.described import kind_of
+from headrace.core.topology.description import kind_of
 from headrace.core.topology.store_changes import free_name
 from headrace.core.topology.sub_topologies import SubTopology, stores_of
 from headrace.model.topology import Join, Node, Process, Repartition, Sink, Source

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.core.topology.described import duration_text
+from headrace.model.durations import duration_text
 
 _FORM = re.compile(
     r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
