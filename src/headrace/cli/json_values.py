@@ -25,11 +25,12 @@ _FIELDS = frozenset({"key", "value", "timestamp", "headers", "partition", "offse
 _SCALARS = (str, int, float, bool, type(None))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
 _YEAR_2200_US = 7_258_118_400_000_000
+_KINDS = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _TOO_DEEP = "it is nested too deeply"
 
 
 def plain(value: Any) -> Any:
-    """`value` as what JSON has."""
+    """`value` as what JSON has: msgspec would write bytes as base64, and times in the zone that they have."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -40,10 +41,9 @@ def plain(value: Any) -> Any:
         return {key if isinstance(key, str) else str(plain(key)): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(one) for one in value]
-    if isinstance(value, datetime):
-        zoned = value if value.tzinfo is None else value.astimezone(UTC)
-        return zoned.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):  # a datetime is one
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
@@ -78,29 +78,21 @@ def looks_windowed(key: Any) -> bool:
 
 def line_of_record(record: Record) -> bytes:
     """A consumed record as one line of JSON. `headers` are an object, or pairs where a name comes twice."""
+    pairs = [(name, None if data is None else text_of_bytes(data)) for name, data in record.headers]
+    headers = dict(pairs)
+    fields = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": _shown_time(record.timestamp_us),
+        "headers": headers if len(headers) == len(pairs) else pairs,
+    }
     try:
-        return _line(record)
+        return msgspec.json.encode({"key": plain(record.key), "value": plain(record.value), **fields})
     except RecursionError:
         raise SerdeError(
             f"offset {record.offset} of {record.stream!r} partition {record.partition}: {_TOO_DEEP} to be printed as JSON",
             "read it as bytes, without --key and --value",
         ) from None
-
-
-def _line(record: Record) -> bytes:
-    headers: Any = {name: None if data is None else text_of_bytes(data) for name, data in record.headers}
-    if len(headers) < len(record.headers):
-        headers = [[name, None if data is None else text_of_bytes(data)] for name, data in record.headers]
-    return msgspec.json.encode(
-        {
-            "key": plain(record.key),
-            "value": plain(record.value),
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": _shown_time(record.timestamp_us),
-            "headers": headers,
-        }
-    )
 
 
 def _shown_time(time: int | None) -> str | int | None:
@@ -109,10 +101,8 @@ def _shown_time(time: int | None) -> str | int | None:
     >>> _shown_time(0), _shown_time(2**63 - 1)
     ('1970-01-01T00:00:00Z', 9223372036854775807)
     """
-    if time is None:
-        return None
-    text = time_text(time)
-    return text if text.endswith("Z") else time
+    text = None if time is None else time_text(time)
+    return text if text is None or text.endswith("Z") else time
 
 
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
@@ -150,15 +140,10 @@ def _fields_of(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise SerdeError(_TOO_DEEP) from None
     if not isinstance(fields, dict):
-        raise SerdeError(f"expected an object, found {_json_kind(fields)}")
+        raise SerdeError(f"expected an object, found {_KINDS.get(type(fields), 'a number')}")
     if unknown := sorted(set(fields) - _FIELDS):
         raise SerdeError(f"there is no field {unknown[0]!r} in a record; expected {', '.join(sorted(_FIELDS))}")
     return fields
-
-
-def _json_kind(value: Any) -> str:
-    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
 
 
 def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
@@ -211,21 +196,18 @@ def _time(value: Any) -> int | None:
 
 
 def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
-    if value is None:
-        return ()
-    pairs = list(value.items()) if isinstance(value, dict) else value
-    if not isinstance(pairs, list) or any(not isinstance(p, (list, tuple)) or len(p) != 2 for p in pairs):
+    pairs = list(value.items()) if isinstance(value, dict) else [] if value is None else value
+    if not isinstance(pairs, list) or any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):
         raise SerdeError(f"headers: expected an object, or a list of pairs, found {value!r:.60}")
     if bad := [name for name, _ in pairs if not isinstance(name, str)]:
         raise SerdeError(f"headers: expected a text as name, found {bad[0]!r:.60}")
-    return tuple((name, _header_bytes(name, data)) for name, data in pairs)
-
-
-def _header_bytes(name: str, data: Any) -> bytes | None:
-    try:
-        return None if data is None else bytes_of(data)
-    except HeadraceError as error:
-        raise SerdeError(f"header {name!r}: {error.message}") from None
+    found: list[tuple[str, bytes | None]] = []
+    for name, data in pairs:
+        try:
+            found.append((name, None if data is None else bytes_of(data)))
+        except HeadraceError as error:
+            raise SerdeError(f"header {name!r}: {error.message}") from None
+    return tuple(found)
 
 
 def _partition(value: Any, partitions: int) -> int | None:

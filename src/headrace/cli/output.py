@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import typer
@@ -16,11 +15,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from headrace import signals
 from headrace.errors import HeadraceError, SetupError
+from headrace.model.durations import time_text
 from headrace.visible import VisibleStream, indented, raw_of, visible_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 _GIVEN_SHOWN_MAX = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReportingGroup(TyperGroup):
@@ -43,12 +42,13 @@ class ReportingGroup(TyperGroup):
         except BrokenPipeError:
             _leave_standard_output()
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
-        except KeyboardInterrupt as error:
-            _end_by(error)
-        except typer.Abort as error:  # what a prompt makes of a signal, and of an input that ended
-            if not isinstance(error.__context__, KeyboardInterrupt):
+        except (KeyboardInterrupt, typer.Abort) as error:  # a prompt makes an Abort of a signal, and of an input that ended
+            signalled = error if isinstance(error, KeyboardInterrupt) else error.__context__
+            if not isinstance(signalled, KeyboardInterrupt):
                 raise
-            _end_by(error.__context__)
+            code, line = signals.end_of(signalled)
+            say(line)
+            raise typer.Exit(code) from None
         except OSError as error:
             where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
             show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=_is_whole(ctx))
@@ -59,12 +59,6 @@ class ReportingGroup(TyperGroup):
             if _is_whole(ctx):
                 say("".join(traceback.format_exception(error)).rstrip())
             fail(f"{type(error).__name__}: {error}", "this is a mistake in Headrace; `headrace --traceback ...` shows where")
-
-
-def _end_by(signalled: KeyboardInterrupt) -> NoReturn:
-    code, line = signals.end_of(signalled)
-    say(line)
-    raise typer.Exit(code) from None
 
 
 def _is_whole(ctx: Any) -> bool:
@@ -191,14 +185,5 @@ def shortened(text: str) -> str:
 
 
 def iso(time_us: int | None) -> str | None:
-    """µs since the epoch as ISO 8601 text in UTC; as a number where no calendar reaches.
-
-    >>> iso(1_356_998_400_000_000)
-    '2013-01-01T00:00:00Z'
-    """
-    if time_us is None:
-        return None
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return f"{time_us} µs"
+    """µs since the epoch as ISO 8601 text in UTC; as a number where no calendar reaches."""
+    return None if time_us is None else time_text(time_us)
