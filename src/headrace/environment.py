@@ -1,8 +1,4 @@
-"""The checks of the machine: Python, Java, folders that can be written. Standard library only, so that they can
-run before anything else is imported; what is installed besides, and how Spark is set up, is not looked at here.
-
-The Makefile makes the same checks in `sh` before there is a Python to run this with.
-"""
+"""The checks of the machine: Java, and folders that can be written. The Makefile checks Python and Java in `sh`."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +13,6 @@ from pathlib import Path
 
 from headrace.errors import SetupError
 
-PYTHON_LEAST = (3, 11)
 JAVA_LEAST = 17
 JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
 
@@ -30,22 +24,10 @@ _VERSION = re.compile(r'version "([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class JavaFound:
-    """A Java that is new enough: the path of its `java`, its version as it prints it, and the number that counts."""
+    """A Java that is new enough: the path of its `java`, and its version as it prints it."""
 
     path: Path
     version: str
-    major: int
-
-
-def checked_python(version: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """The running Python's version (or `version`); `SetupError` if it is older than Headrace supports."""
-    found = tuple(sys.version_info[:3]) if version is None else version
-    if found < PYTHON_LEAST:
-        raise SetupError(
-            f"Python {_dotted(found)} is too old: Headrace needs Python {_dotted(PYTHON_LEAST)} or newer",
-            f"install Python {_dotted(PYTHON_LEAST)} or newer and recreate the environment with it",
-        )
-    return found
 
 
 def checked_java(environ: Mapping[str, str]) -> JavaFound:
@@ -63,7 +45,7 @@ def checked_java(environ: Mapping[str, str]) -> JavaFound:
     version = matched.group(1)
     if major < JAVA_LEAST:
         raise SetupError(f"{path}{origin} is Java {version}: Spark needs Java {JAVA_LEAST} or newer", _JAVA_HINT)
-    return JavaFound(path, version, major)
+    return JavaFound(path, version)
 
 
 def java_major(version: str) -> int | None:
@@ -137,7 +119,3 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "it says nothing")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

@@ -11,14 +11,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from headrace import environment as setup_check
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
 from headrace.cli.log_check import check_log
@@ -26,6 +25,7 @@ from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
 from headrace.cli.targets import JsonOption, SetOption
 from headrace.config.loading import Config, load_config
 from headrace.core.secrets import Secrets, holds_secret, secret_values
+from headrace.environment import checked_java
 from headrace.errors import SetupError
 
 DOCTOR_EXAMPLES = """Examples:
@@ -160,13 +160,12 @@ def submit_args(
 
 def findings_of(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """What is installed, and whether it will do."""
-    yield _checked("Python", lambda: f"{_dotted(setup_check.checked_python())} ({sys.executable})")
-
-    def java() -> str:
-        found = setup_check.checked_java(environ)
-        return f"{found.version} ({found.path})"
-
-    yield _checked("Java", java)
+    yield Finding("Python", "ok", f"{_dotted(sys.version_info[:3])} ({sys.executable})")
+    try:
+        java = checked_java(environ)
+        yield Finding("Java", "ok", f"{java.version} ({java.path})")
+    except SetupError as error:
+        yield Finding("Java", "wrong", error.message, error.hint)
     for name, least, below in _PACKAGES:
         yield _package(name, least, below)
     folder = cache.folder_of(config.artifact_dir, environ)
@@ -209,13 +208,6 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     pairs = [re.split(r"\s*[\s=]\s*", line.strip(), maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
-
-
-def _checked(what: str, look: Callable[[], str]) -> Finding:
-    try:
-        return Finding(what, "ok", look())
-    except SetupError as error:
-        return Finding(what, "wrong", error.message, error.hint)
 
 
 def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:

@@ -308,8 +308,6 @@ class Key:
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
-
-
 def _keys() -> Iterator[Key]:
     hints = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
@@ -328,17 +326,3 @@ def _keys() -> Iterator[Key]:
 
 
 KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in _keys()})
-
-
-def describe_keys() -> list[dict[str, str]]:
-    """A row per key, in the order of the documentation: `name`, `expected`, `default`, `meaning`, and `variable`, the
-    name of its environment variable."""
-    rows = []
-    for key in KEYS.values():
-        name = f"{key.name}, {key.name}.<sub-topology>" if key.per_sub_topology else key.name
-        default = "unset" if key.default is None else str(key.default)
-        variable = VARIABLE_PREFIX + key.name.upper()
-        rows.append(
-            {"name": name, "expected": key.expected, "default": default, "meaning": key.meaning, "variable": variable}
-        )
-    return rows

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from headrace.config.keys import KEYS, PASSED_THROUGH, VARIABLE_PREFIX, Config, Key, describe_keys
+from headrace.config.keys import KEYS, PASSED_THROUGH, VARIABLE_PREFIX, Config
 from headrace.errors import ConfigError, NotSupportedError
 
-__all__ = ["KEYS", "Config", "Key", "describe_keys", "load_config"]
+__all__ = ["KEYS", "Config", "load_config", "refuse_reserved"]
 
 FILE_NAME = "headrace.toml"
 _SHOWN_MAX = 200
@@ -188,4 +188,27 @@ def _check_elasticity(config: Config) -> None:
         raise NotSupportedError(
             f"elasticity_factor ({where}): found {factor}, but this version can only do 1 (off)",
             "leave it at 1; for more parallelism give a repartition stream more partitions",
+        )
+
+
+def refuse_reserved(config: Config, *, is_whole: bool) -> None:
+    """`NotSupportedError` for a key that is reserved so far and is set.
+
+    `is_whole`: all places that set keys were read. If they were not, the job's system may be said elsewhere, and a metadata
+    store in another system is refused only where `config` says both, or where it is no system at all.
+    """
+    for key, value, reason in (
+        ("coordinator", config.coordinator, "process groups are not supported yet"),
+        ("location_id", config.location_id, "one process has all tasks so far, wherever it runs"),
+    ):
+        if value is not None:
+            raise NotSupportedError(f"{key} = {value!r} ({config.origins.get(key, 'default')}): {reason}", "leave it unset")
+    store = config.metadata_store
+    knows_system = is_whole or "system" in config.origins
+    if (knows_system or not isinstance(store, str)) and store not in (None, config.system):
+        expected = f"unset, or {config.system!r}" if knows_system else "unset"
+        raise NotSupportedError(
+            f"metadata_store = {store!r} ({config.origins.get('metadata_store', 'default')}): expected {expected}: one "
+            "transaction of the job's own system holds job model and checkpoints together",
+            "leave it unset; startpoint_metadata_store says where startpoints are requested, a class of your own too",
         )

@@ -7,24 +7,30 @@ variables that set them are not handed on.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.adapters.spark.jvm_log_filter import JvmErrors
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
 
+Started = TypeVar("Started")
 _GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _DRIVER_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _LOOK_S = 0.05
+_jvms: list[subprocess.Popen[bytes]] = []  # that this process has started
 
 
 def is_submitted() -> bool:
@@ -43,7 +49,7 @@ def submitted_settings() -> dict[str, str]:
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
     """Start a JVM with these settings and connect with it, unless this process has one already.
 
-    What it writes comes out on our standard error, through `quiet.filtered`. `SetupError` where it ends before it answers.
+    What it writes comes out on our standard error, `jvm_log_filter.filtered`. `SetupError` where it ends before it answers.
     """
     from pyspark import SparkContext
 
@@ -52,6 +58,7 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
     folder = Path(tempfile.mkdtemp(prefix="hr-jvm-"))  # of mode 0700
     try:
         process = _started(settings, secrets, folder)
+        _jvms.append(process)
         errors = JvmErrors(process.stdout)  # type: ignore[arg-type]  # it is a pipe
         if not _has_started(process, folder / "address"):
             raise SetupError(
@@ -142,3 +149,62 @@ def _connected(port: int, word: str) -> Any:
         return launch_gateway()
     finally:
         del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
+
+
+def interruptible(start: Callable[[], Started]) -> Started:
+    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then.
+
+    Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would
+    put in a handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return start()
+    result: Future[Started] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(start())
+        except BaseException as error:
+            result.set_exception(error)
+
+    came: list[int] = []
+
+    def on_signal(number: int, frame: Any) -> None:
+        logging.disable(logging.CRITICAL)  # py4j logs each call that a JVM which is ended does not answer
+        came.append(number)
+
+    thread = threading.Thread(target=work, name="headrace-spark-start", daemon=True)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, on_signal)
+    try:
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            if came:
+                _end_jvms()
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+    if came:
+        _end_jvms()
+        _forget()
+        logging.disable(logging.NOTSET)
+        signal.raise_signal(came[0])
+    return result.result()
+
+
+def _forget() -> None:
+    """Let the next start have a JVM of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _end_jvms() -> None:
+    for process in _jvms:
+        process.kill()

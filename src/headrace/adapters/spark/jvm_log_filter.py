@@ -26,14 +26,15 @@ class JvmErrors:
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe, self._lock = pipe, threading.Lock()
         self._held: list[str] | None = []
-        self._thread = threading.Thread(target=self._pass_on, name="headrace-jvm-errors", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="headrace-jvm-errors", daemon=True)
         self._thread.start()
 
     def show(self) -> None:
         """Show what was held back, and what comes."""
         with self._lock:
             held, self._held = self._held or [], None
-            _write(held)
+            for line in held:
+                _write(line)
 
     def reason(self) -> str:
         """Why a JVM that has ended did not start, in a line, without Java's stack."""
@@ -43,18 +44,17 @@ class JvmErrors:
         raised = [found[1] for line in lines if (found := _RAISED.match(line))]
         return raised[0] if raised else "; ".join(lines[:_REASON_LINES]) or "it said nothing"
 
-    def _pass_on(self) -> None:
+    def _read(self) -> None:
         for line in filtered(raw.decode("utf-8", "replace") for raw in self._pipe):
             with self._lock:
                 if self._held is None:
-                    _write([line])
+                    _write(line)
                 else:
                     self._held.append(line)
 
 
-def _write(lines: Iterable[str]) -> None:
-    for line in lines:
-        sys.stderr.write(visible(line))
+def _write(line: str) -> None:
+    sys.stderr.write(visible(line))
     sys.stderr.flush()
 
 
