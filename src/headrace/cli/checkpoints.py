@@ -13,25 +13,16 @@ from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
-EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint list flights.py
-  headrace checkpoint list --application flight-delays --system log:./data --json
-"""
-EXPORT_EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint export flights.py --output positions.json
-  headrace checkpoint export --application flight-delays --system log:./data > positions.json
-"""
+EXAMPLES = """\
+headrace checkpoint list flights.py
+headrace checkpoint list --application flight-delays --system log:./data --json"""
+EXPORT_EXAMPLES = """\
+headrace checkpoint export flights.py --output positions.json
+headrace checkpoint export --application flight-delays --system log:./data > positions.json"""
 _BYTES_MAX = 256 * 1024 * 1024  # of a file of positions: some million
-IMPORT_EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint import positions.json flights.py
-  headrace checkpoint import positions.json --application flight-delays --yes
-"""
+IMPORT_EXAMPLES = """\
+headrace checkpoint import positions.json flights.py
+headrace checkpoint import positions.json --application flight-delays --yes"""
 
 
 @about_an_application

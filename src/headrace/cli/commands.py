@@ -94,10 +94,19 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("kafka start", kafka.start, "Start a broker for trials.", kafka.START_EXAMPLES),
     ("demo", demo.demo, "Run the demonstration: a year of real flights, their delays.", None),
 )
+
+
+def _epilog(examples: str | None) -> str | None:
+    """The end of a command's help; `examples` is that as a whole, or just lines, which stay as they are."""
+    if examples is None or "Examples:" in examples:
+        return examples
+    return "\n  ".join(["Examples:\n\n\b", *examples.split("\n")])
+
+
 _typers = {"": application}
 for _name, _help in _GROUPS.items():
     _typers[_name] = typer.Typer(help=_help, no_args_is_help=True, rich_markup_mode=None, cls=TyperGroup)
     application.add_typer(_typers[_name], name=_name)
 for _path, _command, _short, _examples in _COMMANDS:
     _group, _, _name = _path.rpartition(" ")
-    _typers[_group].command(_name, short_help=_short, epilog=_examples, cls=PlainCommand)(_command)
+    _typers[_group].command(_name, short_help=_short, epilog=_epilog(_examples), cls=PlainCommand)(_command)

@@ -9,12 +9,9 @@ import typer
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import AppArgument, JsonOption
 
-EXAMPLES = """Examples:
-
-\b
-  headrace describe flights.py
-  headrace describe flights.py --mermaid > flights.mmd
-"""
+EXAMPLES = """\
+headrace describe flights.py
+headrace describe flights.py --mermaid > flights.mmd"""
 
 
 def describe(

@@ -28,21 +28,15 @@ from headrace.core.secrets import Secrets, holds_secret, secret_values
 from headrace.environment import checked_java
 from headrace.errors import SetupError
 
-DOCTOR_EXAMPLES = """Examples:
-
-\b
-  headrace doctor
-  headrace doctor --json
-  headrace doctor --system log:./data               verify a log: catalog against data files, and all checksums
-  headrace doctor --system log:./data --quarantine  take an older catalog; files that it does not know are moved
-"""
-SUBMIT_ARGS_EXAMPLES = """Examples:
-
-\b
-  headrace submit-args
-  spark-submit $(headrace submit-args) flights.py
-  headrace submit-args --kafka --json
-"""
+DOCTOR_EXAMPLES = """\
+headrace doctor
+headrace doctor --json
+headrace doctor --system log:./data               verify a log: catalog against data files, and all checksums
+headrace doctor --system log:./data --quarantine  take an older catalog; files that it does not know are moved"""
+SUBMIT_ARGS_EXAMPLES = """\
+headrace submit-args
+spark-submit $(headrace submit-args) flights.py
+headrace submit-args --kafka --json"""
 # Name, oldest that works, first that does not, and how to put it right.
 _PACKAGES = (
     ("pyspark", (4, 2), (4, 3)),

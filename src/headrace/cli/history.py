@@ -10,12 +10,9 @@ from headrace.cli.targets import JsonOption, Target, about_an_application, opene
 if TYPE_CHECKING:
     from headrace.model.change import Change
 
-EXAMPLES = """Examples:
-
-\b
-  headrace history flights.py
-  headrace history --application flight-delays --system log:./data --json
-"""
+EXAMPLES = """\
+headrace history flights.py
+headrace history --application flight-delays --system log:./data --json"""
 _NAMES = ("when", "what", "requested by", "outcome", "job model", "pause", "from", "to", "why")
 
 

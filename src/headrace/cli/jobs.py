@@ -10,19 +10,13 @@ from headrace.cli.lags import Ends, Newcomers, is_run, lag_of
 from headrace.cli.output import print_json, print_table
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
-STATUS_EXAMPLES = """Examples:
-
-\b
-  headrace status flights.py
-  headrace status --application flight-delays --system log:./data --json
-"""
+STATUS_EXAMPLES = """\
+headrace status flights.py
+headrace status --application flight-delays --system log:./data --json"""
 _SHOWN_APART = frozenset({"records", "records_written"})
-TASKS_EXAMPLES = """Examples:
-
-\b
-  headrace tasks flights.py
-  headrace tasks --application flight-delays --system log:./data
-"""
+TASKS_EXAMPLES = """\
+headrace tasks flights.py
+headrace tasks --application flight-delays --system log:./data"""
 
 
 @about_an_application

@@ -14,12 +14,9 @@ from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption
 from headrace.wiring.kafka_server import KafkaServer
 
-START_EXAMPLES = """Examples:
-
-\b
-  headrace kafka start
-  headrace kafka start --port 9093 --dir kafka-data
-"""
+START_EXAMPLES = """\
+headrace kafka start
+headrace kafka start --port 9093 --dir kafka-data"""
 _LOOK_S = 0.5
 _HEAP_MB = 512
 

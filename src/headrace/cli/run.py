@@ -13,15 +13,12 @@ from headrace.cli.targets import AppArgument, JsonOption, SetOption
 if TYPE_CHECKING:
     from headrace.driver.job_status import JobStatus
 
-EXAMPLES = """Examples:
-
-\b
-  headrace run flights.py                       until Ctrl-C or SIGTERM
-  headrace run flights.py --until caught-up     process up to the current end offsets
-  headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
-  headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
-  headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`
-"""
+EXAMPLES = """\
+headrace run flights.py                       until Ctrl-C or SIGTERM
+headrace run flights.py --until caught-up     process up to the current end offsets
+headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
+headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
+headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`"""
 
 
 CAUGHT_UP = "caught-up"

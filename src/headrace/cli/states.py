@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from headrace.client.state_reader import StateView, StoredEntry
     from headrace.model.serde import Serde
 
-GET_EXAMPLES = """Examples:
-
-\b
-  headrace state get delays UA flights.py
-  headrace state get delays UA --application flight-delays --system log:./data --json
-  headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py
-"""
+GET_EXAMPLES = """\
+headrace state get delays UA flights.py
+headrace state get delays UA --application flight-delays --system log:./data --json
+headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py"""
 DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
 
 \b

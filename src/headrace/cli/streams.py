@@ -23,26 +23,10 @@ if TYPE_CHECKING:
     from headrace.record import Record
 
 _SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
-CREATE_EXAMPLES = """Examples:
-
-\b
-  headrace stream create flights --partitions 4
-"""
-LIST_EXAMPLES = """Examples:
-
-\b
-  headrace stream list --system log:./data
-"""
-DESCRIBE_EXAMPLES = """Examples:
-
-\b
-  headrace stream describe flights
-"""
-DELETE_EXAMPLES = """Examples:
-
-\b
-  headrace stream delete flights --yes
-"""
+CREATE_EXAMPLES = "headrace stream create flights --partitions 4"
+LIST_EXAMPLES = "headrace stream list --system log:./data"
+DESCRIBE_EXAMPLES = "headrace stream describe flights"
+DELETE_EXAMPLES = "headrace stream delete flights --yes"
 PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
 and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is ignored: the output of `consume` can be
 produced again, and gets new offsets. Examples:
@@ -51,14 +35,11 @@ produced again, and gets new offsets. Examples:
   echo '{"key": "N1", "value": {"carrier": "UA"}}' | headrace stream produce flights --key string --value json
   headrace stream produce flights --key string --value 'json:carrier string, delay double' < flights.jsonl
 """
-CONSUME_EXAMPLES = """Examples:
-
-\b
-  headrace stream consume flights --key string --value json --limit 10
-  headrace stream consume delays --key windowed:string --value json --follow
-  headrace stream consume flights --partition 0 --start 1000
-  headrace stream consume flights --start 2013-06-01T00:00:00Z
-"""
+CONSUME_EXAMPLES = """\
+headrace stream consume flights --key string --value json --limit 10
+headrace stream consume delays --key windowed:string --value json --follow
+headrace stream consume flights --partition 0 --start 1000
+headrace stream consume flights --start 2013-06-01T00:00:00Z"""
 _WINDOWED = "--key windowed:SERDE, such as windowed:string"
 _FOLLOW_INTERVAL_S = 0.2
 _BATCH_LINES = 100_000
