@@ -34,7 +34,7 @@ def has_run(place: Place) -> bool:
 def test_a_fresh_folder(tmp_path: Path) -> None:
     place, found = prepared(tmp_path / "a" / "b")
     assert found is None
-    assert "number_of_partitions=4" in place.example.read_text()
+    assert "number_of_partitions=4" in (place.path / EXAMPLE).read_text()
     assert place.system == f"log:{tmp_path}/a/b/data"
     (tmp_path / "empty").mkdir()
     assert prepared(tmp_path / "empty")[1] is None
@@ -46,7 +46,7 @@ def test_again_keeps_what_is_not_ours(tmp_path: Path) -> None:
     _, found = prepared(tmp_path / "demo", partitions=2)
     assert found == "demo holds an earlier demonstration; it is recreated"
     assert not has_run(place)
-    assert "number_of_partitions=2" in place.example.read_text()
+    assert "number_of_partitions=2" in (place.path / EXAMPLE).read_text()
     assert (place.path / "notes.txt").read_text() == "mine"
 
 
@@ -57,7 +57,7 @@ def test_an_edited_example_stays(tmp_path: Path) -> None:
         _, found = prepared(tmp_path, partitions=2)
         assert not has_run(place)
         assert found is not None and found.endswith("flight_delays.py was edited, and stays as it is")
-        assert place.example.read_text() == "edited"
+        assert (place.path / EXAMPLE).read_text() == "edited"
 
 
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path) -> None:

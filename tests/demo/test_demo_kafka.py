@@ -26,9 +26,8 @@ FLIGHTS = int(os.environ.get("HEADRACE_TEST_DEMO_FLIGHTS", "6000"))  # the whole
 def url(kafka_server: KafkaServer) -> Any:
     yield f"kafka://{kafka_server.bootstrap}"
     with hr.open_system(f"kafka://{kafka_server.bootstrap}") as system:
-        for name in runs.TOPICS:
-            if runs._is_there(system, name):
-                system.delete_stream(name)
+        for name in runs.topics_in(system):
+            system.delete_stream(name)
 
 
 def test_it_gives_the_same_result_and_begins_anew(

@@ -65,7 +65,10 @@ def demo(
     """
     from headrace.demo import data, run
 
-    _check_system(system, with_kafka)
+    if system is not None and with_kafka:
+        raise typer.BadParameter("give either --system or --with-kafka, not both")
+    if system is not None and not system.startswith("kafka://"):
+        raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
     data.data_folder()
     settings = {"max_records_per_round": max_records_per_round or run.ROUND_RECORDS}
     if containers is not None:
@@ -91,15 +94,6 @@ def demo(
         print_json(_described(place, result, names))
     else:
         _show(result, names, next_steps(place, broker if with_kafka else None))
-
-
-def _check_system(system: str | None, with_kafka: bool) -> None:
-    if system is None:
-        return
-    if with_kafka:
-        raise typer.BadParameter("give either --system or --with-kafka, not both")
-    if not system.startswith("kafka://"):
-        raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
 
 
 def _started_broker(stack: ExitStack, folder: Path) -> str:
@@ -138,7 +132,9 @@ def next_steps(place: Place, broker: str | None = None) -> list[tuple[str, str]]
 
     `broker` is the command that starts the demonstration's own again.
     """
-    headrace, example = _program(place.path), place.example.name
+    from headrace.demo.run import EXAMPLE
+
+    headrace, example = _program(place.path), EXAMPLE
     there = "" if place.url is None else f" --system {place.url}"
     named = there and f" {example}"
     flight = '{"key": "N380HA", "value": {"carrier": "HA", "dep_delay": 7}}'

@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,10 +51,6 @@ class Place:
     def system(self) -> str:
         return self.url or f"log:{self.path / 'data'}"
 
-    @property
-    def example(self) -> Path:
-        return self.path / EXAMPLE
-
     def opened(self, create: bool = True) -> Any:
         """The system, with settings that the configuration here gives it."""
         kafka = None if self.url is None else load_config(Path.cwd(), os.environ, {"kafka": _KAFKA}).kafka
@@ -64,13 +59,13 @@ class Place:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run: the last update of each carrier and hour, the job's last status, seconds per part."""
+    """What came of a run: the job's last status, the last update of each carrier and hour, seconds per part."""
 
-    produced: int = 0
+    produced: int
+    status: Mapping[str, Any]
     windows: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     updates: int = 0
-    status: Mapping[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def own_folder(path: Path) -> Path:
@@ -93,9 +88,11 @@ def prepare(place: Place, partitions: int, *, own_cluster: bool) -> str | None:
     are not ours; `JobHeldError` while a job runs on them.
     """
     marker = place.path / MARKER
-    made = _read(marker)
+    made: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8") or "{}")
     text = example_text(partitions, place.url)
-    edited = place.example.exists() and _checksum(place.example.read_text("utf-8", "replace")) != made.get("example")
+    example = place.path / EXAMPLE
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    edited = example.exists() and hashlib.sha256(example.read_bytes()).hexdigest() != made.get("example")
     found = f"{place.path.name} holds an earlier demonstration; it is recreated" if made else None
     log = Place(place.path)
     if (place.path / "data").is_dir():
@@ -107,24 +104,13 @@ def prepare(place: Place, partitions: int, *, own_cluster: bool) -> str | None:
         if folder.exists():
             shutil.rmtree(folder)
     if not edited:
-        place.example.write_text(text, encoding="utf-8")
+        example.write_text(text, encoding="utf-8")
     elif found:
         found += f"; {EXAMPLE} was edited, and stays as it is"
     note = "made by `headrace demo`; running it again deletes data and .headrace in this folder, and the topics in system"
-    example, system = made.get("example") if edited else _checksum(text), place.url or made.get("system")
-    marker.write_text(json.dumps({"note": note, "example": example, "system": system}) + "\n", encoding="utf-8")
+    said = {"note": note, "example": made.get("example") if edited else checksum, "system": place.url or made.get("system")}
+    marker.write_text(json.dumps(said) + "\n", encoding="utf-8")
     return found
-
-
-def _read(marker: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(marker.read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        return {}
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _refuse_while_driven(system: Any, place: Place) -> None:
@@ -139,7 +125,7 @@ def _refuse_while_driven(system: Any, place: Place) -> None:
 def _deleted_topics(place: Place, *, is_ours: bool) -> bool:
     """Delete what an earlier demonstration left on the cluster; whether there was anything."""
     with place.opened() as system:
-        found = [name for name in TOPICS if _is_there(system, name)]
+        found = topics_in(system)
         if found and not is_ours:
             raise StreamExistsError(
                 f"{place.url} has {', '.join(found)} already, and no demonstration of this folder made them",
@@ -153,12 +139,14 @@ def _deleted_topics(place: Place, *, is_ours: bool) -> bool:
     return bool(found)
 
 
-def _is_there(system: Any, name: str) -> bool:
-    try:
-        system.end_offsets(name)
-    except StreamNotFoundError:
-        return False
-    return True
+def topics_in(system: Any) -> list[str]:
+    """The topics of a cluster that have names of ours."""
+    found = []
+    for name in TOPICS:
+        with suppress(StreamNotFoundError):
+            system.end_offsets(name)
+            found.append(name)
+    return found
 
 
 def example_text(partitions: int = PARTITIONS, system: str | None = None) -> str:
@@ -175,26 +163,21 @@ def run(place: Place, partitions: int, settings: Mapping[str, Any], say: Say, sp
 
     A signal that stops the job ends the run without its `windows`; `status["stopped"]` is set then.
     """
-    result = Result()
+    began_s = time.monotonic()
     app = _app(place, partitions, settings)
     app.session.given = spark
-    with _timed(result, "total"):
-        starting = threading.Thread(target=_start_spark, args=[app], daemon=True)  # it takes seconds: meanwhile, produce
-        starting.start()
-        with _timed(result, "produce"):
-            result.produced = _produced(place, partitions, say)
-        with _timed(result, "spark start, beyond that"):
-            starting.join()
-        say(f"running the job: {INPUT} → by-carrier → {OUTPUT}")
-        with _timed(result, "job"):
-            result.status = wiring.run(app, "caught-up")
-        if not result.status["stopped"]:
-            with _timed(result, "read the result"), place.opened(create=False) as system:
-                output = system.consume(OUTPUT, key=Windowed(String()), value=Json())
-                result.windows = {(record.key.key, record.key.start_us): record.value for record in output}
-                result.updates = sum(system.end_offsets(OUTPUT).values())
-        if spark is None:
-            app.spark.stop()
+    produced = _produced(place, partitions, say)
+    produced_s = time.monotonic()
+    say(f"running the job: {INPUT} → by-carrier → {OUTPUT}")
+    result = Result(produced, wiring.run(app, "caught-up"))
+    seconds = {"produce": produced_s - began_s, "job": time.monotonic() - produced_s}
+    if not result.status["stopped"]:
+        with place.opened(create=False) as system:
+            output = system.consume(OUTPUT, key=Windowed(String()), value=Json())
+            result.windows = {(record.key.key, record.key.start_us): record.value for record in output}
+            result.updates = sum(system.end_offsets(OUTPUT).values())
+    seconds["total"] = time.monotonic() - began_s
+    result.seconds = {part: round(length_s, 1) for part, length_s in seconds.items()}
     return result
 
 
@@ -208,23 +191,9 @@ def _app(place: Place, partitions: int, settings: Mapping[str, Any]) -> Any:
     return app
 
 
-def _start_spark(app: Any) -> None:
-    with suppress(Exception):  # the job, which needs it, raises the same
-        _ = app.spark
-
-
 def _produced(place: Place, partitions: int, say: Say) -> int:
     table = data.flights_table()
     say(f"producing {table.num_rows:,} flights, in the order of time, to {INPUT} in {partitions} partitions")
     with place.opened() as system, shown_count("produced", table.num_rows, sys.stderr) as add:
         system.create_stream(INPUT, partitions)
         return int(system.produce(INPUT, data.flight_records(table, add), key=String(), value=Json()))
-
-
-@contextmanager
-def _timed(result: Result, part: str) -> Iterator[None]:
-    began_s = time.monotonic()
-    try:
-        yield
-    finally:
-        result.seconds[part] = round(time.monotonic() - began_s, 1)
