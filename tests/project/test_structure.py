@@ -52,7 +52,6 @@ MODULE_LINES = {
     "core.rewind.rewinds": 453,
     "driver.rounds.round_planner": 408,
     "ports": 468,
-    "testing.driver": 405,
 }
 # Commands are named as users type them, and systems offer the same functions: both may share names with others.
 SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
@@ -73,6 +72,7 @@ CRUMBS = {
     "adapters.spark.placement": "on which machine a Spark task runs",
     "cli.describe": "a command",
     "cli.history": "a command",
+    "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "driver.rounds.record_checks": "warnings about records, apart from how rounds run",

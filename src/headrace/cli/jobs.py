@@ -24,9 +24,9 @@ def status(target: Target, json: JsonOption = False) -> None:
     """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
-    picked up yet. Records, rates and rounds are those of
-    this run, as last reported; of the last run if the job is not running. JSON: `counts_of` tells which. Other counters, such
-    as dead_letters, are also given for all runs, where these have counted more.
+    picked up yet. Records, rates and rounds are those of this run, as last reported; of the last run if the job is not
+    running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
+    counted more.
     """
     with opened(target) as (opened_system, store):
         model = store.job_model()
@@ -84,12 +84,8 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     if json:
         print_json({"application": target.application, "job_model": model.version, "tasks": rows, "notes": notes})
         return
-    columns = ("task", "sub-topology", "container", "reads", "lag")
-    print_table(
-        columns,
-        [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows],
-        right=("container", "lag"),
-    )
+    cells = [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows]
+    print_table(("task", "sub-topology", "container", "reads", "lag"), cells, right=("container", "lag"))
     for note in notes:
         print(note)
 
