@@ -16,9 +16,7 @@ from headrace.errors import SetupError
 JAVA_LEAST = 17
 JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
 
-_JAVA_HINT = (
-    f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
-)
+_JAVA_HINT = f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
 _VERSION = re.compile(r'version "([^"]+)"')
 
 

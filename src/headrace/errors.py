@@ -109,12 +109,8 @@ class RecordError(HeadraceError):
         user_traceback: str = "",
     ) -> None:
         super().__init__(message, hint)
-        self.stream = stream
-        self.partition = partition
-        self.offset = offset
-        self.error_class = error_class
-        self.error_message = error_message
-        self.user_traceback = user_traceback
+        self.stream, self.partition, self.offset = stream, partition, offset
+        self.error_class, self.error_message, self.user_traceback = error_class, error_message, user_traceback
 
     def __str__(self) -> str:
         text = super().__str__()

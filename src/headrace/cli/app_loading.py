@@ -18,7 +18,7 @@ import tokenize
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from headrace import wiring
@@ -43,20 +43,16 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
     if source is not None:
         refuse_what_is_no_application(path, source)
     session = None
-    try:
-        module = _imported(path)
-    except _NeedsSparkError:
+    module = _imported(path)
+    if module is None:
         session = _session(path, overrides, say)
-        module = _imported(path, retried=True)
+        module = _imported(path, has_session=True)
+    assert module is not None
     app = _app_in(module, path, name)
     app.folder = path.parent
     if session is not None and app.session.given is None:
         app.session.running = session
     return app
-
-
-class _NeedsSparkError(Exception):
-    """The import failed inside PySpark, for want of a session."""
 
 
 def _split(text: str) -> tuple[Path, str | None]:
@@ -108,7 +104,8 @@ def _source_of(path: Path) -> str | None:
         return None
 
 
-def _imported(path: Path, retried: bool = False) -> ModuleType:
+def _imported(path: Path, has_session: bool = False) -> ModuleType | None:
+    """The file as a module; None where its import failed inside PySpark, for want of a session."""
     # The stem alone could be the name of another module: calendar.py would stand in for Python's own.
     stem = re.sub(r"\W", "_", path.stem)
     module_name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
@@ -122,18 +119,17 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
     try:
         with wiring.only_declaring(path):
             spec.loader.exec_module(module)
-    except HeadraceError as error:
-        sys.modules.pop(module_name, None)
-        if line := _line_in(error.__traceback__, path):
-            error.add_note(f"{path.name}, line {line}")
-        raise
-    except KeyboardInterrupt:  # Ctrl-C and SIGTERM are none of the file's
-        sys.modules.pop(module_name, None)
-        raise
     except BaseException as error:
         sys.modules.pop(module_name, None)
-        if not retried and _is_for_want_of_a_session(error):
-            raise _NeedsSparkError from error
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C and SIGTERM are none of the file's
+            raise
+        if isinstance(error, HeadraceError):
+            frames = traceback.walk_tb(error.__traceback__)
+            for line in [line for frame, line in frames if frame.f_code.co_filename == str(path)][-1:]:
+                error.add_note(f"{path.name}, line {line}")
+            raise
+        if not has_session and _is_for_want_of_a_session(error):
+            return None
         if isinstance(error, SyntaxError) and error.filename in (None, str(path)):
             raise _no_python(path, error) from None
         raise AppLoadError(
@@ -156,22 +152,12 @@ def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
     )
 
 
-def _line_in(trace: TracebackType | None, path: Path) -> int | None:
-    """The line of `path` that the error came through last."""
-    lines = [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == str(path)]
-    return lines[-1] if lines else None
-
-
 def _user_traceback(error: BaseException) -> str:
     """The traceback without our own frames and the import machinery's."""
     trace = error.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
-
-
-def _is_ours(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib")
 
 
 def _is_for_want_of_a_session(error: BaseException) -> bool:

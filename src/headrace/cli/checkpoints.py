@@ -40,19 +40,11 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
     if json:
         print_json({"application": target.application, "checkpoints": found, "notes": notes})
         return
-    rows = [
-        (
-            checkpoint["task"],
-            f"{one['stream']}/{one['partition']}",
-            one["position"],
-            one["end"],
-            one["watermark"],
-            checkpoint["state_version"],
-            checkpoint["round"],
-        )
-        for checkpoint in found
-        for one in checkpoint["positions"]
-    ]
+    rows = []
+    for one in found:
+        for at in one["positions"]:
+            reads, position = f"{at['stream']}/{at['partition']}", (at["position"], at["end"], at["watermark"])
+            rows.append((one["task"], reads, *position, one["state_version"], one["round"]))
     names = ("task", "reads", "position", "end", "watermark", "state version", "round")
     print_table(names, rows, right=("position", "end", "state version"))
     for note in notes:
@@ -60,6 +52,7 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
 
 
 def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
+    head = checkpoint.head
     return {
         "task": str(checkpoint.task),
         "round": str(checkpoint.round_id),
@@ -74,9 +67,9 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
             }
             for ssp, position in sorted(checkpoint.positions.items())
         ],
-        "state_version": None if checkpoint.head is None else checkpoint.head.version,
-        "state_files": 0 if checkpoint.head is None else len(checkpoint.head.files),
-        "state_bytes": 0 if checkpoint.head is None else sum(file.bytes for file in checkpoint.head.files),
+        "state_version": head and head.version,
+        "state_files": len(head.files) if head else 0,
+        "state_bytes": sum(file.bytes for file in head.files) if head else 0,
         "event_timer": iso(checkpoint.event_timer_us),
         "wall_timer": iso(checkpoint.wall_timer_us),
     }

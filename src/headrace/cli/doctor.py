@@ -37,7 +37,7 @@ SUBMIT_ARGS_EXAMPLES = """\
 headrace submit-args
 spark-submit $(headrace submit-args) flights.py
 headrace submit-args --kafka --json"""
-# Name, oldest that works, first that does not, and how to put it right.
+# Name, oldest that works, first that does not.
 _PACKAGES = (
     ("pyspark", (4, 2), (4, 3)),
     ("pandas", (2, 2), (3,)),
@@ -101,18 +101,11 @@ def doctor(
     if quarantine or rebuild:
         raise typer.BadParameter("--quarantine and --rebuild are for a log: name it by --system log:FOLDER")
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
-    findings = list(findings_of(config, os.environ))
-    settings = settings_of(config, os.environ)
-    # a session of the user's is shown, but it is not known here whether there is one
+    findings, settings = list(findings_of(config, os.environ)), settings_of(config, os.environ)
     is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
     if json:
-        print_json(
-            {
-                "ok": not is_wrong,
-                "findings": [dataclasses.asdict(one) for one in findings],
-                "settings": [dataclasses.asdict(one) for one in settings],
-            }
-        )
+        listed = {"findings": list(map(dataclasses.asdict, findings)), "settings": list(map(dataclasses.asdict, settings))}
+        print_json({"ok": not is_wrong, **listed})
     else:
         _show(findings, settings)
     if is_wrong:
@@ -132,8 +125,7 @@ def submit_args(
     `spark-submit $(headrace submit-args) APP.py`: use it in a shell without quotes.
     """
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
-    chosen = _full_names(config)
-    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **chosen}
+    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **_full_names(config)}
     if config.system.startswith("kafka:") if kafka is None else kafka:
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
     secrets = Secrets(secret_values(arguments))
@@ -182,11 +174,8 @@ def settings_of(config: Config, environ: Mapping[str, str]) -> list[Setting]:
         own = chosen.get(one.name, one.value)
         # what can be set on any session Headrace sets itself
         other = defaults.get(one.name, one.default) if one.at_start else one.value
-        state: State = "ok"
-        if not _same(own, one.value):
-            state = "wrong" if one.is_refused else "note"
-        elif not _same(other, one.value):
-            state = "note"
+        own_fits, other_fits = (value.strip().lower() == one.value.lower() for value in (own, other))
+        state: State = "ok" if own_fits and other_fits else "wrong" if one.is_refused and not own_fits else "note"
         found.append(Setting(one.name, one.value, own, other, one.at_start, one.without_it, state))
     return found
 
@@ -218,21 +207,16 @@ def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -
 
 
 def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
-    states = cache.states_of(artifacts, folder)
-    damaged = [state for state in states if state.found is not None and not state.is_right]
+    what, states = f"{what} jars", cache.states_of(artifacts, folder)
+    for one in states:
+        if one.found is not None and not one.is_right:
+            found = f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}"
+            return Finding(what, "wrong", found, "delete the file; it is fetched again when it is needed")
     there = sum(state.is_right for state in states)
-    if damaged:
-        one = damaged[0]
-        return Finding(
-            f"{what} jars",
-            "wrong",
-            f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}",
-            "delete the file; it is fetched again when it is needed",
-        )
     if there < len(states):
         found = f"{there} of {len(states)} in {folder}"
-        return Finding(f"{what} jars", "note", found, "the others are fetched when they are first needed")
-    return Finding(f"{what} jars", "ok", f"all {len(states)} in {folder}, checksums as pinned")
+        return Finding(what, "note", found, "the others are fetched when they are first needed")
+    return Finding(what, "ok", f"all {len(states)} in {folder}, checksums as pinned")
 
 
 def _show(findings: list[Finding], settings: list[Setting]) -> None:
@@ -248,16 +232,12 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
     differing = [one for one in settings if one.state != "ok"]
     if differing:
         print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
-        for setting in differing:
-            print(f"  {setting.name}: {setting.without_it}")
+    for setting in differing:
+        print(f"  {setting.name}: {setting.without_it}")
 
 
 def _full_names(config: Config) -> dict[str, str]:
     return {f"spark.{name}": value for name, value in config.spark.items()}
-
-
-def _same(one: str, other: str) -> bool:
-    return one.strip().lower() == other.lower()
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -39,7 +39,6 @@ class Ends:
                 self._known[stream] = {}
         return self._known[stream]
 
-
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: skipped ranges will not."""
         from headrace.core.rewind.rewinds import passed_over

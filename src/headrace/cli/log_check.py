@@ -38,21 +38,18 @@ def check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) 
         fail(f"there is no log in {root}", "check the folder in log:DIR")
     if not json:
         _show(found)
-    if not quarantine and not rebuild:
-        if json:
-            print_json(_described(found))
-        elif not found.is_whole:
-            print(_WAYS)
-        if not found.is_whole:
-            raise typer.Exit(EXIT_ERROR)
+    is_check = not quarantine and not rebuild
+    if not is_check and not found.is_whole:
+        _repair(found, rebuild, yes, json)
         return
-    if found.is_whole:
-        if json:
-            print_json(_described(found))
-        else:
-            print("nothing to do")
-        return
-    _repair(found, rebuild, yes, json)
+    if json:
+        print_json(_described(found))
+    elif not is_check:
+        print("nothing to do")
+    elif not found.is_whole:
+        print(_WAYS)
+    if not found.is_whole:
+        raise typer.Exit(EXIT_ERROR)
 
 
 def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
@@ -68,8 +65,8 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
     done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
     if json:
         print_json(_described(found) | {"repaired": dataclasses.asdict(done)})
-        return
-    _show_repaired(found, done)
+    else:
+        _show_repaired(found, done)
 
 
 def _show(found: Verified) -> None:

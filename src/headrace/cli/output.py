@@ -110,9 +110,7 @@ def show_error(error: HeadraceError, *, whole: bool = False) -> None:
 
 def fail(message: str, hint: str | None = None, code: int = EXIT_ERROR) -> NoReturn:
     """End with an error that is no exception of the library's."""
-    say(f"error: {indented(message)}")
-    if hint:
-        say(f"hint: {indented(hint)}")
+    show_error(HeadraceError(message, hint))
     raise typer.Exit(code)
 
 

@@ -110,17 +110,10 @@ def key_of_text(text: str, serde: Serde) -> Any:
 
 
 def _described(entry: StoredEntry) -> dict[str, Any]:
-    described: dict[str, Any] = {"task": entry.task}
-    if entry.window is not None:
-        described["window"] = {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
-    if entry.at_us is not None:
-        described["at"] = iso(entry.at_us)
-    if entry.sub:
-        described["sub"] = entry.sub
-    described["value"] = entry.value
-    if entry.expires_us is not None:
-        described["expires"] = iso(entry.expires_us)
-    return described
+    window = None if entry.window is None else {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
+    before = {"window": window, "at": iso(entry.at_us), "sub": entry.sub or None}
+    described = {"task": entry.task} | {name: value for name, value in before.items() if value is not None}
+    return described | {"value": entry.value} | ({} if entry.expires_us is None else {"expires": iso(entry.expires_us)})
 
 
 def _print_entries(entries: list[StoredEntry]) -> None:
@@ -133,9 +126,7 @@ def _print_entries(entries: list[StoredEntry]) -> None:
         print(rows[0]["value"])
         return
     for row in rows:
-        window = row.pop("window", None)
-        if window is not None:
-            row |= {"start": window["start"], "end": window["end"]}
+        row |= row.pop("window", {})
         if "sub" in row:
             row["sub"] = plain(row["sub"])
     names = [name for name in ("start", "end", "at", "sub", "value", "expires") if any(name in row for row in rows)]

@@ -68,9 +68,10 @@ def about_an_application(command: Callable[..., None], by_argument: bool = True)
     `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number.
     """
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "target"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [parameter.replace(kind=keyword) for name, parameter in signature.parameters.items() if name != "target"]
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        inspect.Parameter(name, keyword, default=None, annotation=option)
         for name, option in _TARGET_OPTIONS.items()
         if by_argument or name != "app_argument"
     ]
@@ -85,7 +86,6 @@ def about_an_application(command: Callable[..., None], by_argument: bool = True)
             raise typer.BadParameter("give the application's file once: as APP, or by --app")
         command(target=target_of(app_argument or app, application, system, overrides), **options)
 
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
     others = [parameter for parameter in own if parameter not in required]
     with_target.__signature__ = signature.replace(parameters=[*required, *shared, *others])  # type: ignore[attr-defined]

@@ -1,5 +1,4 @@
-"""Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their
-values. Where values come from is in `config`; what they do is not known here: adapters are chosen in `wiring`.
+"""Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their values.
 
 Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one;
 `kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name.
@@ -12,6 +11,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
@@ -221,22 +221,22 @@ class Config(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return _config_of, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},)
+        values |= {name: dict(value) for name, value in values.items() if isinstance(value, Mapping)}
+        return partial(Config, **values), ()
 
     def shown(self, name: str) -> str:
         """The value of `name` as text for people; `***` for a password and the like."""
         return HIDDEN if is_secret(name) else repr(self[name])
 
+    # Of one sub-topology (None: the source's): its own value of a key, else the common one.
+
     def containers_of(self, sub_topology: str | None) -> int | None:
-        """`containers` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int | None", self._of("containers", sub_topology))
 
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
-        """`max_records_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int", self._of("max_records_per_round", sub_topology))
 
     def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
-        """`max_bytes_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
 
     def check_sub_topologies(self, names: Iterable[str]) -> None:
@@ -267,16 +267,12 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
     }
 
 
-def _config_of(values: dict[str, Any]) -> Config:
-    return Config(**values)
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: what `load_config` checks values against, and a row of the documentation.
+    """One key: what `load_config` checks values against, and a row of the documentation. The fields of `_key`, and:
 
     `type` is str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a
-    key that may be unset. `takes`: what it takes besides, in words: anything that can be called, or has `method`.
+    key that may be unset.
     """
 
     name: str

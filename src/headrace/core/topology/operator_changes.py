@@ -45,14 +45,10 @@ class OperatorChanges:
         >>> OperatorChanges(("peek",), (), {"counts": "totals"}).notes()
         ['operators since the last run: added peek; renamed counts to totals']
         """
-        said = []
-        if self.added:
-            said.append(f"added {', '.join(self.added)}")
-        if self.removed:
-            said.append(f"removed {', '.join(self.removed)}")
-        if self.renamed:
-            said.append("renamed " + ", ".join(f"{old} to {new}" for old, new in self.renamed.items()))
-        return [f"operators since the last run: {'; '.join(said)}"] if said else []
+        renamed = [f"{old} to {new}" for old, new in (self.renamed or {}).items()]
+        changes = (("added", self.added), ("removed", self.removed), ("renamed", renamed))
+        listed = "; ".join(f"{change} {', '.join(names)}" for change, names in changes if names)
+        return [f"operators since the last run: {listed}"] if listed else []
 
 
 def run_operators(
@@ -122,20 +118,19 @@ def changes_between(before: Sequence[RunOperator] | None, now: Sequence[RunOpera
     if before is None:
         return OperatorChanges()
     old_names, new_names = {one.name for one in before}, {one.name for one in now}
-    gone = [one for one in before if one.name not in new_names]
+    removed = [one for one in before if one.name not in new_names]
+    added: list[str] = []
     renamed: dict[str, str] = {}
     for one in now:  # parents first: so their new names are known
         if one.name in old_names:
             continue
-        match = next((other for other in gone if _is_same(other, one, renamed)), None)
-        if match is not None:
-            gone.remove(match)
+        match = next((other for other in removed if _is_same(other, one, renamed)), None)
+        if match is None:
+            added.append(one.name)
+        else:
+            removed.remove(match)
             renamed[match.name] = one.name
-    return OperatorChanges(
-        tuple(one.name for one in now if one.name not in old_names and one.name not in renamed.values()),
-        tuple(one.name for one in gone),
-        renamed,
-    )
+    return OperatorChanges(tuple(added), tuple(one.name for one in removed), renamed)
 
 
 def _is_same(old: RunOperator, new: RunOperator, renamed: Mapping[str, str]) -> bool:
