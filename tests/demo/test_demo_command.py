@@ -36,7 +36,7 @@ def test_the_command(small: Path) -> None:
     assert "Most delayed carriers" in first.stdout
     assert "900 flights, " in first.stdout
     assert "cd headrace-demo\n" in first.stdout
-    assert "produced: 900 of 900 records" in first.stderr
+    assert "producing 900 flights" in first.stderr
     assert "source: 900 records" in first.stderr
     again = CliRunner().invoke(application, ["demo", "--json", "--partitions", "2"])
     assert again.exit_code == 0, again.output

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Iterator
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from headrace.core.topology.app_sources import AppSource, Import, app_source_of
@@ -57,15 +56,13 @@ def _imports_app(path: Path, source: AppSource) -> bool | None:
         top = imported.module.partition(".")[0]
         if imported.level == 0 and (top in sys.stdlib_module_names or top == _PACKAGE):
             continue
-        files = list(_files_of(root, folder, imported))
+        files = _files_of(root, folder, imported)
         if not files:
             return None
         for file in files:
-            if file in seen:
+            if file in seen or file.suffix != ".py":  # what is compiled makes none
                 continue
             seen.add(file)
-            if file.suffix != ".py":
-                continue  # compiled: it makes none
             text = file.read_text(encoding="utf-8", errors="replace")
             if _INSTALLED & set(file.parts):
                 if _PACKAGE in text or _needs_us(top):
@@ -81,31 +78,27 @@ def _imports_app(path: Path, source: AppSource) -> bool | None:
     return False
 
 
-def _files_of(root: Path, folder: Path, imported: Import) -> Iterator[Path]:
+def _files_of(root: Path, folder: Path, imported: Import) -> list[Path]:
     """The files of a module that is imported, and of the packages above it; none where one of them cannot be found."""
     if imported.level:
         places = [str([folder, *folder.parents][min(imported.level - 1, len(folder.parents))])]
     else:
         places = [str(root), *sys.path]
-    found: list[Path] = []
+    specs: list[ModuleSpec | None] = []
     for part in filter(None, imported.module.split(".")):
         spec = PathFinder.find_spec(part, places)
         if spec is None:
-            return
-        if spec.origin is not None:
-            found.append(Path(spec.origin))
+            return []
+        specs.append(spec)
         places = list(spec.submodule_search_locations or ())
-    for name in imported.names:  # a module of the package, or a name in it
-        spec = PathFinder.find_spec(name, places) if places and name != "*" else None
-        if spec is not None and spec.origin is not None:
-            found.append(Path(spec.origin))
-    yield from found
+    # a module of the package, or a name in it
+    specs += [PathFinder.find_spec(name, places) for name in imported.names if places and name != "*"]
+    return [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
 
 
 def _needs_us(top: str) -> bool:
     """Whether an installed package says that it needs Headrace."""
     try:
-        needs = importlib.metadata.requires(top) or ()
+        return any(_PACKAGE in need for need in importlib.metadata.requires(top) or ())
     except importlib.metadata.PackageNotFoundError:
         return False
-    return any(_PACKAGE in need for need in needs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,12 @@ def flights_table() -> Any:
     return table.take(pc.sort_indices(table, [("timestamp_us", "ascending")]))  # this sort is stable
 
 
-def flight_records(table: Any, counted: Callable[[int], None] = lambda more: None) -> Iterator[Record]:
+def flight_records(table: Any) -> Iterator[Record]:
     """The flights as records: keyed by tail number (null where it is not known), the value a dict of `VALUE_FIELDS`."""
     for batch in table.to_batches(max_chunksize=_RECORDS_AT_ONCE):
         values = batch.select(VALUE_FIELDS).to_pylist()
         for value, timestamp_us in zip(values, batch["timestamp_us"].to_pylist(), strict=True):
             yield Record(value["tailnum"], value, timestamp_us)
-        counted(batch.num_rows)
 
 
 def airline_names() -> dict[str, str]:

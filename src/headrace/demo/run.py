@@ -23,12 +23,12 @@ from headrace import wiring
 from headrace.adapters.common.lease_holder import is_alive
 from headrace.config.loading import load_config
 from headrace.demo import data
-from headrace.driver.progress_display import shown_count
 from headrace.environment import checked_folder
 from headrace.errors import JobHeldError, SetupError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
+from headrace.visible import raw_of
 
 APPLICATION, INPUT, OUTPUT, STORE = "flight-delays", "flights", "delays-by-carrier", "delays"
 TOPICS = (INPUT, OUTPUT, *(f"{APPLICATION}-{own}" for own in ("by-carrier-repartition", "metadata", "checkpoints")))
@@ -192,8 +192,12 @@ def _app(place: Place, partitions: int, settings: Mapping[str, Any]) -> Any:
 
 
 def _produced(place: Place, partitions: int, say: Say) -> int:
+    from rich.console import Console
+    from rich.progress import track
+
     table = data.flights_table()
     say(f"producing {table.num_rows:,} flights, in the order of time, to {INPUT} in {partitions} partitions")
-    with place.opened() as system, shown_count("produced", table.num_rows, sys.stderr) as add:
+    records = track(data.flight_records(table), "produced", table.num_rows, console=Console(file=raw_of(sys.stderr)))
+    with place.opened() as system:
         system.create_stream(INPUT, partitions)
-        return int(system.produce(INPUT, data.flight_records(table, add), key=String(), value=Json()))
+        return int(system.produce(INPUT, records, key=String(), value=Json()))

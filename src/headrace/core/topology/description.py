@@ -20,71 +20,38 @@ from headrace.core.topology.sub_topologies import (
     sub_topologies_of,
     upstream_names_of,
 )
+from headrace.model import topology as nodes
 from headrace.model.durations import duration_text
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType, Startpoint
-from headrace.model.topology import (
-    Aggregate,
-    DropDuplicates,
-    Emit,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    ForEachRound,
-    Function,
-    Group,
-    Join,
-    JoinKind,
-    JoinSides,
-    Map,
-    MapValues,
-    Merge,
-    Node,
-    Partitioning,
-    Peek,
-    Process,
-    Repartition,
-    SelectKey,
-    Sink,
-    Source,
-    SourceKind,
-    Split,
-    SplitOutput,
-    StoreSpec,
-    Suppress,
-    Table,
-    TableFilter,
-    Topology,
-    ToStream,
-    Transform,
-)
+from headrace.model.topology import Function, Node, StoreSpec, Topology
 from headrace.model.windows import AnyWindows, SessionWindows
 
 _BY_SPARK_TYPE = "by Spark type"
 # What an operator is, in a word (as its method is named, as a rule), and what is said of it.
 _OPERATORS: dict[type[Node], tuple[str, ...]] = {
-    Filter: ("filter", "function"),
-    MapValues: ("map_values", "function", "value"),
-    FlatMapValues: ("flat_map_values", "function", "value"),
-    Map: ("map", "function", "key", "value"),
-    FlatMap: ("flat_map", "function", "key", "value"),
-    SelectKey: ("select_key", "function", "key"),
-    Peek: ("peek", "function"),
-    Merge: ("merge",),
-    Split: ("split", "predicates"),
-    SplitOutput: ("split-output", "output"),
-    Transform: ("transform", "function", "key", "value"),
-    Process: ("process", "processor", "timers", "value"),
-    DropDuplicates: ("drop_duplicates", "by", "within"),
-    Group: ("group",),
-    Table: ("table-store",),
-    TableFilter: ("filter", "function"),
-    ToStream: ("to_stream", "emit"),
-    Suppress: ("suppress", "key", "value", "windows"),
-    Sink: ("to", "stream", "key", "value", "partitioner"),
-    ForEachRound: ("for_each_round", "function"),
-    Join: ("join", "sides", "function", "value", "key_of", "within", "kept"),
-    Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
+    nodes.Filter: ("filter", "function"),
+    nodes.MapValues: ("map_values", "function", "value"),
+    nodes.FlatMapValues: ("flat_map_values", "function", "value"),
+    nodes.Map: ("map", "function", "key", "value"),
+    nodes.FlatMap: ("flat_map", "function", "key", "value"),
+    nodes.SelectKey: ("select_key", "function", "key"),
+    nodes.Peek: ("peek", "function"),
+    nodes.Merge: ("merge",),
+    nodes.Split: ("split", "predicates"),
+    nodes.SplitOutput: ("split-output", "output"),
+    nodes.Transform: ("transform", "function", "key", "value"),
+    nodes.Process: ("process", "processor", "timers", "value"),
+    nodes.DropDuplicates: ("drop_duplicates", "by", "within"),
+    nodes.Group: ("group",),
+    nodes.Table: ("table-store",),
+    nodes.TableFilter: ("filter", "function"),
+    nodes.ToStream: ("to_stream", "emit"),
+    nodes.Suppress: ("suppress", "key", "value", "windows"),
+    nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
+    nodes.ForEachRound: ("for_each_round", "function"),
+    nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "kept"),
+    nodes.Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
 }
 _ALWAYS = ("key", "value", "partitioner")  # said where there is none too
 
@@ -112,17 +79,17 @@ def description_of(topology: Topology) -> TopologyDescription:
 def kind_of(node: Node) -> str:
     """What an operator is, in a word: as its method is named, as a rule."""
     match node:
-        case Source(kind=SourceKind.REPARTITION):
+        case nodes.Source(kind=nodes.SourceKind.REPARTITION):
             return "repartition-source"
-        case Source(kind=kind):
+        case nodes.Source(kind=kind):
             return str(kind)
-        case Repartition():
+        case nodes.Repartition():
             return "repartition"
-        case Filter(negate=True) | TableFilter(negate=True):
+        case nodes.Filter(negate=True) | nodes.TableFilter(negate=True):
             return "filter_not"
-        case Join(kind=kind) if kind is not JoinKind.INNER:
+        case nodes.Join(kind=kind) if kind is not nodes.JoinKind.INNER:
             return f"{kind}_join"
-        case Aggregate(kind=kind) if kind in ("count", "reduce"):
+        case nodes.Aggregate(kind=kind) if kind in ("count", "reduce"):
             return str(kind)
         case _:
             return _OPERATORS[type(node)][0]
@@ -133,12 +100,12 @@ def _operator(application: str, node: Node, counts: Mapping[str, StatedCount]) -
         "name": node.name,
         "kind": kind_of(node),
         "parents": list(node.parents),
-        "engine": "spark" if runs_in_jvm(node) or isinstance(node, ForEachRound) else "worker",
+        "engine": "spark" if runs_in_jvm(node) or isinstance(node, nodes.ForEachRound) else "worker",
     }
     match node:
-        case Source():
+        case nodes.Source():
             described |= _source(node)
-        case Repartition():
+        case nodes.Repartition():
             described |= _repartition(application, node, counts[node.stream])
         case _:
             details = {name: _detail(node, name) for name in _OPERATORS[type(node)][1:]}
@@ -171,9 +138,9 @@ def _detail(node: Any, name: str) -> Any:
             return str(node.sides)
         case "by" | "key_of" | "partitioner":
             return _label(getattr(node, name))
-        case "within" | "kept" if not isinstance(node, Join) or node.sides is JoinSides.STREAM_STREAM:
+        case "within" | "kept" if not isinstance(node, nodes.Join) or node.sides is nodes.JoinSides.STREAM_STREAM:
             return duration_text(getattr(node, f"{name}_us"))
-        case "emit" if node.emit is not Emit.ROUND:
+        case "emit" if node.emit is not nodes.Emit.ROUND:
             return str(node.emit)
         case "aggregates" if node.named is not None:
             return {name: f"{one.kind}({one.field or ''})" for name, one in node.named.items()}
@@ -182,13 +149,13 @@ def _detail(node: Any, name: str) -> Any:
     return None
 
 
-def _source(node: Source) -> dict[str, Any]:
+def _source(node: nodes.Source) -> dict[str, Any]:
     described: dict[str, Any] = {"stream": node.stream, "key": _form(node.key), "value": _form(node.value)}
     if node.broadcast:
         described["broadcast"] = True
-    if node.kind is not SourceKind.REPARTITION:
+    if node.kind is not nodes.SourceKind.REPARTITION:
         described |= {"start": _start(node.start), "reset_offset": node.reset_offset}
-        if node.partitioning is not Partitioning.HASH:
+        if node.partitioning is not nodes.Partitioning.HASH:
             described["partitioning"] = str(node.partitioning)
         if node.timestamp is not None:
             described["timestamp"] = node.timestamp.label
@@ -208,7 +175,7 @@ def _start(start: str | int | Startpoint) -> str | int:
     return start
 
 
-def _repartition(application: str, node: Repartition, count: StatedCount) -> dict[str, Any]:
+def _repartition(application: str, node: nodes.Repartition, count: StatedCount) -> dict[str, Any]:
     """`partitions` None: the largest number that one of `partitions_of`, or else its only source, has at the start."""
     described: dict[str, Any] = {
         "stream": node.stream,
@@ -235,8 +202,8 @@ def _windows(windows: AnyWindows) -> dict[str, Any]:
 
 
 def _store(store: StoreSpec, node: Node) -> StoreDescription:
-    windows = node.windows if isinstance(node, Aggregate) else None
-    if isinstance(node, Suppress):
+    windows = node.windows if isinstance(node, nodes.Aggregate) else None
+    if isinstance(node, nodes.Suppress):
         kept = "until its window closes"
     elif windows is not None:
         past = "the gap after its last record" if isinstance(windows, SessionWindows) else "the window's end"
