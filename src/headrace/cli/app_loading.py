@@ -17,6 +17,7 @@ import sys
 import tokenize
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,9 +40,8 @@ def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None
     them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
     """
     path, name = _split(text)
-    source = _source_of(path)
-    if source is not None:
-        refuse_what_is_no_application(path, source)
+    with suppress(OSError, SyntaxError, UnicodeDecodeError), tokenize.open(path) as file:  # importing it says what is no text
+        refuse_what_is_no_application(path, file.read())
     session = None
     module = _imported(path)
     if module is None:
@@ -81,8 +81,8 @@ def _check_is_file(text: str, path: Path) -> None:
     above = next(folder for folder in path.parents if os.path.exists(folder))
     if not os.access(above, os.X_OK):
         raise AppLoadError(f"application {text!r}: the folder {above} cannot be read", "give this user the right to read it")
-    beside = _python_files_in(path.parent)
-    near = difflib.get_close_matches(path.stem, [file.removesuffix(".py") for file in beside], 1)
+    names = [file.removesuffix(".py") for file in _python_files_in(path.parent)]
+    near = difflib.get_close_matches(path.stem, names, 1)
     hint = f"did you mean {os.path.relpath(path.with_name(near[0] + '.py'))}?" if near else _NO_FILE_HINT
     raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
 
@@ -93,15 +93,6 @@ def _python_files_in(folder: Path) -> list[str]:
         return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".py") and entry.is_file())[:8]
     except OSError:
         return []
-
-
-def _source_of(path: Path) -> str | None:
-    """The file's text; None for what is no text, which importing it says."""
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
 
 
 def _imported(path: Path, has_session: bool = False) -> ModuleType | None:
@@ -184,11 +175,12 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
     apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    known = f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"
+    if name in apps:
+        return apps[name]
     if name is not None:
-        if name in apps:
-            return apps[name]
         found = f"it is a {type(getattr(module, name)).__name__}" if hasattr(module, name) else "there is no such name"
-        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", _known(path, apps))
+        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", known)
     if len({id(app) for app in apps.values()}) == 1:
         return next(iter(apps.values()))
     if _DEFAULT_NAME in apps:
@@ -197,8 +189,4 @@ def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
         raise AppLoadError(
             f"{path.name} makes no hr.App at its top level", 'write app = hr.App("name", ...) there, outside of any function'
         )
-    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", _known(path, apps))
-
-
-def _known(path: Path, apps: dict[str, App]) -> str:
-    return f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"
+    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", known)

@@ -105,21 +105,19 @@ def _counters_text(sub: Mapping[str, Any]) -> str:
     """The counters of the run that is shown, with those of all runs where earlier ones have counted as well."""
     counters: Mapping[str, int] = sub.get("counters", {})
     every: Mapping[str, int] = counters | sub.get("counters_of_all_runs", {})
-    parts = []
-    for name in sorted(every.keys() - _SHOWN_APART):
-        count = counters.get(name, 0)
-        parts.append(f"{name} {count:,}" + (f" ({every[name]:,} in all runs)" if every[name] > count else ""))
-    return ", ".join(parts)
+    counts = {name: (counters.get(name, 0), every[name]) for name in sorted(every.keys() - _SHOWN_APART)}
+    return ", ".join(
+        f"{name} {count:,}" + (f" ({whole:,} in all runs)" if whole > count else "") for name, (count, whole) in counts.items()
+    )
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    holder = found["holder"]
-    if holder is None:
-        state = "not running"
-    elif holder["alive"]:
-        state = f"running: process {holder['pid']} on {holder['host']}, last heartbeat {holder['silent_s']} s ago"
-    else:
-        state = f"not running: process {holder['pid']} on {holder['host']} ended without releasing the job"
+    holder, state = found["holder"], "not running"
+    if holder is not None:
+        process = f"process {holder['pid']} on {holder['host']}"
+        state += f": {process} ended without releasing the job"
+        if holder["alive"]:
+            state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     print(f"{found['application']} on {found['system']}: {state}")
     print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")

@@ -62,8 +62,7 @@ def text_of_bytes(data: bytes) -> Any:
 
 
 def looks_windowed(key: Any) -> bool:
-    """Whether a key that was read as bytes or text ends as that of a window or a session does: start and end between 1970
-    and 2200.
+    """Whether a key that was read as bytes or text ends as one of a window does: start and end between 1970 and 2200.
 
     >>> key = Windowed(Bytes()).encode(WindowedKey(b"UA", "2013-01-01T00:00:00Z", "2013-01-01T01:00:00Z"))
     >>> looks_windowed(key), looks_windowed(b"an ordinary key of some length")
@@ -106,10 +105,7 @@ def _shown_time(time: int | None) -> str | int | None:
 
 
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
-    """A line of JSON as a record with encoded key and value; `SerdeError` names the line and says what it lacks.
-
-    `partitions` is how many the stream has.
-    """
+    """A line of JSON as an encoded record, for a stream of so many partitions; `SerdeError` names the line and what it lacks."""
     try:
         fields = _fields_of(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
         return Record(
@@ -131,10 +127,8 @@ def _fields_of(line: bytes) -> dict[str, Any]:
         line.decode()  # first: what msgspec says of other bytes depends on their place
         fields = msgspec.json.decode(line)
     except UnicodeDecodeError as error:
-        raise SerdeError(
-            f"it is no UTF-8: byte {error.start} is 0x{line[error.start]:02x}; "
-            'bytes that are no text are written {"base64": ...}'
-        ) from None
+        found = f"byte {error.start} is 0x{line[error.start]:02x}"
+        raise SerdeError(f'it is no UTF-8: {found}; bytes that are no text are written {{"base64": ...}}') from None
     except msgspec.DecodeError as error:
         raise SerdeError(f"it is no JSON: {error}") from None
     except RecursionError:

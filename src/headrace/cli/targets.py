@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -145,14 +145,9 @@ def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
         known: list[str] = system.applications()
         store: JobStore | None = system.job_store(target.application) if target.application in known else None
         if store is None or store.job_model() is None:
-            _refuse_as_not_run(target, known)
+            near = difflib.get_close_matches(target.application, known, 3) or known
+            hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
+            if store is not None:
+                hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
+            fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
         yield system, store
-
-
-def _refuse_as_not_run(target: Target, known: Sequence[str]) -> NoReturn:
-    if target.application in known:
-        hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
-    else:
-        near = difflib.get_close_matches(target.application, known, 3) or known
-        hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
-    fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
