@@ -105,7 +105,7 @@ def _shown_time(time: int | None) -> str | int | None:
 
 
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
-    """A line of JSON as an encoded record, for a stream of so many partitions; `SerdeError` names the line and what it lacks."""
+    """A line of JSON as an encoded record for a stream of so many partitions; `SerdeError` names the line and what it lacks."""
     try:
         fields = _fields_of(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
         return Record(
