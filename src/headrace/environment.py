@@ -37,10 +37,10 @@ def checked_java(environ: Mapping[str, str]) -> JavaFound:
     path, origin = _java_path(environ)
     text = _version_text(path, origin, environ)
     matched = _VERSION.search(text)
-    major = java_major(matched.group(1)) if matched else None
-    if matched is None or major is None:
+    version = matched[1] if matched else ""
+    major = java_major(version)
+    if major is None:
         raise SetupError(f"{path}{origin} does not report its Java version: {_first_line(text)}", _JAVA_HINT)
-    version = matched.group(1)
     if major < JAVA_LEAST:
         raise SetupError(f"{path}{origin} is Java {version}: Spark needs Java {JAVA_LEAST} or newer", _JAVA_HINT)
     return JavaFound(path, version)

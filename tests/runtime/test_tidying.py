@@ -102,7 +102,7 @@ class TestWhatIsPurged:
             driver._flush()
             planned = driver._next.of(source, 0.0, driver.now_us)
             assert planned is not None and source.sub.name is None
-            driver._work_off(source, planned)
+            driver._run_round(source, planned)
             job.tidy()
             assert driver._system.beginning_offsets(STREAM) == {0: 6}
             assert driver._system.end_offsets(STREAM) == {0: 7}

@@ -57,7 +57,7 @@ class History:
             rounds = self.drawn.choice(driver._made.rounds)
             planned = driver._next.of(rounds, driver.now_us / 1e6, driver.now_us)
             if planned is not None:
-                driver._work_off(rounds, planned)
+                driver._run_round(rounds, planned)
         driver._requests.settle_startpoints(driver.now_us)
         driver._made.keep()
 

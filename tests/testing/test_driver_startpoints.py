@@ -365,7 +365,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
         (rounds,) = d._made.rounds
         planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
         assert planned is not None
-        d._work_off(rounds, planned)
+        d._run_round(rounds, planned)
         with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
             preview = points.preview("words", 4, state="rewind")
         assert [(move.before, move.after, move.skipped) for move in preview.moves] == [(2, 2, 0)]
@@ -393,7 +393,7 @@ def test_one_rewind_after_another_leaves_what_the_first_passes_over() -> None:
             for rounds in d._made.rounds[:2]:  # what is behind the second repartition stream has not gone on
                 planned = d._next.of(rounds, d.now_us / 1e6, d.now_us)
                 assert planned is not None
-                d._work_off(rounds, planned)
+                d._run_round(rounds, planned)
         assert len({rewind.key for rewind in d._made.plan.rewinds}) == 2
         d.run()
         assert {name: d.store(name).all() for name in counts} == counts

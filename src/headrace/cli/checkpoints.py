@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import Ends, Newcomers, is_run
+from headrace.cli.lags import Ends, NewPartitions, is_run
 from headrace.cli.output import iso, print_json, print_table, shortened
 from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
@@ -36,7 +36,7 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
         found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]
         model = store.job_model()
         assert model is not None, target.application
-        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
     if json:
         print_json({"application": target.application, "checkpoints": found, "notes": notes})
         return

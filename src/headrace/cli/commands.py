@@ -24,8 +24,8 @@ A first look:
   headrace status flights.py                 its progress, lag and tasks
   headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
 """
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"headrace {headrace.__version__}")
         raise typer.Exit
 

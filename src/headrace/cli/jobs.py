@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.cli.lags import Ends, Newcomers, is_run, lag_of
+from headrace.cli.lags import Ends, NewPartitions, is_run, lag_of
 from headrace.cli.output import print_json, print_table
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
@@ -34,7 +34,7 @@ def status(target: Target, json: JsonOption = False) -> None:
         holder = _holder(store.holder())
         is_running = holder is not None and holder["alive"]
         checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system, target.application)
-        newcomers = Newcomers(opened_system, model, ends, is_running)
+        new_partitions = NewPartitions(opened_system, model, ends, is_running)
         subs: dict[str, dict[str, Any]] = {}
         for sub in model.sub_topologies:
             last = reported.get(sub.name or "source", {})
@@ -42,8 +42,8 @@ def status(target: Target, json: JsonOption = False) -> None:
             subs[sub.name or "source"] = last | {
                 "tasks": len(list(sub.tasks)),
                 "containers": len(sub.containers),
-                "lag": lag + newcomers.lag_of(sub),
-                "notes": [*last.get("notes", ()), *newcomers.notes([sub])],
+                "lag": lag + new_partitions.lag_of(sub),
+                "notes": [*last.get("notes", ()), *new_partitions.notes([sub])],
             }
     found = {
         "application": target.application,
@@ -67,7 +67,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
         model = store.job_model()
         assert model is not None, target.application
         checkpoints, ends = store.checkpoints(), Ends(opened_system, target.application)
-        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),

@@ -61,7 +61,7 @@ def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mappi
     return sum(ends.lag(ssp, positions.get(ssp, 0)) for ssp in ssps)
 
 
-class Newcomers:
+class NewPartitions:
     """The partitions that the streams of `model` have got since it was made, and what is to be said of them."""
 
     def __init__(self, system: Any, model: JobModel, ends: Ends, is_running: bool) -> None:

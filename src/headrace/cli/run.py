@@ -63,7 +63,7 @@ def run(
     """
     from headrace.cli.app_loading import load_app
 
-    overrides = [*(set_ or ()), *_asked_of_stores("drop_stores", drop_store), *_asked_of_stores("rename_stores", rename_store)]
+    overrides = [*(set_ or ()), *_override_of("drop_stores", drop_store), *_override_of("rename_stores", rename_store)]
     loaded = load_app(app, overrides, say)
     status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:
@@ -77,7 +77,7 @@ def run(
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
 
 
-def _asked_of_stores(key: str, given: list[str] | None) -> list[str]:
+def _override_of(key: str, given: list[str] | None) -> list[str]:
     return [f"{key}={','.join(given)}"] if given else []
 
 

@@ -34,8 +34,8 @@ def _key(
 ) -> Any:
     """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed. `takes`: what it
     takes besides text, in words: anything that can be called, or that has `method`."""
-    said = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
-    return dataclasses.field(default=default, metadata=said)
+    details = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
+    return dataclasses.field(default=default, metadata=details)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -317,7 +317,7 @@ def _keys() -> Iterator[Key]:
             type=next((part for part in parts if part in (str, int, float)), str),
             choices=choices,
             default=field.default,
-            **{name: field.metadata[name] for name in ("takes", "method", "least", "per_sub_topology", "meaning")},
+            **field.metadata,
         )
 
 

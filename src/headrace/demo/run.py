@@ -108,8 +108,8 @@ def prepare(place: Place, partitions: int, *, own_cluster: bool) -> str | None:
     elif found:
         found += f"; {EXAMPLE} was edited, and stays as it is"
     note = "made by `headrace demo`; running it again deletes data and .headrace in this folder, and the topics in system"
-    said = {"note": note, "example": made.get("example") if edited else checksum, "system": place.url or made.get("system")}
-    marker.write_text(json.dumps(said) + "\n", encoding="utf-8")
+    content = {"note": note, "example": made.get("example") if edited else checksum, "system": place.url or made.get("system")}
+    marker.write_text(json.dumps(content) + "\n", encoding="utf-8")
     return found
 
 

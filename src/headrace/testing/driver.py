@@ -196,7 +196,7 @@ class Driver:
             for rounds in self._opened.rounds:
                 planned = self._next.of(rounds, self.now_us / 1_000_000, self.now_us)
                 if planned is not None:
-                    self._work_off(rounds, planned)
+                    self._run_round(rounds, planned)
                     worked, done = True, done + 1
                     without_records = 0 if any(piece.records for piece in planned.ranges) else without_records + 1
                     if without_records > ROUNDS_MAX:
@@ -335,7 +335,7 @@ class Driver:
     def _ends_of(self, stream: str) -> int:
         return sum(self._system.end_offsets(stream).values())
 
-    def _work_off(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
+    def _run_round(self, rounds: SubTopologyRunner, planned: PlannedRound) -> None:
         self._opened.begin(rounds)
         try:
             summaries = rounds.run(planned)

@@ -35,19 +35,18 @@ def with_spark_types(store: StoreSpec, key: Serde | None = None, value: Serde | 
     return replace(store, form=form, value=store.value or value)
 
 
-GONE = "gone:"  # before the place and form of a store that the application no longer has
+REMOVED = "gone:"  # before the place and form of a store that the application no longer has
 
 
 def in_use(stores: Mapping[str, str]) -> dict[str, str]:
     """Of a job model's stores those that its application has."""
-    return {name: form for name, form in stores.items() if not form.startswith(GONE)}
+    return {name: form for name, form in stores.items() if not form.startswith(REMOVED)}
 
 
 def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The stores for the next job model: those of now, and for ever the names of those that were there before."""
     before = {} if previous is None else previous.stores
-    gone = {name: form if form.startswith(GONE) else GONE + form for name, form in before.items() if name not in stores}
-    return gone | dict(stores)
+    return {name: REMOVED + form.removeprefix(REMOVED) for name, form in before.items() if name not in stores} | dict(stores)
 
 
 def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
@@ -59,7 +58,7 @@ def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     before = {} if previous is None else previous.stores
     for name in sorted(before.keys() & stores.keys()):
         old, new = before[name], stores[name]
-        if old.startswith(GONE):
+        if old.startswith(REMOVED):
             found.append(
                 f"store {name!r} was removed from the application before, and has missed all records since: it cannot continue"
             )
@@ -124,16 +123,16 @@ def check_compatible(
     found, missing = refusals(previous, stores), lost(previous, stores, begun)
     if previous is None or not (found or missing):
         return
-    said = [*found, *(f"store {name!r} is no longer in the application, and its state would be lost" for name in missing)]
-    taken_out = {name for name in stores if previous.stores.get(name, "").startswith(GONE)}
-    changed = {name for name in stores if name in previous.stores and refusals(previous, {name: stores[name]})} - taken_out
+    reasons = [*found, *(f"store {name!r} is no longer in the application, and its state would be lost" for name in missing)]
+    removed_before = {name for name in stores if previous.stores.get(name, "").startswith(REMOVED)}
+    changed = {name for name in stores if name in previous.stores and refusals(previous, {name: stores[name]})} - removed_before
     ways = ["undo that edit"] if changed else []
     if missing:
         ways.append(f"keep the old name{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}")
     moved = [name for name in changed if _place(previous.stores[name]) != _place(stores[name])]
     ways += [_renaming(previous, stores, missing)] if any(missing.values()) else []
     ways += [f"name the repartition before it as it was: {_named(_place(previous.stores[name]))}" for name in moved]
-    given_up = sorted({*changed, *taken_out, *missing})
+    given_up = sorted({*changed, *removed_before, *missing})
     drops = " ".join(f"--drop-store {name}" for name in given_up)
     ways.append(
         f"drop the state: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild the "
@@ -141,12 +140,12 @@ def check_compatible(
     )
     ways.append("run the edited application under another application name, from the beginning")
     raise IncompatibleChangeError(
-        f"application {previous.application!r} is incompatible with its stored state: " + "; ".join(said), "; or ".join(ways)
+        f"application {previous.application!r} is incompatible with its stored state: " + "; ".join(reasons), "; or ".join(ways)
     )
 
 
 def _place(store: str) -> str:
-    return store.removeprefix(GONE).partition("|")[0]
+    return store.removeprefix(REMOVED).partition("|")[0]
 
 
 def _form(store: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
-from headrace.core.topology.compatibility import GONE, in_use, refusals
+from headrace.core.topology.compatibility import REMOVED, in_use, refusals
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
 from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, StoreSpec, Suppress, Table
@@ -71,10 +71,9 @@ def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[s
     """
     if previous is None:
         return {}
-    known = in_use(previous.stores)
     databases = {name: previous.databases.get(name, name) for name in previous.stores}
     taken = {*databases.values(), *previous.dropped}
-    for name in sorted(stores.keys() - known.keys()):
+    for name in sorted(stores.keys() - in_use(previous.stores).keys()):
         databases[name] = free_name(name, taken)
         taken.add(databases[name])
     return {name: database for name, database in databases.items() if database != name}
@@ -82,7 +81,7 @@ def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[s
 
 def emptied_databases(model: JobModel, place: str) -> tuple[str, ...]:
     """The databases whose entries are to be deleted in the tasks of the sub-topology titled `place`."""
-    removed = {model.databases.get(name, name) for name, form in model.stores.items() if form.startswith(f"{GONE}{place}|")}
+    removed = {model.databases.get(name, name) for name, form in model.stores.items() if form.startswith(f"{REMOVED}{place}|")}
     return tuple(sorted(removed | {database for database, where in model.dropped.items() if where == place}))
 
 
@@ -170,13 +169,13 @@ def _dropped(previous: JobModel, stores: Mapping[str, str], name: str) -> JobMod
         return previous
     if name in stores:  # given up only where it cannot be used
         return _without(previous, name) if refusals(previous, {name: stores[name]}) else previous
-    form = previous.stores[name]
-    return replace(previous, stores={**previous.stores, name: form if form.startswith(GONE) else GONE + form})
+    form = REMOVED + previous.stores[name].removeprefix(REMOVED)
+    return replace(previous, stores={**previous.stores, name: form})
 
 
 def _without(previous: JobModel, name: str) -> JobModel:
     """With nothing under that name: what was there is deleted from its database, and a store of the name is a new one."""
-    place = previous.stores[name].removeprefix(GONE).partition("|")[0]
+    place = previous.stores[name].removeprefix(REMOVED).partition("|")[0]
     dropped = {**previous.dropped, previous.databases.get(name, name): place}
     return replace(previous, stores=_less(previous.stores, name), databases=_less(previous.databases, name), dropped=dropped)
 
