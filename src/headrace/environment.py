@@ -29,11 +29,9 @@ class JavaFound:
 
 
 def checked_java(environ: Mapping[str, str]) -> JavaFound:
-    """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH.
-
-    `SetupError` if there is none, if it cannot be run, or if it is older than 17. JAVA_HOME is never ignored for
-    another Java: Spark would take it all the same.
-    """
+    """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH. `SetupError` if there is
+    none, if it cannot be run, or if it is older than 17. JAVA_HOME is never ignored for another Java: Spark would take it all
+    the same."""
     path, origin = _java_path(environ)
     text = _version_text(path, origin, environ)
     matched = _VERSION.search(text)
@@ -57,10 +55,8 @@ def java_major(version: str) -> int | None:
 
 
 def checked_folder(path: Path | str, purpose: str) -> Path:
-    """Make the folder `path` if it is absent and try it with a file; gives its absolute path.
-
-    `SetupError` naming path, purpose and the reason if it cannot be made or written. Nothing is left behind in it.
-    """
+    """Make the folder `path` if it is absent and try it with a file; gives its absolute path. `SetupError` naming path, purpose
+    and the reason if it cannot be made or written. Nothing is left behind in it."""
     folder = Path(path).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -59,9 +59,7 @@ def _code(found: re.Match[str]) -> str:
 
 class VisibleStream:
     """A text stream whose every write is `visible`, and what its encoding does not have is escaped. The rest is as it was.
-
-    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too.
-    """
+    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw

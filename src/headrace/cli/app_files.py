@@ -21,10 +21,8 @@ _NOT_EXECUTED = "it was read, and not executed"
 
 
 def refuse_what_is_no_application(path: Path, text: str) -> None:
-    """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source shows it.
-
-    A source that is no Python is let through: importing it says what is wrong with it.
-    """
+    """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source shows it. A
+    source that is no Python is let through: importing it says what is wrong with it."""
     try:
         source = app_source_of(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -45,10 +43,8 @@ def refuse_what_is_no_application(path: Path, text: str) -> None:
 
 
 def _imports_app(path: Path, source: AppSource) -> bool | None:
-    """Whether a module that the file imports, or one that such a module beside the file imports, may make an application.
-
-    None where one of them cannot be found or is no Python.
-    """
+    """Whether a module that the file imports, or one that such a module beside the file imports, may make an application. None
+    where one of them cannot be found or is no Python."""
     seen: set[Path] = {path}
     left = [(path.parent, path.parent, one) for one in source.imports]
     while left and len(seen) <= _FILES_MAX:

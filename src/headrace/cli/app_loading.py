@@ -34,11 +34,9 @@ _NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
 
 
 def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
-    """The application that `text` names, with `folder` set to where its file is.
-
-    Spark is started only if the import asks for it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes
-    them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
-    """
+    """The application that `text` names, with `folder` set to where its file is. Spark is started only if the import asks for
+    it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes them) are for that start. `AppLoadError` for a file
+    that is missing or raises, and for none or several applications."""
     path, name = _split(text)
     with suppress(OSError, SyntaxError, UnicodeDecodeError), tokenize.open(path) as file:  # importing it says what is no text
         refuse_what_is_no_application(path, file.read())
@@ -152,10 +150,8 @@ def _user_traceback(error: BaseException) -> str:
 
 
 def _is_for_want_of_a_session(error: BaseException) -> bool:
-    """Whether PySpark itself raised it: there is no session, so that is what it misses.
-
-    Functions that make Columns assert that there is a context, without a message; others raise an error of PySpark's.
-    """
+    """Whether PySpark itself raised it: there is no session, so that is what it misses. Functions that make Columns assert that
+    there is a context, without a message; others raise an error of PySpark's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
     if not raised_in.startswith("pyspark."):

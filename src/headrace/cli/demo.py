@@ -128,10 +128,8 @@ def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, s
 
 
 def next_steps(place: Place, broker: str | None = None) -> list[tuple[str, str]]:
-    """What each command shows that one may run now, and the command, all to be run in the folder of `place`.
-
-    `broker` is the command that starts the demonstration's own again.
-    """
+    """What each command shows that one may run now, and the command, all to be run in the folder of `place`. `broker` is the
+    command that starts the demonstration's own again."""
     from headrace.demo.run import EXAMPLE
 
     headrace, example = _program(place.path), EXAMPLE

@@ -93,10 +93,8 @@ def _leave_standard_output() -> None:
 
 
 def show_error(error: HeadraceError, *, whole: bool = False) -> None:
-    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised.
-
-    `whole`: also the whole stack trace, for those who debug Headrace itself.
-    """
+    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised. `whole`: also
+    the whole stack trace, for those who debug Headrace itself."""
     if whole:
         say("".join(traceback.format_exception(error)).rstrip())
     elif trace := getattr(error, "user_traceback", ""):
@@ -138,10 +136,8 @@ def print_line(data: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
-    """Columns wide enough for their values, never cut: output is for pipes too. `right`: those set to the right.
-
-    Numbers get thousands separators.
-    """
+    """Columns wide enough for their values, never cut: output is for pipes too. `right`: those set to the right. Numbers get
+    thousands separators."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(name), *(len(row[i]) for row in texts), 0) for i, name in enumerate(columns)]
     bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")

@@ -64,9 +64,7 @@ _TARGET_OPTIONS: dict[str, Any] = {
 
 def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:
     """Make a command of one that begins with a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it.
-
-    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number.
-    """
+    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number."""
     signature = inspect.signature(command, eval_str=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [parameter.replace(kind=keyword) for name, parameter in signature.parameters.items() if name != "target"]

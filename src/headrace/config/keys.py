@@ -40,10 +40,8 @@ def _key(
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Config(Mapping[str, Any]):
-    """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name.
-
-    As a mapping it holds every key, the own values of sub-topologies, and what is passed through (as text).
-    """
+    """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name. As a mapping
+    it holds every key, the own values of sub-topologies, and what is passed through (as text)."""
 
     system: str = _key(
         "log:./data",
@@ -256,9 +254,7 @@ class Config(Mapping[str, Any]):
 
 def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
     """The environment for processes that are started: without the HEADRACE_* variables that hold secrets; all others stay.
-
-    `secrets` are values that are kept back under any of their names.
-    """
+    `secrets` are values that are kept back under any of their names."""
     known = Secrets() if secrets is None else secrets
     return {
         name: value
@@ -269,11 +265,9 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: what `load_config` checks values against, and a row of the documentation. The fields of `_key`, and:
-
-    `type` is str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a
-    key that may be unset.
-    """
+    """One key: what `load_config` checks values against, and a row of the documentation. The fields of `_key`, and: `type` is
+    str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a key that may be
+    unset."""
 
     name: str
     type: type

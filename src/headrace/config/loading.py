@@ -181,11 +181,9 @@ def _check_elasticity(config: Config) -> None:
 
 
 def refuse_reserved(config: Config, *, is_whole: bool) -> None:
-    """`NotSupportedError` for a key that is reserved so far and is set.
-
-    `is_whole`: all places that set keys were read. If they were not, the job's system may be said elsewhere, and a metadata
-    store in another system is refused only where `config` says both, or where it is no system at all.
-    """
+    """`NotSupportedError` for a key that is reserved so far and is set. `is_whole`: all places that set keys were read. If they
+    were not, the job's system may be said elsewhere, and a metadata store in another system is refused only where `config` says
+    both, or where it is no system at all."""
     for key, value, reason in (
         ("coordinator", config.coordinator, "process groups are not supported yet"),
         ("location_id", config.location_id, "one process has all tasks so far, wherever it runs"),

@@ -83,10 +83,8 @@ def own_folder(path: Path) -> Path:
 
 def prepare(place: Place, partitions: int, *, own_cluster: bool) -> str | None:
     """Delete what an earlier demonstration made there, and write the example; in words, what was found, None for nothing.
-
     `own_cluster`: the cluster is in the folder, so that all its topics are ours. `StreamExistsError` where topics of our names
-    are not ours; `JobHeldError` while a job runs on them.
-    """
+    are not ours; `JobHeldError` while a job runs on them."""
     marker = place.path / MARKER
     made: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8") or "{}")
     text = example_text(partitions, place.url)
@@ -159,10 +157,8 @@ def example_text(partitions: int = PARTITIONS, system: str | None = None) -> str
 
 
 def run(place: Place, partitions: int, settings: Mapping[str, Any], say: Say, spark: Any = None) -> Result:
-    """Produce the flights, run the job with these `settings`, read its output. `spark`: a session to run in.
-
-    A signal that stops the job ends the run without its `windows`; `status["stopped"]` is set then.
-    """
+    """Produce the flights, run the job with these `settings`, read its output. `spark`: a session to run in. A signal that
+    stops the job ends the run without its `windows`; `status["stopped"]` is set then."""
     began_s = time.monotonic()
     app = _app(place, partitions, settings)
     app.session.given = spark

@@ -50,10 +50,8 @@ def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str
 
 
 def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
-    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now.
-
-    Of stores whose serdes are not known yet (`spark`) these are not compared.
-    """
+    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now. Of stores
+    whose serdes are not known yet (`spark`) these are not compared."""
     found: list[str] = []
     before = {} if previous is None else previous.stores
     for name in sorted(before.keys() & stores.keys()):
@@ -116,10 +114,8 @@ def check_compatible(
     system: str | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then.
-
-    `inputs`: the streams that the application reads, and `system` where: for the commands in hints. `begun` as for `lost`.
-    """
+    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then. `inputs`: the streams that the
+    application reads, and `system` where: for the commands in hints. `begun` as for `lost`."""
     found, missing = refusals(previous, stores), lost(previous, stores, begun)
     if previous is None or not (found or missing):
         return
@@ -200,10 +196,8 @@ def check_same_streams(
 
 def check_same_partitioning(previous: JobModel | None, by_users: Collection[str], under_state: Iterable[str]) -> None:
     """`IncompatibleChangeError` where a stream came by its keys and now goes by a user's partitioner, or the other way.
-
-    `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one
-    partitioner that was replaced this is unknown.
-    """
+    `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one partitioner
+    that was replaced this is unknown."""
     if previous is None:
         return
     for stream in sorted(under_state):

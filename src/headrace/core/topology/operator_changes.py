@@ -17,10 +17,8 @@ from headrace.model.topology import Join, Node, Process, Repartition, Sink, Sour
 
 @dataclass(frozen=True, slots=True)
 class RunOperator:
-    """An operator as it was run. `about`: the stream that it reads or writes. `databases`: of its stores.
-
-    `timers`: the name that its timers are kept under.
-    """
+    """An operator as it was run. `about`: the stream that it reads or writes. `databases`: of its stores. `timers`: the name
+    that its timers are kept under."""
 
     name: str
     kind: str
@@ -69,11 +67,9 @@ def run_operators(
 def _owners_of_timers(
     nodes: Mapping[str, Node], now: Sequence[RunOperator], before: Sequence[RunOperator] | None
 ) -> dict[str, str]:
-    """The name that each operator with timers has them under: no two have one.
-
-    An operator whose name is on record keeps its own, one that was renamed those of its old name, and a new one has none: where
-    another operator has the name of a new one, that gets a free one.
-    """
+    """The name that each operator with timers has them under: no two have one. An operator whose name is on record keeps its
+    own, one that was renamed those of its old name, and a new one has none: where another operator has the name of a new one,
+    that gets a free one."""
     was = {one.name: one for one in before or ()}
     old_names = {new: old for old, new in (changes_between(before, now).renamed or {}).items()}
     owners: dict[str, str] = {}

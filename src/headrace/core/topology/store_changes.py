@@ -66,9 +66,7 @@ def requested(previous: JobModel | None, stores: Mapping[str, str], requests: St
 
 def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The databases of `stores`, where they have other names: one that is new begins in one that nothing is or was in.
-
-    `previous` is what `requested` gives: of its stores those that are not in `stores` keep theirs.
-    """
+    `previous` is what `requested` gives: of its stores those that are not in `stores` keep theirs."""
     if previous is None:
         return {}
     databases = {name: previous.databases.get(name, name) for name in previous.stores}
