@@ -1,8 +1,6 @@
-"""Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on.
-
-An error's text has up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that
-says what to do. Nothing here is raised for a bug of our own; those are `assert`s.
-"""
+"""Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on. An error's text has
+up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that says what to do. Nothing here
+is raised for a bug of our own; those are `assert`s."""
 
 from __future__ import annotations
 

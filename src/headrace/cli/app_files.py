@@ -1,8 +1,6 @@
 """Whether a file can hold an application, by its source and by those of the modules that it imports: nothing is executed.
-
-Modules beside the file are read as the file is, and what they import too. Of installed ones the file that is imported, and
-what its package says that it needs. What cannot be found or read may be anything: then the file is executed.
-"""
+Modules beside the file are read as the file is, and what they import too. Of installed ones the file that is imported, and what
+its package says that it needs. What cannot be found or read may be anything: then the file is executed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and the options that Spark needs.
-
-No JVM is started but for `java -version`; nothing is fetched by `doctor`.
-"""
+"""`headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and the options that Spark needs. No JVM
+is started but for `java -version`; nothing is fetched by `doctor`."""
 
 from __future__ import annotations
 

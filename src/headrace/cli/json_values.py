@@ -1,8 +1,5 @@
-"""How values look as JSON on the command line, and how they are read from it.
-
-Bytes are their UTF-8 text, or `{"base64": ...}` where they are none; windowed keys are `{"key", "start", "end"}`; times
-are ISO 8601 in UTC.
-"""
+"""How values look as JSON on the command line, and how they are read from it. Bytes are their UTF-8 text, or `{"base64": ...}`
+where they are none; windowed keys are `{"key", "start", "end"}`; times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their values.
-
-Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one;
-`kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name.
-"""
+Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one; `kafka.*`
+and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name."""
 
 from __future__ import annotations
 

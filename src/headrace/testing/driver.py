@@ -1,7 +1,5 @@
 """`Driver`: an application at work under a test's control, one round after the other, on a clock that only a test moves.
-
-Rounds, state and commits are those of a job; containers run in this process, without threads, and mostly without Spark.
-"""
+Rounds, state and commits are those of a job; containers run in this process, without threads, and mostly without Spark."""
 
 from __future__ import annotations
 

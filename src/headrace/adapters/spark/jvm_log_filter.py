@@ -1,7 +1,5 @@
-"""What of the JVM's standard error reaches the user: everything but known noise.
-
-Python workers' output comes this way too (a `print` in a user's function), so it is filtered, never hidden.
-"""
+"""What of the JVM's standard error reaches the user: everything but known noise. Python workers' output comes this way too (a
+`print` in a user's function), so it is filtered, never hidden."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Whether an application that was edited may continue with the state and positions that it has stored.
-
-Operators may come and go around a store: state is found under the store's name, in the task that its sub-topology gives
-it, as bytes of one form. What changes the place or the form of a store that stays is refused, with how to recover.
-"""
+"""Whether an application that was edited may continue with the state and positions that it has stored. Operators may come and
+go around a store: state is found under the store's name, in the task that its sub-topology gives it, as bytes of one form. What
+changes the place or the form of a store that stays is refused, with how to recover."""
 
 from __future__ import annotations
 

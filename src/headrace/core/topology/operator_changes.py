@@ -1,8 +1,6 @@
-"""Which operators of an application were added, removed and renamed since it last ran, and whose timers an operator has.
-
-The operators of a run are on record with its job model. Two operators are taken for one that was renamed where they are of
-one kind, hold the same stores or read from the same operators, and one is missing and the other new.
-"""
+"""Which operators of an application were added, removed and renamed since it last ran, and whose timers an operator has. The
+operators of a run are on record with its job model. Two operators are taken for one that was renamed where they are of one
+kind, hold the same stores or read from the same operators, and one is missing and the other new."""
 
 from __future__ import annotations
 
