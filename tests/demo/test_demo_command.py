@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.commands import application
+from headrace.cli.demo import CarrierTotal, report_tables, totals_of, worst_hour_of
 from headrace.demo import data
 from headrace.demo import run as runs
-from headrace.demo.report import CarrierTotal, report_tables, totals_of, worst_hour_of
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,8 +12,9 @@ import msgspec
 import pandas as pd
 import pytest
 
+from headrace.cli.demo import totals_of
 from headrace.core.keys.key_layout import split_state_key
-from headrace.demo import data, report
+from headrace.demo import data
 from headrace.demo.run import APPLICATION, OUTPUT, STORE, Place, run
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
@@ -123,7 +124,7 @@ def test_whole_year(tmp_path: Path, session: Any, flights: pd.DataFrame) -> None
 def assert_sensible_report(result: Any, flights: pd.DataFrame) -> None:
     flown = flights[flights["dep_delay"].notna()]
     by_carrier = flown.groupby("carrier")["dep_delay"].agg(["size", "mean"])
-    totals = report.totals_of(result.windows, data.airline_names())
+    totals = totals_of(result.windows, data.airline_names())
     assert [total.carrier for total in totals] == list(by_carrier.sort_values("size", ascending=False).index)
     for total in totals:
         assert total.flights == by_carrier.loc[total.carrier, "size"]

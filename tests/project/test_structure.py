@@ -70,8 +70,6 @@ CRUMBS = {
     "adapters.kafka_server.certificates": "it runs keytool",
     "adapters.lmdb.verification": "the scan of a whole store, apart from opening one",
     "adapters.spark.placement": "on which machine a Spark task runs",
-    "cli.describe": "a command",
-    "cli.history": "a command",
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, demo, describe, doctor, expand, history, jobs, kafka, run, startpoints, states, streams
+from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, run, startpoints, states, streams
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -61,9 +61,9 @@ _GROUPS = {
 _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("run", run.run, "Run an application on Spark.", run.EXAMPLES),
     ("status", jobs.status, "Show a job's progress, lag and tasks.", jobs.STATUS_EXAMPLES),
-    ("describe", describe.describe, "Show an application's topology.", describe.EXAMPLES),
+    ("describe", jobs.describe, "Show an application's topology.", jobs.DESCRIBE_EXAMPLES),
     ("tasks", jobs.tasks, "Show the tasks, their containers and inputs.", jobs.TASKS_EXAMPLES),
-    ("history", history.history, "Show what has changed the plan of a job.", history.EXAMPLES),
+    ("history", jobs.history, "Show what has changed the plan of a job.", jobs.HISTORY_EXAMPLES),
     ("checkpoint list", checkpoints.list_checkpoints, "Show what each task has committed.", checkpoints.EXAMPLES),
     (
         "checkpoint export",

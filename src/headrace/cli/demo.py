@@ -1,4 +1,4 @@
-"""The command `headrace demo`: its options, and what it writes to the screen."""
+"""The command `headrace demo`: its options, and what it writes to the screen: totals per carrier, and what to look at next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import shlex
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,16 +19,19 @@ from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption
 from headrace.environment import checked_java
+from headrace.model.durations import datetime_of
 from headrace.visible import raw_of, visible_line
 
 MEANING_WIDTH = 22
 BROKER_HEAP_MB = 512
 KAFKA_FOLDER = "kafka"
+ROWS = 5
+HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
+Windows = Mapping[tuple[str, int], Mapping[str, Any]]  # (carrier, start of the hour in µs): flights, mean_delay
+DEFAULT_DIR = Path("headrace-demo")
 
 if TYPE_CHECKING:
     from headrace.demo.run import Place, Result
-
-DEFAULT_DIR = Path("headrace-demo")
 
 
 def demo(
@@ -108,15 +112,15 @@ def _started_broker(stack: ExitStack, folder: Path) -> str:
 def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, str]]) -> None:
     from rich.console import Console
 
-    from headrace.demo import report
-
-    totals = report.totals_of(result.windows, names)
+    totals, worst = totals_of(result.windows, names), worst_hour_of(result.windows, names)
     console = Console(file=raw_of(sys.stdout), highlight=False, markup=False)
-    console.print(report.report_tables(totals))
+    console.print(report_tables(totals))
     console.print()
-    worst = report.worst_hour_of(result.windows, names)
     if worst is not None:
-        console.print(report.worst_hour_text(worst))
+        console.print(
+            f"The worst hour: {worst['start'].day} {worst['start']:%B, %H:%M} UTC, {worst['flights']} flights of "
+            f"{visible_line(worst['name'])}, {worst['mean_delay']:.0f} min late."
+        )
     flown = sum(total.flights for total in totals)
     console.print(
         f"{result.produced:,} flights, {result.produced - flown:,} of them cancelled: {len(result.windows):,} windows of "
@@ -160,9 +164,7 @@ def _program(folder: Path) -> str:
 
 
 def _described(place: Place, result: Result, names: Mapping[str, str]) -> dict[str, Any]:
-    from headrace.demo import report
-
-    worst = report.worst_hour_of(result.windows, names)
+    worst = worst_hour_of(result.windows, names)
     return {
         "folder": str(place.path),
         "system": place.system,
@@ -170,7 +172,7 @@ def _described(place: Place, result: Result, names: Mapping[str, str]) -> dict[s
         "windows": len(result.windows),
         "updates": result.updates,
         "seconds": result.seconds,
-        "carriers": [asdict(total) for total in report.totals_of(result.windows, names)],
+        "carriers": [asdict(total) for total in totals_of(result.windows, names)],
         "worst_hour": worst and {**worst, "start": worst["start"].isoformat()},
         "status": result.status,
     }
@@ -180,3 +182,64 @@ def _shown(path: Path) -> str:
     """A path as one would type it from here."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierTotal:
+    """A carrier's year: flights that left, and their mean delay in minutes (negative: they left early)."""
+
+    carrier: str
+    name: str
+    flights: int
+    mean_delay: float
+    hours: int
+
+
+def totals_of(windows: Windows, names: Mapping[str, str]) -> list[CarrierTotal]:
+    """The year of each carrier, the one with the most flights first.
+
+    >>> totals_of({("UA", 0): {"flights": 3, "mean_delay": 10.0}, ("UA", 1): {"flights": 1, "mean_delay": 30.0}}, {})
+    [CarrierTotal(carrier='UA', name='UA', flights=4, mean_delay=15.0, hours=2)]
+    """
+    by_carrier: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for (carrier, _), value in sorted(windows.items()):
+        by_carrier[carrier].append(value)
+    totals = []
+    for carrier, hours in by_carrier.items():
+        flights = sum(hour["flights"] for hour in hours)
+        minutes = sum(hour["flights"] * hour["mean_delay"] for hour in hours)
+        totals.append(CarrierTotal(carrier, names.get(carrier, carrier), flights, minutes / flights, len(hours)))
+    return sorted(totals, key=lambda total: (-total.flights, total.carrier))
+
+
+def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The carrier and hour with the largest mean delay, with its `start` as a datetime; None if no hour had enough flights."""
+    candidates = [
+        (value["mean_delay"], carrier, start_us, value["flights"])
+        for (carrier, start_us), value in windows.items()
+        if value["flights"] >= HOUR_FLIGHTS_MIN
+    ]
+    if not candidates:
+        return None
+    delay, carrier, start_us, flights = max(candidates)
+    start, name = datetime_of(start_us), names.get(carrier, carrier)
+    return {"carrier": carrier, "name": name, "start": start, "flights": flights, "mean_delay": delay}
+
+
+def report_tables(totals: Sequence[CarrierTotal]) -> Any:
+    """The busiest and the most delayed carriers, for rich: side by side where there is room for both."""
+    from rich.columns import Columns
+
+    delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
+    return Columns([_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)], padding=(1, 3))
+
+
+def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in (title, "flights", "delay"):
+        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
+    for total in totals[:ROWS]:
+        table.add_row(visible_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
+    return table

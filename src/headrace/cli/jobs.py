@@ -1,14 +1,19 @@
-"""`headrace status` and `headrace tasks`: what the system has stored about a job, whether it runs or not."""
+"""`headrace status`, `tasks`, `history`: what the system has stored about a job, whether it runs or not; and `describe`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from headrace.cli.lags import Ends, NewPartitions, is_run, lag_of
-from headrace.cli.output import print_json, print_table
-from headrace.cli.targets import JsonOption, Target, about_an_application, opened
+from headrace.cli.output import iso, print_json, print_table, say
+from headrace.cli.targets import AppArgument, JsonOption, Target, about_an_application, opened
+
+if TYPE_CHECKING:
+    from headrace.model.change import Change
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
@@ -17,6 +22,13 @@ _SHOWN_APART = frozenset({"records", "records_written"})
 TASKS_EXAMPLES = """\
 headrace tasks flights.py
 headrace tasks --application flight-delays --system log:./data"""
+DESCRIBE_EXAMPLES = """\
+headrace describe flights.py
+headrace describe flights.py --mermaid > flights.mmd"""
+HISTORY_EXAMPLES = """\
+headrace history flights.py
+headrace history --application flight-delays --system log:./data --json"""
+_CHANGE_NAMES = ("when", "what", "requested by", "outcome", "job model", "pause", "from", "to", "why")
 
 
 @about_an_application
@@ -143,3 +155,60 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: stopped: {sub['stopped_by']}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
+
+
+@about_an_application
+def history(target: Target, json: JsonOption = False) -> None:
+    """Show what has changed the plan of a job, oldest first: starts with another plan, expansions, startpoints.
+
+    A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
+    ran. The newest thousand are kept.
+    """
+    from headrace.codec.history import history_of
+
+    with opened(target) as (system, _):
+        changes = list(history_of(system.metadata_store(target.application)).values())
+    if json:
+        print_json({"application": target.application, "changes": [_change(one) for one in changes]})
+    elif changes:
+        print_table(_CHANGE_NAMES, [_row_of(one) for one in changes], right=("job model", "pause"))
+    else:
+        say(f"application {target.application} has no history: it last ran under an older version")
+
+
+def _row_of(one: Change) -> tuple[Any, ...]:
+    pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
+    texts = [text or None for text in (one.before, one.after, one.why)]
+    return iso(one.at_us), f"{one.kind}: {one.what}", one.requested_by or None, one.outcome.value, one.job_model, pause, *texts
+
+
+def _change(one: Change) -> dict[str, Any]:
+    return {
+        "at": iso(one.at_us),
+        "kind": one.kind.value,
+        "what": one.what,
+        "requested_by": one.requested_by or None,
+        "outcome": one.outcome.value,
+        "job_model": one.job_model,
+        "from": one.before or None,
+        "to": one.after or None,
+        "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
+        "why": one.why or None,
+    }
+
+
+def describe(
+    app: AppArgument,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a mermaid diagram.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show an application's topology: its sub-topologies, operators, streams and stores. Nothing is run."""
+    from headrace.cli.app_loading import load_app
+
+    if mermaid and json:
+        raise typer.BadParameter("give either --mermaid or --json")
+    loaded = load_app(app, (), say)
+    if json:
+        print_json(loaded.describe("dict"))
+    else:
+        print(loaded.describe("mermaid" if mermaid else "text").rstrip())
