@@ -15,7 +15,7 @@ import pytest
 from headrace.cli.demo import totals_of
 from headrace.core.keys.key_layout import split_state_key
 from headrace.demo import data
-from headrace.demo.run import APPLICATION, OUTPUT, STORE, Place, run
+from headrace.demo.run import APPLICATION, OUTPUT, Place, run
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
@@ -66,7 +66,7 @@ def stored_windows(place: Place) -> tuple[Windows, int]:
         for file in checkpoint.head.files:
             for batch in files.batches(file):
                 rows = zip(batch["db"].to_pylist(), batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
-                own.update((key, value) for db, key, value in rows if db == STORE)
+                own.update((key, value) for db, key, value in rows if db == "delays")
         kept = {key: value for key, value in own.items() if value is not None}
         assert not kept.keys() & entries.keys(), f"{name} has a window that another task has as well"
         entries |= kept

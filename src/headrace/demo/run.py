@@ -30,7 +30,7 @@ from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
 from headrace.visible import raw_of
 
-APPLICATION, INPUT, OUTPUT, STORE = "flight-delays", "flights", "delays-by-carrier", "delays"
+APPLICATION, INPUT, OUTPUT = "flight-delays", "flights", "delays-by-carrier"
 TOPICS = (INPUT, OUTPUT, *(f"{APPLICATION}-{own}" for own in ("by-carrier-repartition", "metadata", "checkpoints")))
 EXAMPLE, MARKER = "flight_delays.py", ".headrace-demo.json"
 PARTITIONS = 4
