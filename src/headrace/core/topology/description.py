@@ -60,19 +60,18 @@ def description_of(topology: Topology) -> TopologyDescription:
     """The topology as plain values. `TopologyError` where its operators do not fit together."""
     subs = sub_topologies_of(topology)
     upstream, counts = upstream_names_of(subs), stated_counts_of(subs)
-    described = []
-    for sub in subs:
-        outputs = {sink.stream if isinstance(sink.stream, str) else sink.stream.label for sink in sub.sinks}
-        one: SubTopologyDescription = {
+    described: list[SubTopologyDescription] = [
+        {
             "name": sub.title,
             "has_state": has_state(sub),
             "upstream": [name or "source" for name in upstream[sub.name]],
             "reads": list(sub.reads),
-            "writes": sorted(outputs | set(sub.writes)),
+            "writes": sorted({_detail(sink, "stream") for sink in sub.sinks} | set(sub.writes)),
             "operators": [_operator(topology.application, node, counts) for node in sub.nodes],
             "stores": [_store(store, node) for node in sub.nodes for store in stores_of(node)],
         }
-        described.append(one)
+        for sub in subs
+    ]
     return {"application": topology.application, "sub_topologies": described}
 
 
