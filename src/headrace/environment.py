@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.errors import SetupError
 
@@ -20,8 +20,7 @@ _JAVA_HINT = f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-h
 _VERSION = re.compile(r'version "([^"]+)"')
 
 
-@dataclass(frozen=True, slots=True)
-class JavaFound:
+class JavaFound(NamedTuple):
     """A Java that is new enough: the path of its `java`, and its version as it prints it."""
 
     path: Path
@@ -100,8 +99,7 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"{path}{origin} gave no answer to -version in {JAVA_ANSWER_S_MAX} seconds"
-        raise SetupError(message, _JAVA_HINT) from None
+        raise SetupError(f"{path}{origin} gave no answer to -version in {JAVA_ANSWER_S_MAX} seconds", _JAVA_HINT) from None
     except OSError as error:
         raise SetupError(f"{path}{origin} cannot be run: {error.strerror or error}", _JAVA_HINT) from None
     text = done.stderr + done.stdout

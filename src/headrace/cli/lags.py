@@ -56,8 +56,7 @@ class Ends:
 
 def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
     """Records between a task's committed positions and the ends of what it reads."""
-    checkpoint = checkpoints.get(task)
-    positions = {} if checkpoint is None else checkpoint.positions
+    positions = checkpoints[task].positions if task in checkpoints else {}
     return sum(ends.lag(ssp, positions.get(ssp, 0)) for ssp in ssps)
 
 
@@ -72,8 +71,7 @@ class NewPartitions:
         from headrace.core.job_plan.unassigned_partitions import untaken_of
 
         known = self._model.partition_counts
-        present = self._system.partition_counts(sorted(known))
-        grown = {stream: count for stream, count in present.items() if count > known[stream]}
+        grown = {name: count for name, count in self._system.partition_counts(sorted(known)).items() if count > known[name]}
         return untaken_of(self._model, grown, {stream: self._system.describe_stream(stream).id for stream in grown})
 
     def lag_of(self, sub: SubTopologyModel) -> int:

@@ -31,13 +31,14 @@ class ReportingGroup(TyperGroup):
             return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
+        whole = bool(ctx.params.get("traceback"))  # whether our own stack trace was requested
         try:
             with signals.raised():
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # a pipe that was closed is often noticed only here
             return result
         except HeadraceError as error:
-            show_error(error, whole=_is_whole(ctx))
+            show_error(error, whole=whole)
             raise typer.Exit(EXIT_ERROR) from None
         except BrokenPipeError:
             _leave_standard_output()
@@ -51,19 +52,14 @@ class ReportingGroup(TyperGroup):
             raise typer.Exit(code) from None
         except OSError as error:
             where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=_is_whole(ctx))
+            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=whole)
             raise typer.Exit(EXIT_ERROR) from None
         except Exception as error:
             if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):  # wrong usage has one
                 raise
-            if _is_whole(ctx):
+            if whole:
                 say("".join(traceback.format_exception(error)).rstrip())
             fail(f"{type(error).__name__}: {error}", "this is a mistake in Headrace; `headrace --traceback ...` shows where")
-
-
-def _is_whole(ctx: Any) -> bool:
-    """Whether our own stack trace was requested."""
-    return bool(ctx.params.get("traceback"))
 
 
 @contextmanager

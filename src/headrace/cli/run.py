@@ -63,7 +63,8 @@ def run(
     """
     from headrace.cli.app_loading import load_app
 
-    overrides = [*(set_ or ()), *_override_of("drop_stores", drop_store), *_override_of("rename_stores", rename_store)]
+    requests = {"drop_stores": drop_store, "rename_stores": rename_store}
+    overrides = [*(set_ or ()), *(f"{key}={','.join(given)}" for key, given in requests.items() if given)]
     loaded = load_app(app, overrides, say)
     status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:
@@ -75,10 +76,6 @@ def run(
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
-
-
-def _override_of(key: str, given: list[str] | None) -> list[str]:
-    return [f"{key}={','.join(given)}"] if given else []
 
 
 def _summary(status: JobStatus, unit: str) -> str:

@@ -45,8 +45,8 @@ def get(
     typed_key = key_of_text(key, view.form().key)
     entries = view.entries(typed_key)
     if json:
-        described = [_described(entry) for entry in entries]
-        print_json({"application": view.application, "store": store, "key": typed_key, "entries": described})
+        listed = list(map(_described, entries))
+        print_json({"application": view.application, "store": store, "key": typed_key, "entries": listed})
     elif entries:
         _print_entries(entries)
     if not entries:
