@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.config.loading import describe_keys
+from headrace.config.keys import KEYS, Key
 
 _HEAD = """\
 # Configuration
@@ -74,12 +74,14 @@ as `HEADRACE_SPARK__sql__maxToStringFields` requires.
 
 def page() -> str:
     """The whole page, as Markdown."""
-    rows = [
-        f"| {_code(row['name'])} | {row['expected'].replace('|', chr(92) + '|')} "
-        f"| {'unset' if row['default'] == 'unset' else _code(row['default'])} | {row['meaning']} |\n"
-        for row in describe_keys()
-    ]
-    return _HEAD + "".join(rows) + _TAIL
+    return _HEAD + "".join(map(_row, KEYS.values())) + _TAIL
+
+
+def _row(key: Key) -> str:
+    name = f"{key.name}, {key.name}.<sub-topology>" if key.per_sub_topology else key.name
+    expected = key.expected.replace("|", chr(92) + "|")
+    default = "unset" if key.default is None else _code(str(key.default))
+    return f"| {_code(name)} | {expected} | {default} | {key.meaning} |\n"
 
 
 def _code(text: str) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from headrace import wiring
-from headrace.config.loading import KEYS, Config, load_config
-from headrace.config.reserved import refuse_reserved
+from headrace.config.loading import KEYS, Config, load_config, refuse_reserved
 from headrace.dsl.app_declaration import AppDeclaration
 from headrace.errors import ConfigError
 from headrace.wiring.spark_sessions import SessionSlot

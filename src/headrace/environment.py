@@ -1,8 +1,4 @@
-"""The checks of the machine: Python, Java, folders that can be written. Standard library only, so that they can
-run before anything else is imported; what is installed besides, and how Spark is set up, is not looked at here.
-
-The Makefile makes the same checks in `sh` before there is a Python to run this with.
-"""
+"""The checks of the machine: Java, and folders that can be written. The Makefile checks Python and Java in `sh`."""
 
 from __future__ import annotations
 
@@ -10,60 +6,41 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.errors import SetupError
 
-PYTHON_LEAST = (3, 11)
 JAVA_LEAST = 17
 JAVA_ANSWER_S_MAX = 60  # a cold JVM on a busy machine takes seconds, not minutes
 
-_JAVA_HINT = (
-    f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
-)
+_JAVA_HINT = f"install Java {JAVA_LEAST} or newer (for instance openjdk-17-jre-headless or Temurin), or set JAVA_HOME to one"
 _VERSION = re.compile(r'version "([^"]+)"')
 
 
-@dataclass(frozen=True, slots=True)
-class JavaFound:
-    """A Java that is new enough: the path of its `java`, its version as it prints it, and the number that counts."""
+class JavaFound(NamedTuple):
+    """A Java that is new enough: the path of its `java`, and its version as it prints it."""
 
     path: Path
     version: str
-    major: int
-
-
-def checked_python(version: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """The running Python's version (or `version`); `SetupError` if it is older than Headrace supports."""
-    found = tuple(sys.version_info[:3]) if version is None else version
-    if found < PYTHON_LEAST:
-        raise SetupError(
-            f"Python {_dotted(found)} is too old: Headrace needs Python {_dotted(PYTHON_LEAST)} or newer",
-            f"install Python {_dotted(PYTHON_LEAST)} or newer and recreate the environment with it",
-        )
-    return found
 
 
 def checked_java(environ: Mapping[str, str]) -> JavaFound:
-    """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH.
-
-    `SetupError` if there is none, if it cannot be run, or if it is older than 17. JAVA_HOME is never ignored for
-    another Java: Spark would take it all the same.
-    """
+    """The Java that Spark will start: that of JAVA_HOME if it is set, else the first `java` on PATH. `SetupError` if there is
+    none, if it cannot be run, or if it is older than 17. JAVA_HOME is never ignored for another Java: Spark would take it all
+    the same."""
     path, origin = _java_path(environ)
     text = _version_text(path, origin, environ)
     matched = _VERSION.search(text)
-    major = java_major(matched.group(1)) if matched else None
-    if matched is None or major is None:
+    version = matched[1] if matched else ""
+    major = java_major(version)
+    if major is None:
         raise SetupError(f"{path}{origin} does not report its Java version: {_first_line(text)}", _JAVA_HINT)
-    version = matched.group(1)
     if major < JAVA_LEAST:
         raise SetupError(f"{path}{origin} is Java {version}: Spark needs Java {JAVA_LEAST} or newer", _JAVA_HINT)
-    return JavaFound(path, version, major)
+    return JavaFound(path, version)
 
 
 def java_major(version: str) -> int | None:
@@ -77,10 +54,8 @@ def java_major(version: str) -> int | None:
 
 
 def checked_folder(path: Path | str, purpose: str) -> Path:
-    """Make the folder `path` if it is absent and try it with a file; gives its absolute path.
-
-    `SetupError` naming path, purpose and the reason if it cannot be made or written. Nothing is left behind in it.
-    """
+    """Make the folder `path` if it is absent and try it with a file; gives its absolute path. `SetupError` naming path, purpose
+    and the reason if it cannot be made or written. Nothing is left behind in it."""
     folder = Path(path).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,8 +99,7 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"{path}{origin} gave no answer to -version in {JAVA_ANSWER_S_MAX} seconds"
-        raise SetupError(message, _JAVA_HINT) from None
+        raise SetupError(f"{path}{origin} gave no answer to -version in {JAVA_ANSWER_S_MAX} seconds", _JAVA_HINT) from None
     except OSError as error:
         raise SetupError(f"{path}{origin} cannot be run: {error.strerror or error}", _JAVA_HINT) from None
     text = done.stderr + done.stdout
@@ -137,7 +111,3 @@ def _version_text(path: Path, origin: str, environ: Mapping[str, str]) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "it says nothing")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)

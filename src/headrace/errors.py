@@ -1,8 +1,6 @@
-"""Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on.
-
-An error's text has up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that
-says what to do. Nothing here is raised for a bug of our own; those are `assert`s.
-"""
+"""Every error that Headrace raises on purpose: one root, one class for each thing that a caller can act on. An error's text has
+up to three parts: what is wrong (the thing, what was expected, what was found), and a hint that says what to do. Nothing here
+is raised for a bug of our own; those are `assert`s."""
 
 from __future__ import annotations
 
@@ -109,12 +107,8 @@ class RecordError(HeadraceError):
         user_traceback: str = "",
     ) -> None:
         super().__init__(message, hint)
-        self.stream = stream
-        self.partition = partition
-        self.offset = offset
-        self.error_class = error_class
-        self.error_message = error_message
-        self.user_traceback = user_traceback
+        self.stream, self.partition, self.offset = stream, partition, offset
+        self.error_class, self.error_message, self.user_traceback = error_class, error_message, user_traceback
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -1,5 +1,5 @@
 """How the command `headrace` ends on SIGINT and SIGTERM, from the first import of `headrace` to its last line: one line on
-standard error, and exit code 130 or 143. Before that Python itself starts, and ends as any Python program does.
+standard error, and exit code 130 or 143.
 
 While it starts, and while Python ends, there is nothing to undo: the process ends at once. While a command runs, the signal is
 an exception, `KeyboardInterrupt` or `Terminated`. A second signal ends the process at once.

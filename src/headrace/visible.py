@@ -59,9 +59,7 @@ def _code(found: re.Match[str]) -> str:
 
 class VisibleStream:
     """A text stream whose every write is `visible`, and what its encoding does not have is escaped. The rest is as it was.
-
-    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too.
-    """
+    `raw` is the stream itself, for control sequences of our own. Bytes that are written to `buffer` are made visible too."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -108,8 +106,9 @@ class _VisibleBuffer(io.BufferedIOBase):
 
     def __init__(self, stream: VisibleStream) -> None:
         self._stream = stream
-        self._encoding = ""
-        self._decoder = self._decoder_of_now()
+        encoding = codecs.lookup(stream.raw.encoding or "utf-8").name
+        encoding = "utf-8" if encoding == "ascii" else encoding  # who has ASCII and writes more writes UTF-8
+        self._decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
 
     def writable(self) -> bool:
         return True
@@ -121,7 +120,6 @@ class _VisibleBuffer(io.BufferedIOBase):
         if isinstance(data, str):
             raise TypeError("a bytes-like object is required, not 'str'")
         held = bytes(data)
-        self._decoder = self._decoder_of_now()
         self._stream.write(self._decoder.decode(held))
         return len(held)
 
@@ -133,14 +131,6 @@ class _VisibleBuffer(io.BufferedIOBase):
         if not self._stream.raw.closed:
             self._stream.write(self._decoder.decode(b"", True))  # a character that was cut short
             self.flush()
-
-    def _decoder_of_now(self) -> codecs.IncrementalDecoder:
-        """For the stream's encoding, which may change (`reconfigure`). Who has ASCII and writes more writes UTF-8."""
-        encoding = codecs.lookup(self._stream.raw.encoding or "utf-8").name
-        if encoding == self._encoding:
-            return self._decoder
-        self._encoding = encoding
-        return codecs.getincrementaldecoder("utf-8" if encoding == "ascii" else encoding)("backslashreplace")
 
 
 def raw_of(stream: Any) -> Any:

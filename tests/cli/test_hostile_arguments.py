@@ -224,7 +224,7 @@ def hostile_place(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setattr(launch, "spark_engine", lambda app, config: InlineEngine(run_container))
         patch.setattr(kafka, "KafkaServer", refuse)
         patch.setattr(demo, "_started_broker", refuse)
-        patch.setattr("headrace.demo.folder.begun_anew", refuse)
+        patch.setattr("headrace.demo.run.own_folder", refuse)
         patch.setattr(connector, "with_connector", refuse)
         yield folder
 

@@ -12,11 +12,10 @@ import msgspec
 import pandas as pd
 import pytest
 
-from headrace import wiring
+from headrace.cli.demo import totals_of
 from headrace.core.keys.key_layout import split_state_key
-from headrace.demo import data, job, report
-from headrace.demo.folder import DemoFolder
-from headrace.demo.run import Options, run
+from headrace.demo import data
+from headrace.demo.run import APPLICATION, OUTPUT, Place, run
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
@@ -41,33 +40,33 @@ def expected_windows(flights: pd.DataFrame) -> Windows:
     }
 
 
-def given_windows(folder: DemoFolder) -> Windows:
+def given_windows(place: Place) -> Windows:
     """The last update of each window in the output stream."""
-    with wiring.open_system(folder.system, create=False) as system:
-        updates = report.last_updates_of(system.consume(job.OUTPUT, key=Windowed(String()), value=Json()))
-    return {window: (value["flights"], value["mean_delay"]) for window, value in updates.items()}
+    with place.opened(create=False) as system:
+        updates = system.consume(OUTPUT, key=Windowed(String()), value=Json())
+        return {(one.key.key, one.key.start_us): (one.value["flights"], one.value["mean_delay"]) for one in updates}
 
 
-def stored_windows(folder: DemoFolder) -> tuple[Windows, int]:
+def stored_windows(place: Place) -> tuple[Windows, int]:
     """The state of all tasks as committed, and the lowest of their watermarks.
 
     Read from the files that the checkpoints name, as they are on disk.
     """
     entries: dict[bytes, bytes] = {}
     watermarks = []
-    with wiring.open_system(folder.system, create=False) as system:
-        checkpoints = system.job_store(job.APPLICATION).checkpoints()
+    with place.opened(create=False) as system:
+        checkpoints = system.job_store(APPLICATION).checkpoints()
     for name, checkpoint in checkpoints.items():
         if checkpoint.head is None:
             continue
         # A task that read all there is in its first round may have none yet: its upstream had not committed by then.
         watermarks.extend(checkpoint.watermarks.values())
-        files = StateFiles(str(folder.path / ".headrace" / "state"))
+        files = StateFiles(str(place.path / ".headrace" / "state"))
         own: dict[bytes, bytes | None] = {}
         for file in checkpoint.head.files:
             for batch in files.batches(file):
                 rows = zip(batch["db"].to_pylist(), batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
-                own.update((key, value) for db, key, value in rows if db == job.STORE)
+                own.update((key, value) for db, key, value in rows if db == "delays")
         kept = {key: value for key, value in own.items() if value is not None}
         assert not kept.keys() & entries.keys(), f"{name} has a window that another task has as well"
         entries |= kept
@@ -88,19 +87,19 @@ def assert_same(found: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
     assert not differ, f"{len(differ)} of {len(expected)} windows differ, (found, expected): {shown}"
 
 
-def checked(folder: DemoFolder, result: Any, flights: pd.DataFrame) -> None:
+def checked(place: Place, result: Any, flights: pd.DataFrame) -> None:
     """All that a run of the demonstration over `flights` must have left."""
     expected = expected_windows(flights)
     assert result.produced == len(flights)
-    assert_same(given_windows(folder), expected)
+    assert_same(given_windows(place), expected)
     assert {key: (value["flights"], value["mean_delay"]) for key, value in result.windows.items()} == expected
-    stored, watermark_us = stored_windows(folder)
+    stored, watermark_us = stored_windows(place)
     open_still = {key: value for key, value in expected.items() if key[1] + HOUR_US + RETENTION_US > watermark_us}
     assert len(open_still) > 0, "the comparison of the state would compare nothing"
     assert_same({key: stored[key] for key in stored if key in open_still}, open_still)
     # Windows go when a round finds that their time is over: those that nobody looked at since are there still, unchanged.
     assert_same(stored, {key: expected[key] for key in stored.keys() & expected.keys()})
-    expired = result.status["sub_topologies"][job.REPARTITION]["counters"].get("entries_expired", 0)
+    expired = result.status["sub_topologies"]["by-carrier"]["counters"].get("entries_expired", 0)
     assert len(stored) + expired == len(expected)
     for sub in result.status["sub_topologies"].values():
         assert sub["lag"] == 0
@@ -114,18 +113,18 @@ def only_first(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 def test_whole_year(tmp_path: Path, session: Any, flights: pd.DataFrame) -> None:
-    folder = DemoFolder(tmp_path)
-    result = run(folder, Options(max_records_per_round=80_000), lambda text: None, None, session)
+    place = Place(tmp_path)
+    result = run(place, 4, {"max_records_per_round": 80_000}, lambda text: None, session)
     assert result.produced == 336_776
     assert result.status["sub_topologies"]["source"]["round"] >= 5
-    checked(folder, result, flights)
+    checked(place, result, flights)
     assert_sensible_report(result, flights)
 
 
 def assert_sensible_report(result: Any, flights: pd.DataFrame) -> None:
     flown = flights[flights["dep_delay"].notna()]
     by_carrier = flown.groupby("carrier")["dep_delay"].agg(["size", "mean"])
-    totals = report.totals_of(result.windows, data.airline_names())
+    totals = totals_of(result.windows, data.airline_names())
     assert [total.carrier for total in totals] == list(by_carrier.sort_values("size", ascending=False).index)
     for total in totals:
         assert total.flights == by_carrier.loc[total.carrier, "size"]
@@ -153,13 +152,13 @@ def test_first_weeks_however_cut(
 ) -> None:
     count = 14_000  # more than two weeks: windows expire on the way
     only_first(monkeypatch, count)
-    folder = DemoFolder(tmp_path)
-    options = Options(partitions, max_records_per_round, containers)
-    result = run(folder, options, lambda text: None, None, session)
-    checked(folder, result, flights[:count])
+    place = Place(tmp_path)
+    settings = {"max_records_per_round": max_records_per_round, "containers": containers}
+    result = run(place, partitions, settings, lambda text: None, session)
+    checked(place, result, flights[:count])
     subs = result.status["sub_topologies"]
     assert subs["source"]["round"] >= -(-count // max_records_per_round)
     assert {name: (sub["tasks"], sub["containers"]) for name, sub in subs.items()} == {
         "source": (partitions, min(partitions, containers)),
-        job.REPARTITION: (partitions, min(partitions, containers)),
+        "by-carrier": (partitions, min(partitions, containers)),
     }

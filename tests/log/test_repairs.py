@@ -47,7 +47,7 @@ def test_an_older_catalog_is_taken_and_the_right_one_again_after_it(folder: Path
     older(folder, tmp_path)
     before = files(folder)
     done = take(verify(folder), NOW)
-    assert len(done.moved) == 3 and done.undo_rewind == []
+    assert len(done.moved) == 3 and done.restored == []
     assert verify(folder).is_whole and values(folder) == [b"v0", b"v1", b"v2"]
     assert {str(path.relative_to(folder / done.quarantine)) for path in (folder / "quarantine").rglob("*.arrow")} < before
     produce(folder, 20)
@@ -59,7 +59,7 @@ def test_an_older_catalog_is_taken_and_the_right_one_again_after_it(folder: Path
         records(folder)
     assert len(verify(folder).missing) == 3
     done = take(verify(folder), LATER)
-    assert (len(done.moved), len(done.undo_rewind)) == (3, 3)
+    assert (len(done.moved), len(done.restored)) == (3, 3)
     assert values(folder) == [b"v%d" % number for number in range(6)]
     assert verify(folder).is_whole
     copy_catalog(tmp_path / "its own way", folder)

@@ -40,7 +40,7 @@ SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
 DEFINED_TWICE = frozenset(
     {
         "KeyValueStoreView", "Metrics", "ProcessorContext", "Serde", "Timer", "WindowStoreView",
-        "annotation_of", "batch_of", "changes_of", "column_of", "described", "duration_text", "entries_of", "key_of", "merged",
+        "annotation_of", "batch_of", "changes_of", "column_of", "described", "entries_of", "key_of", "merged",
         "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "table_of", "text_of", "type_of",
     }
 )  # fmt: skip
@@ -48,8 +48,7 @@ DEFINED_TWICE = frozenset(
 CRUMBS = {
     "adapters.kafka_server.certificates": "it runs keytool",
     "adapters.spark.placement": "on which machine a Spark task runs",
-    "cli.describe": "a command",
-    "cli.history": "a command",
+    "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
     "driver.rounds.record_checks": "warnings about records, apart from how rounds run",

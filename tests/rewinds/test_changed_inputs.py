@@ -57,7 +57,7 @@ def test_a_rewind_is_not_undone_when_its_task_has_got_other_partitions(then: str
             send(driver, "a", count(), 6, 2)
             driver.run()
         ids = driver.startpoint("a", 4, state="rewind")
-        driver._plan_again()  # taken up, and the job is killed before its first round
+        driver._replan()  # taken up, and the job is killed before its first round
         driver.expand("a", 4)
         if then == "deleted":
             with points(driver) as known:
@@ -99,7 +99,7 @@ def test_a_partition_that_goes_back_with_another_is_not_set_forward_again(order:
         with points(driver) as known:
             for what in order:
                 if what == "plan":
-                    driver._plan_again()
+                    driver._replan()
                 elif what == "keep":
                     known.set("a", "latest", partition=0)
                 else:
@@ -115,7 +115,7 @@ def test_what_will_be_passed_over_is_no_lag(numbers: Iterator[int]) -> None:
             driver.run()
             driver.advance("1 second")
         driver.startpoint("a", 20, state="rewind")
-        driver._plan_again()
+        driver._replan()
         checkpoints = driver._system.job_store("changing").checkpoints()
         positions = {ssp.stream: (ssp, at) for one in checkpoints.values() for ssp, at in one.positions.items()}
         ends = Ends(driver._system, "changing")

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from headrace.driver import progress_display as progress
-from headrace.driver.progress_display import Rate, line_of, shown, shown_count
+from headrace.driver.progress_display import Rate, line_of, shown
 
 STATUS = {
     "application": "app",
@@ -137,20 +137,10 @@ def test_dead_letters_are_shown_where_there_are_any() -> None:
     assert line_of(status).partition(" | ")[0].endswith("lag 1,500, round 3, 4 tasks, 1,234 dead letters")
 
 
-def test_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 60.0)
-    stream = io.StringIO()
-    with shown_count("produced", 1_500, stream) as add:
-        add(1_000)
-        add(500)
-    assert stream.getvalue().startswith("   0 s  produced: 1,500 of 1,500 records, ")
-    assert stream.getvalue().count("\n") == 1
-
-
 def test_nothing_where_it_is_not_wanted() -> None:
     stream = FakeTerminal()
-    with shown(FixedJob(STATUS), stream, enabled=False), shown_count("produced", 1, stream, enabled=False) as add:
-        add(1)
+    with shown(FixedJob(STATUS), stream, enabled=False):
+        pass
     assert stream.getvalue() == ""
 
 

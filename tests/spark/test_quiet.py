@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.adapters.spark.jvm_log_filter import filtered
+from headrace.adapters.spark.gateway import filtered
 
 DAEMON = [
     "Traceback (most recent call last):\n",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.testing import Driver, places
+from headrace.testing import Driver
+from headrace.testing import driver as driver_module
 
 SHOUTS = "shouts"
 
@@ -134,7 +135,7 @@ def test_what_was_sent_and_not_run_is_kept(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places.tempfile, "mkdtemp", _made_in(tmp_path))
+    monkeypatch.setattr(driver_module.tempfile, "mkdtemp", _made_in(tmp_path))
     with Driver(counting()) as d:
         d.send("words", "a", "")
         d.run()
@@ -156,9 +157,9 @@ def test_a_small_memory_disk_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
         free = 64 * 1024 * 1024
 
     asked: list[Any] = []
-    monkeypatch.setattr(places.shutil, "disk_usage", lambda place: Usage)
-    monkeypatch.setattr(places.tempfile, "mkdtemp", lambda **given: asked.append(given["dir"]) or "/nowhere")
-    places.new_folder()
+    monkeypatch.setattr(driver_module.shutil, "disk_usage", lambda place: Usage)
+    monkeypatch.setattr(driver_module.tempfile, "mkdtemp", lambda **given: asked.append(given["dir"]) or "/nowhere")
+    driver_module._new_folder()
     assert asked == [None]
 
 

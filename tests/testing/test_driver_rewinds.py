@@ -68,14 +68,14 @@ class History:
         self.driver._prepared.maintenance.tidy()
 
     def plan_anew(self) -> None:
-        self.driver._plan_again()
+        self.driver._replan()
 
     def delete(self) -> None:
         with self.startpoints() as points:
             ids = [known.entry.id for known in points.deletable_in("words")]
             if ids:
                 points.delete(*ids)
-        self.driver._plan_again()
+        self.driver._replan()
 
     def rewind(self) -> None:
         partition = self.drawn.choice([None, 0, 1])
@@ -87,7 +87,7 @@ class History:
             if any(move.skipped for move in preview.moves):
                 return  # it would not be counted
             points.write(preview)
-        self.driver._plan_again()
+        self.driver._replan()
         self.rewinds += 1
         if any(note.startswith("takes the place of") for note in preview.notes):
             return  # what is undone first is said, not counted

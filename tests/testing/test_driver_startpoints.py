@@ -261,7 +261,7 @@ def test_a_plan_begins_where_the_preview_says(startpoint: Any, state: str, parti
         with Startpoints("met", d._config(), app.topology(), d._system) as points:
             preview = points.preview("left", startpoint_of(startpoint, d.now_us), partition=partition, state=state)
             points.write(preview)
-        d._plan_again()
+        d._replan()
         after = {task: dict(one.positions) for rounds in d._prepared.runners for task, one in rounds.checkpoints.items()}
         moved_beside = {move.ssp.stream for move in preview.moves} == {"left", "right"}
         assert moved_beside == (state == "rewind" and startpoint != "latest")
@@ -321,7 +321,7 @@ def test_what_is_behind_repartition_streams_begins_where_the_preview_says(
         with Startpoints("words", d._config(), app.topology(), d._system) as points:
             preview = points.preview("words", startpoint_of(startpoint, d.now_us), partition=partition, state="rewind")
             points.write(preview)
-        d._plan_again()
+        d._replan()
         for move in preview.moves:
             assert move.task is not None
             assert before[move.task][move.ssp] == move.before
@@ -343,7 +343,7 @@ def test_a_preview_says_that_what_it_takes_the_place_of_is_undone() -> None:
     with Driver(words(), overrides=["state_version_interval_s=0"]) as d:
         work(d, 3)
         (id_,) = d.startpoint("words", 1, state="rewind")
-        d._plan_again()
+        d._replan()
         assert [list(one.values()) for one in positions(d).values()] == [[1]]
         with Startpoints("words", d._config(), d.app.topology(), d._system) as points:
             (note,) = points.preview("words", 2).notes
@@ -352,7 +352,7 @@ def test_a_preview_says_that_what_it_takes_the_place_of_is_undone() -> None:
             "first, if nothing was committed there since"
         )
         d.startpoint("words", "latest")
-        d._plan_again()
+        d._replan()
         assert [list(one.values()) for one in positions(d).values()] == [[3]]
         assert d.store("counts").get("a") == 3
 
@@ -361,7 +361,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
     with Driver(words(), overrides=["state_version_interval_s=0", "keep_state_versions=9", "max_records_per_round=1"]) as d:
         work(d, 6)
         d.startpoint("words", 1, state="rewind")
-        d._plan_again()
+        d._replan()
         (rounds,) = d._prepared.runners
         planned = d._scheduler.next(rounds, d.now_us / 1e6, d.now_us)
         assert planned is not None
@@ -373,7 +373,7 @@ def test_what_is_going_back_does_not_skip_what_is_yet_to_come_again() -> None:
             "requested was offset 4 of words/0: an earlier rewind already reads that again, and nothing is skipped",
         )
         d.startpoint("words", 4, state="rewind")
-        d._plan_again()
+        d._replan()
         assert [list(one.values()) for one in positions(d).values()] == [[2]]
         d.run()
         assert d.store("counts").get("a") == 6
@@ -389,7 +389,7 @@ def test_one_rewind_after_another_leaves_what_the_first_passes_over() -> None:
         counts = {name: d.store(name).all() for name in ("values", "lengths")}
         for _ in range(2):
             d.startpoint("words", 2, state="rewind")
-            d._plan_again()
+            d._replan()
             for rounds in d._prepared.runners[:2]:  # what is behind the second repartition stream has not gone on
                 planned = d._scheduler.next(rounds, d.now_us / 1e6, d.now_us)
                 assert planned is not None
@@ -409,7 +409,7 @@ def test_one_that_takes_the_place_of_another_undoes_it_however_few_versions_are_
         counts = {name: d.store(name).all() for name in ("values", "lengths")}
         for _ in range(2):
             d.startpoint("words", "earliest", 0, state="rewind")
-            d._plan_again()
+            d._replan()
             d._prepared.maintenance.keep()
         assert len(d._prepared.plan.rewinds) == 1
         d.run()

@@ -16,8 +16,7 @@ import pytest
 import headrace as hr
 from headrace import testing
 from headrace.client.startpoints import Startpoints
-from headrace.core.topology import described as described_module
-from headrace.core.topology import description_types
+from headrace.core.topology import description, description_types
 from headrace.driver import job_status
 from headrace.dsl import processor_context
 from headrace.dsl.preview import Preview
@@ -105,7 +104,7 @@ def test_the_keys_of_an_operator_are_those_that_are_written() -> None:
     described = [json.loads(path.read_text(encoding="utf-8")) for path in GOLDEN]
     found = {key for each in described for sub in each["sub_topologies"] for operator in sub["operators"] for key in operator}
     promised = set(description_types.OperatorDescription.__annotations__)
-    source = inspect.getsource(described_module)
+    source = inspect.getsource(description)
     assert found <= promised
     assert [key for key in promised if f'"{key}"' not in source] == [], "nothing writes these"
 

@@ -1,7 +1,10 @@
 """Loading an application from a file: `APP.py`, or `APP.py:name` where the file makes several.
 
-The file is read first: one that can hold no application is refused, and nothing of it is executed (`app_files`). Then it is
-imported under a name of its own, not as `__main__`: its whole top level is executed but for the code under
+The file is read first: one that can hold no application, by its source and by those of the modules that it imports, is refused,
+and nothing of it is executed. Modules beside the file are read as the file is, and what they import too. Of installed ones the
+file that is imported, and what its package says that it needs. In doubt the file is executed.
+
+Then it is imported under a name of its own, not as `__main__`: its whole top level is executed but for the code under
 `if __name__ == "__main__":`. Its folder is added to `sys.path`, and is where its `headrace.toml` is looked for.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -17,46 +21,45 @@ import sys
 import tokenize
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from headrace import wiring
 from headrace.application import App
-from headrace.cli.app_files import refuse_what_is_no_application
 from headrace.config.loading import load_config
 from headrace.core.secrets import secret_values
+from headrace.core.topology.app_sources import AppSource, Import, app_source_of
 from headrace.errors import AppLoadError, HeadraceError
 
 _DEFAULT_NAME = "app"
+_PACKAGE = "headrace"
+_FILES_MAX = 500
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_NOT_EXECUTED = "it was read, and not executed"
 _NO_FILE_HINT = "give the file that makes the App: FILE.py[:name]"
 
 
 def load_app(text: str, overrides: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> App:
-    """The application that `text` names, with `folder` set to where its file is.
-
-    Spark is started only if the import asks for it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes
-    them) are for that start. `AppLoadError` for a file that is missing or raises, and for none or several applications.
-    """
+    """The application that `text` names, with `folder` set to where its file is. Spark is started only if the import asks for
+    it, as `F.col` does; `say` reports it. `overrides` (as `--set` takes them) are for that start. `AppLoadError` for a file
+    that is missing or raises, and for none or several applications."""
     path, name = _split(text)
-    source = _source_of(path)
-    if source is not None:
-        refuse_what_is_no_application(path, source)
+    with suppress(OSError, SyntaxError, UnicodeDecodeError), tokenize.open(path) as file:  # importing it says what is no text
+        _refuse_what_is_no_application(path, file.read())
     session = None
-    try:
-        module = _imported(path)
-    except _NeedsSparkError:
+    module = _imported(path)
+    if module is None:
         session = _session(path, overrides, say)
-        module = _imported(path, retried=True)
+        module = _imported(path, has_session=True)
+    assert module is not None
     app = _app_in(module, path, name)
     app.folder = path.parent
     if session is not None and app.session.given is None:
         app.session.running = session
     return app
-
-
-class _NeedsSparkError(Exception):
-    """The import failed inside PySpark, for want of a session."""
 
 
 def _split(text: str) -> tuple[Path, str | None]:
@@ -85,8 +88,8 @@ def _check_is_file(text: str, path: Path) -> None:
     above = next(folder for folder in path.parents if os.path.exists(folder))
     if not os.access(above, os.X_OK):
         raise AppLoadError(f"application {text!r}: the folder {above} cannot be read", "give this user the right to read it")
-    beside = _python_files_in(path.parent)
-    near = difflib.get_close_matches(path.stem, [file.removesuffix(".py") for file in beside], 1)
+    names = [file.removesuffix(".py") for file in _python_files_in(path.parent)]
+    near = difflib.get_close_matches(path.stem, names, 1)
     hint = f"did you mean {os.path.relpath(path.with_name(near[0] + '.py'))}?" if near else _NO_FILE_HINT
     raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
 
@@ -99,16 +102,8 @@ def _python_files_in(folder: Path) -> list[str]:
         return []
 
 
-def _source_of(path: Path) -> str | None:
-    """The file's text; None for what is no text, which importing it says."""
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
-
-
-def _imported(path: Path, retried: bool = False) -> ModuleType:
+def _imported(path: Path, has_session: bool = False) -> ModuleType | None:
+    """The file as a module; None where its import failed inside PySpark, for want of a session."""
     # The stem alone could be the name of another module: calendar.py would stand in for Python's own.
     stem = re.sub(r"\W", "_", path.stem)
     module_name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
@@ -122,18 +117,17 @@ def _imported(path: Path, retried: bool = False) -> ModuleType:
     try:
         with wiring.only_declaring(path):
             spec.loader.exec_module(module)
-    except HeadraceError as error:
-        sys.modules.pop(module_name, None)
-        if line := _line_in(error.__traceback__, path):
-            error.add_note(f"{path.name}, line {line}")
-        raise
-    except KeyboardInterrupt:  # Ctrl-C and SIGTERM are none of the file's
-        sys.modules.pop(module_name, None)
-        raise
     except BaseException as error:
         sys.modules.pop(module_name, None)
-        if not retried and _is_for_want_of_a_session(error):
-            raise _NeedsSparkError from error
+        if isinstance(error, KeyboardInterrupt):  # Ctrl-C and SIGTERM are none of the file's
+            raise
+        if isinstance(error, HeadraceError):
+            frames = traceback.walk_tb(error.__traceback__)
+            for line in [line for frame, line in frames if frame.f_code.co_filename == str(path)][-1:]:
+                error.add_note(f"{path.name}, line {line}")
+            raise
+        if not has_session and _is_for_want_of_a_session(error):
+            return None
         if isinstance(error, SyntaxError) and error.filename in (None, str(path)):
             raise _no_python(path, error) from None
         raise AppLoadError(
@@ -156,29 +150,17 @@ def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
     )
 
 
-def _line_in(trace: TracebackType | None, path: Path) -> int | None:
-    """The line of `path` that the error came through last."""
-    lines = [line for frame, line in traceback.walk_tb(trace) if frame.f_code.co_filename == str(path)]
-    return lines[-1] if lines else None
-
-
 def _user_traceback(error: BaseException) -> str:
     """The traceback without our own frames and the import machinery's."""
     trace = error.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
 
 
-def _is_ours(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib")
-
-
 def _is_for_want_of_a_session(error: BaseException) -> bool:
-    """Whether PySpark itself raised it: there is no session, so that is what it misses.
-
-    Functions that make Columns assert that there is a context, without a message; others raise an error of PySpark's.
-    """
+    """Whether PySpark itself raised it: there is no session, so that is what it misses. Functions that make Columns assert that
+    there is a context, without a message; others raise an error of PySpark's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
     if not raised_in.startswith("pyspark."):
@@ -198,11 +180,12 @@ def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -
 
 def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
     apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
+    known = f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"
+    if name in apps:
+        return apps[name]
     if name is not None:
-        if name in apps:
-            return apps[name]
         found = f"it is a {type(getattr(module, name)).__name__}" if hasattr(module, name) else "there is no such name"
-        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", _known(path, apps))
+        raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", known)
     if len({id(app) for app in apps.values()}) == 1:
         return next(iter(apps.values()))
     if _DEFAULT_NAME in apps:
@@ -211,8 +194,84 @@ def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
         raise AppLoadError(
             f"{path.name} makes no hr.App at its top level", 'write app = hr.App("name", ...) there, outside of any function'
         )
-    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", _known(path, apps))
+    raise AppLoadError(f"{path.name} makes {len(apps)} applications: {', '.join(apps)}", known)
 
 
-def _known(path: Path, apps: dict[str, App]) -> str:
-    return f"say which one: {' or '.join(f'{path.name}:{name}' for name in apps)}" if apps else "the file makes no hr.App"
+def _refuse_what_is_no_application(path: Path, text: str) -> None:
+    """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source shows it. A
+    source that is no Python is let through: importing it says what is wrong with it."""
+    try:
+        source = app_source_of(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    if source.runs_in_line is not None:
+        raise AppLoadError(
+            f"{path.name}, line {source.runs_in_line}: it runs its application at import, but a command only loads it",
+            f'put the run under `if __name__ == "__main__":`; {_NOT_EXECUTED}',
+        )
+    imports_app = source.is_dynamic or _imports_app(path, source)
+    if imports_app is None or source.is_dynamic or (source.binds and (source.names_app or imports_app)):
+        return
+    where = ' but under `if __name__ == "__main__":`' if source.names_app_in_main and not source.names_app else ""
+    raise AppLoadError(
+        f"{path.name} makes no hr.App at its top level{where}",
+        f'write app = hr.App("name", ...) there, outside of any function; {_NOT_EXECUTED}',
+    )
+
+
+def _imports_app(path: Path, source: AppSource) -> bool | None:
+    """Whether a module that the file imports, or one that such a module beside the file imports, may make an application. None
+    where one of them cannot be found or is no Python."""
+    seen: set[Path] = {path}
+    left = [(path.parent, path.parent, one) for one in source.imports]
+    while left and len(seen) <= _FILES_MAX:
+        root, folder, imported = left.pop(0)
+        top = imported.module.partition(".")[0]
+        if imported.level == 0 and (top in sys.stdlib_module_names or top == _PACKAGE):
+            continue
+        files = _files_of(root, folder, imported)
+        if not files:
+            return None
+        for file in files:
+            if file in seen or file.suffix != ".py":  # what is compiled makes none
+                continue
+            seen.add(file)
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if _INSTALLED & set(file.parts):
+                if _PACKAGE in text or _needs_us(top):
+                    return True
+                continue
+            try:
+                inner = app_source_of(text)
+            except (SyntaxError, ValueError, RecursionError):
+                return None
+            if inner.names_app or inner.is_dynamic:
+                return True
+            left += [(root, file.parent, one) for one in inner.imports]
+    return False
+
+
+def _files_of(root: Path, folder: Path, imported: Import) -> list[Path]:
+    """The files of a module that is imported, and of the packages above it; none where one of them cannot be found."""
+    if imported.level:
+        places = [str([folder, *folder.parents][min(imported.level - 1, len(folder.parents))])]
+    else:
+        places = [str(root), *sys.path]
+    specs: list[ModuleSpec | None] = []
+    for part in filter(None, imported.module.split(".")):
+        spec = PathFinder.find_spec(part, places)
+        if spec is None:
+            return []
+        specs.append(spec)
+        places = list(spec.submodule_search_locations or ())
+    # a module of the package, or a name in it
+    specs += [PathFinder.find_spec(name, places) for name in imported.names if places and name != "*"]
+    return [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
+
+
+def _needs_us(top: str) -> bool:
+    """Whether an installed package says that it needs Headrace."""
+    try:
+        return any(_PACKAGE in need for need in importlib.metadata.requires(top) or ())
+    except importlib.metadata.PackageNotFoundError:
+        return False

@@ -7,31 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import Ends, Newcomers, is_run
+from headrace.cli.lags import Ends, NewPartitions, is_run
 from headrace.cli.output import iso, print_json, print_table, shortened
 from headrace.cli.previews import described, show_and_confirm, when_text
 from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, about_an_application, opened
 
-EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint list flights.py
-  headrace checkpoint list --application flight-delays --system log:./data --json
-"""
-EXPORT_EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint export flights.py --output positions.json
-  headrace checkpoint export --application flight-delays --system log:./data > positions.json
-"""
+EXAMPLES = """\
+headrace checkpoint list flights.py
+headrace checkpoint list --application flight-delays --system log:./data --json"""
+EXPORT_EXAMPLES = """\
+headrace checkpoint export flights.py --output positions.json
+headrace checkpoint export --application flight-delays --system log:./data > positions.json"""
 _BYTES_MAX = 256 * 1024 * 1024  # of a file of positions: some million
-IMPORT_EXAMPLES = """Examples:
-
-\b
-  headrace checkpoint import positions.json flights.py
-  headrace checkpoint import positions.json --application flight-delays --yes
-"""
+IMPORT_EXAMPLES = """\
+headrace checkpoint import positions.json flights.py
+headrace checkpoint import positions.json --application flight-delays --yes"""
 
 
 @about_an_application
@@ -45,23 +36,15 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
         found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]
         model = store.job_model()
         assert model is not None, target.application
-        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
     if json:
         print_json({"application": target.application, "checkpoints": found, "notes": notes})
         return
-    rows = [
-        (
-            checkpoint["task"],
-            f"{one['stream']}/{one['partition']}",
-            one["position"],
-            one["end"],
-            one["watermark"],
-            checkpoint["state_version"],
-            checkpoint["round"],
-        )
-        for checkpoint in found
-        for one in checkpoint["positions"]
-    ]
+    rows = []
+    for one in found:
+        for at in one["positions"]:
+            reads, position = f"{at['stream']}/{at['partition']}", (at["position"], at["end"], at["watermark"])
+            rows.append((one["task"], reads, *position, one["state_version"], one["round"]))
     names = ("task", "reads", "position", "end", "watermark", "state version", "round")
     print_table(names, rows, right=("position", "end", "state version"))
     for note in notes:
@@ -69,6 +52,7 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
 
 
 def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
+    head = checkpoint.head
     return {
         "task": str(checkpoint.task),
         "round": str(checkpoint.round_id),
@@ -83,9 +67,9 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
             }
             for ssp, position in sorted(checkpoint.positions.items())
         ],
-        "state_version": None if checkpoint.head is None else checkpoint.head.version,
-        "state_files": 0 if checkpoint.head is None else len(checkpoint.head.files),
-        "state_bytes": 0 if checkpoint.head is None else sum(file.bytes for file in checkpoint.head.files),
+        "state_version": head and head.version,
+        "state_files": len(head.files) if head else 0,
+        "state_bytes": sum(file.bytes for file in head.files) if head else 0,
         "event_timer": iso(checkpoint.event_timer_us),
         "wall_timer": iso(checkpoint.wall_timer_us),
     }

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import (
-    checkpoints,
-    describe,
-    doctor,
-    expand,
-    history,
-    jobs,
-    kafka,
-    plan,
-    run,
-    startpoints,
-    states,
-    stream_check,
-    streams,
-)
+from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, plan, run, startpoints, states, stream_check, streams
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -39,35 +24,14 @@ A first look:
   headrace status flights.py                 its progress, lag and tasks
   headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
 """
-_DEMO = "demo"
-
-
-class LazyGroup(ReportingGroup):
-    """The root group. `demo` is a module of its own that is loaded at its first use."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *([_DEMO] if _has_demo() else [])]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name != _DEMO or not _has_demo():
-            return super().get_command(ctx, cmd_name)
-        single = typer.Typer(rich_markup_mode=None, add_completion=False)
-        single.command(_DEMO, cls=PlainCommand)(importlib.import_module("headrace.cli.demo").demo)
-        return typer.main.get_command(single)
-
-
-def _has_demo() -> bool:
-    return importlib.util.find_spec("headrace.cli.demo") is not None
-
-
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"headrace {headrace.__version__}")
         raise typer.Exit
 
 
 application = typer.Typer(
-    cls=LazyGroup,
+    cls=ReportingGroup,
     help=_HELP,
     no_args_is_help=True,
     add_completion=False,
@@ -87,64 +51,64 @@ def root(
     """What all commands share."""
 
 
-_sub_group: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "cls": TyperGroup}
-_stream = typer.Typer(help="Streams: create, list, describe, check, expand, produce, consume, delete.", **_sub_group)
-_checkpoint = typer.Typer(help="Checkpoints: what each task has committed.", **_sub_group)
-_startpoint = typer.Typer(help="Startpoints: set, list and delete resume positions.", **_sub_group)
-_kafka = typer.Typer(help="Kafka: start a broker for trials.", **_sub_group)
-_state = typer.Typer(help="State: read a store by key, or dump it to a file.", **_sub_group)
+_GROUPS = {
+    "kafka": "Kafka: start a broker for trials.",
+    "checkpoint": "Checkpoints: what each task has committed.",
+    "startpoint": "Startpoints: set, list and delete resume positions.",
+    "stream": "Streams: create, list, describe, check, expand, produce, consume, delete.",
+    "state": "State: read a store by key, or dump it to a file.",
+}
+_COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
+    ("run", run.run, "Run an application on Spark.", run.EXAMPLES),
+    ("status", jobs.status, "Show a job's progress, lag and tasks.", jobs.STATUS_EXAMPLES),
+    ("describe", jobs.describe, "Show an application's topology.", jobs.DESCRIBE_EXAMPLES),
+    ("tasks", jobs.tasks, "Show the tasks, their containers and inputs.", jobs.TASKS_EXAMPLES),
+    ("plan", plan.plan, "Show what the next start would change.", plan.EXAMPLES),
+    ("history", jobs.history, "Show what has changed the plan of a job.", jobs.HISTORY_EXAMPLES),
+    ("checkpoint list", checkpoints.list_checkpoints, "Show what each task has committed.", checkpoints.EXAMPLES),
+    (
+        "checkpoint export",
+        checkpoints.export_positions,
+        "Write the positions of all tasks to a file.",
+        checkpoints.EXPORT_EXAMPLES,
+    ),
+    ("checkpoint import", checkpoints.import_positions, "Resume from exported positions.", checkpoints.IMPORT_EXAMPLES),
+    ("startpoint set", startpoints.set_startpoint, "Replay or skip: set where tasks resume.", startpoints.SET_EXAMPLES),
+    ("startpoint list", startpoints.list_startpoints, "List startpoints and their status.", startpoints.LIST_EXAMPLES),
+    (
+        "startpoint delete",
+        startpoints.delete_startpoints,
+        "Delete startpoints that are not applied yet.",
+        startpoints.DELETE_EXAMPLES,
+    ),
+    ("stream create", streams.create, "Create a stream.", streams.CREATE_EXAMPLES),
+    ("stream list", streams.list_streams, "List all streams.", streams.LIST_EXAMPLES),
+    ("stream describe", streams.describe, "Show a stream's partitions and their ends.", streams.DESCRIBE_EXAMPLES),
+    ("stream check", stream_check.check, "Check by a sample that keys are in the right partitions.", stream_check.EXAMPLES),
+    ("stream expand", expand.expand, "Add partitions to a stream.", expand.EXAMPLES),
+    ("stream produce", streams.produce, "Append records from JSON lines.", streams.PRODUCE_EXAMPLES),
+    ("stream consume", streams.consume, "Print records as JSON lines.", streams.CONSUME_EXAMPLES),
+    ("stream delete", streams.delete, "Delete a stream and its records.", streams.DELETE_EXAMPLES),
+    ("state get", states.get, "Read a store by key.", states.GET_EXAMPLES),
+    ("state dump", states.dump, "Write a store to a Parquet file.", states.DUMP_EXAMPLES),
+    ("doctor", doctor.doctor, "Check this machine, or verify a log.", doctor.DOCTOR_EXAMPLES),
+    ("submit-args", doctor.submit_args, "Print the options for spark-submit.", doctor.SUBMIT_ARGS_EXAMPLES),
+    ("kafka start", kafka.start, "Start a broker for trials.", kafka.START_EXAMPLES),
+    ("demo", demo.demo, "Run the demonstration: a year of real flights, their delays.", None),
+)
 
-application.command("run", short_help="Run an application on Spark.", epilog=run.EXAMPLES)(run.run)
-application.command("status", short_help="Show a job's progress, lag and tasks.", epilog=jobs.STATUS_EXAMPLES)(jobs.status)
-application.command("describe", short_help="Show an application's topology.", epilog=describe.EXAMPLES)(describe.describe)
-application.command("tasks", short_help="Show the tasks, their containers and inputs.", epilog=jobs.TASKS_EXAMPLES)(jobs.tasks)
-application.command("plan", short_help="Show what the next start would change.", epilog=plan.EXAMPLES)(plan.plan)
-application.command("history", short_help="Show what has changed the plan of a job.", epilog=history.EXAMPLES)(
-    history.history
-)
-_checkpoint.command("list", short_help="Show what each task has committed.", epilog=checkpoints.EXAMPLES)(
-    checkpoints.list_checkpoints
-)
-_checkpoint.command("export", short_help="Write the positions of all tasks to a file.", epilog=checkpoints.EXPORT_EXAMPLES)(
-    checkpoints.export_positions
-)
-_checkpoint.command("import", short_help="Resume from exported positions.", epilog=checkpoints.IMPORT_EXAMPLES)(
-    checkpoints.import_positions
-)
-_startpoint.command("set", short_help="Replay or skip: set where tasks resume.", epilog=startpoints.SET_EXAMPLES)(
-    startpoints.set_startpoint
-)
-_startpoint.command("list", short_help="List startpoints and their status.", epilog=startpoints.LIST_EXAMPLES)(
-    startpoints.list_startpoints
-)
-_startpoint.command("delete", short_help="Delete startpoints that are not applied yet.", epilog=startpoints.DELETE_EXAMPLES)(
-    startpoints.delete_startpoints
-)
-_stream.command("create", short_help="Create a stream.", epilog=streams.CREATE_EXAMPLES)(streams.create)
-_stream.command("list", short_help="List all streams.", epilog=streams.LIST_EXAMPLES)(streams.list_streams)
-_stream.command("describe", short_help="Show a stream's partitions and their ends.", epilog=streams.DESCRIBE_EXAMPLES)(
-    streams.describe
-)
-_stream.command("check", short_help="Check by a sample that keys are in the right partitions.", epilog=stream_check.EXAMPLES)(
-    stream_check.check
-)
-_stream.command("expand", short_help="Add partitions to a stream.", epilog=expand.EXAMPLES)(expand.expand)
-_stream.command("produce", short_help="Append records from JSON lines.", epilog=streams.PRODUCE_EXAMPLES)(streams.produce)
-_stream.command("consume", short_help="Print records as JSON lines.", epilog=streams.CONSUME_EXAMPLES)(streams.consume)
-_stream.command("delete", short_help="Delete a stream and its records.", epilog=streams.DELETE_EXAMPLES)(streams.delete)
-_state.command("get", short_help="Read a store by key.", epilog=states.GET_EXAMPLES)(states.get)
-_state.command("dump", short_help="Write a store to a Parquet file.", epilog=states.DUMP_EXAMPLES)(states.dump)
-application.command("doctor", short_help="Check this machine, or verify a log.", epilog=doctor.DOCTOR_EXAMPLES)(doctor.doctor)
-application.command("submit-args", short_help="Print the options for spark-submit.", epilog=doctor.SUBMIT_ARGS_EXAMPLES)(
-    doctor.submit_args
-)
-_kafka.command("start", short_help="Start a broker for trials.", epilog=kafka.START_EXAMPLES)(kafka.start)
-application.add_typer(_kafka, name="kafka")
-application.add_typer(_checkpoint, name="checkpoint")
-application.add_typer(_startpoint, name="startpoint")
-application.add_typer(_stream, name="stream")
-application.add_typer(_state, name="state")
 
-for _group in (application, _kafka, _checkpoint, _startpoint, _stream, _state):
-    for _command in _group.registered_commands:
-        _command.cls = PlainCommand
+def _epilog(examples: str | None) -> str | None:
+    """The end of a command's help; `examples` is that as a whole, or just lines, which stay as they are."""
+    if examples is None or "Examples:" in examples:
+        return examples
+    return "\n  ".join(["Examples:\n\n\b", *examples.split("\n")])
+
+
+_typers = {"": application}
+for _name, _help in _GROUPS.items():
+    _typers[_name] = typer.Typer(help=_help, no_args_is_help=True, rich_markup_mode=None, cls=TyperGroup)
+    application.add_typer(_typers[_name], name=_name)
+for _path, _command, _short, _examples in _COMMANDS:
+    _group, _, _name = _path.rpartition(" ")
+    _typers[_group].command(_name, short_help=_short, epilog=_epilog(_examples), cls=PlainCommand)(_command)

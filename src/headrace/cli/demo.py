@@ -1,4 +1,4 @@
-"""The command `headrace demo`: its options, and what it writes to the screen."""
+"""The command `headrace demo`: its options, and what it writes to the screen: totals per carrier, and what to look at next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import shlex
 import shutil
 import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +18,20 @@ import typer
 from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
 from headrace.cli.targets import JsonOption
+from headrace.environment import checked_java
+from headrace.model.durations import datetime_of
 from headrace.visible import raw_of, visible_line
 
 MEANING_WIDTH = 22
 BROKER_HEAP_MB = 512
+KAFKA_FOLDER = "kafka"
+ROWS = 5
+HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
+Windows = Mapping[tuple[str, int], Mapping[str, Any]]  # (carrier, start of the hour in µs): flights, mean_delay
+DEFAULT_DIR = Path("headrace-demo")
 
 if TYPE_CHECKING:
-    from headrace.demo.folder import DemoFolder
-    from headrace.demo.run import Result
-
-DEFAULT_DIR = Path("headrace-demo")
+    from headrace.demo.run import Place, Result
 
 
 def demo(
@@ -60,113 +67,89 @@ def demo(
 
     Run again in the same folder, it starts over; it deletes only its own files.
     """
-    from headrace.demo import data, job
-    from headrace.demo import folder as folders
-    from headrace.demo import run as runs
+    from headrace.demo import data, run
 
-    _check_system(system, with_kafka)
-    data.check_data()
-    options = runs.Options(partitions, max_records_per_round or runs.ROUND_RECORDS, containers)
+    if system is not None and with_kafka:
+        raise typer.BadParameter("give either --system or --with-kafka, not both")
+    if system is not None and not system.startswith("kafka://"):
+        raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
+    data.data_folder()
+    settings = {"max_records_per_round": max_records_per_round or run.ROUND_RECORDS}
+    if containers is not None:
+        settings["containers"] = containers
     with ExitStack() as stack:
-        place = stack.enter_context(folders.begun_anew(folder, job.APPLICATION, job.example_text(partitions)))
-        say(place.found or f"everything goes to {_shown(place.path)}")
-        url = _started_broker(stack, place) if with_kafka else system
-        if url is not None and not url.startswith("log:"):
-            place = _on_kafka(place, url, partitions, is_new=with_kafka)
-        result = runs.run(place, options, say, sys.stderr)
+        place = run.Place(run.own_folder(folder), system)
+        checked_java(os.environ)
+        if with_kafka:
+            place = run.Place(place.path, _started_broker(stack, place.path / KAFKA_FOLDER))
+        found = run.prepare(place, partitions, own_cluster=with_kafka)
+        say(found or f"everything goes to {_shown(place.path) if system is None else system}")
+        result = run.run(place, partitions, settings, say)
+    broker = f"{_program(place.path)} kafka start --dir {KAFKA_FOLDER} --port {place.system.rpartition(':')[2]}"
     if result.status["stopped"]:
         there = shlex.quote(_shown(place.path))
         say("stopped: committed rounds are kept. To resume:")
-        say(f"  cd {there} && {_program(place.path)} run {folders.EXAMPLE} --until caught-up")
+        say(f"  cd {there} && {_program(place.path)} run {run.EXAMPLE} --until caught-up")
         if with_kafka:
-            say(f"after this, in another terminal: {_broker_again(place)}")
+            say(f"after this, in another terminal: {broker}")
         raise typer.Exit(128 + result.status["signal"])
+    names = data.airline_names()
     if json:
-        print_json(_described(place, result))
+        print_json(_described(place, result, names))
     else:
-        _show(place, result)
+        _show(result, names, next_steps(place, broker if with_kafka else None))
 
 
-def _check_system(system: str | None, with_kafka: bool) -> None:
-    if system is None:
-        return
-    if with_kafka:
-        raise typer.BadParameter("give either --system or --with-kafka, not both")
-    if not system.startswith("kafka://"):
-        raise typer.BadParameter(f"--system {system}: expected kafka://HOST:PORT; the log is in --dir, without this option")
-
-
-def _started_broker(stack: ExitStack, place: DemoFolder) -> str:
+def _started_broker(stack: ExitStack, folder: Path) -> str:
     from headrace.wiring.kafka_server import KafkaServer
 
     say("starting a Kafka broker")
-    kafka = stack.enter_context(KafkaServer(folder=place.kafka, heap_mb=BROKER_HEAP_MB, tell=say))
-    say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(place.kafka)}; it ends with this command")
+    kafka = stack.enter_context(KafkaServer(folder=folder, heap_mb=BROKER_HEAP_MB, tell=say))
+    say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(folder)}; it ends with this command")
     return f"kafka://{kafka.bootstrap}"
 
 
-def _on_kafka(place: DemoFolder, url: str, partitions: int, *, is_new: bool) -> DemoFolder:
-    """The folder with its streams on that cluster, where there are none of an earlier demonstration any more."""
-    from headrace.demo import cluster, job
-
-    found = None if is_new else cluster.begin_anew(url, is_ours=place.noted == url)
-    say(found or f"streams, positions and checkpoints go to {url}")
-    return place.on(url, job.example_text(partitions, url))
-
-
-def _broker_again(place: DemoFolder) -> str:
-    port = place.system.rpartition(":")[2]
-    return f"{_program(place.path)} kafka start --dir {place.kafka.name} --port {port}"
-
-
-def _show(place: DemoFolder, result: Result) -> None:
+def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, str]]) -> None:
     from rich.console import Console
 
-    from headrace.demo import data, report
-
-    names = data.airline_names()
-    totals = report.totals_of(result.windows, names)
-    worst = report.worst_hour_of(result.windows, names)
+    totals, worst = totals_of(result.windows, names), worst_hour_of(result.windows, names)
     console = Console(file=raw_of(sys.stdout), highlight=False, markup=False)
-    console.print()
-    console.print(report.report_table(totals, console))
+    console.print(report_tables(totals))
     console.print()
     if worst is not None:
-        console.print(report.worst_hour_text(worst))
+        console.print(
+            f"The worst hour: {worst['start'].day} {worst['start']:%B, %H:%M} UTC, {worst['flights']} flights of "
+            f"{visible_line(worst['name'])}, {worst['mean_delay']:.0f} min late."
+        )
     flown = sum(total.flights for total in totals)
     console.print(
         f"{result.produced:,} flights, {result.produced - flown:,} of them cancelled: {len(result.windows):,} windows of "
-        f"a carrier and an hour, {result.seconds['total']:.0f} s in all."
+        f"a carrier and an hour, {result.seconds['total']:.0f} s in all.\n\nWhere to look next:"
     )
-    console.print()
-    console.print("Where to look next:")
-    for meaning, command in next_steps(place):
+    for meaning, command in steps:
         console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim")
         console.print(visible_line(command), soft_wrap=True)
 
 
-def next_steps(place: DemoFolder) -> list[tuple[str, str]]:
-    """What each command shows that one may run now, and the command, all to be run in the folder of `place`."""
-    from headrace.demo import folder as folders
-    from headrace.demo import job
+def next_steps(place: Place, broker: str | None = None) -> list[tuple[str, str]]:
+    """What each command shows that one may run now, and the command, all to be run in the folder of `place`. `broker` is the
+    command that starts the demonstration's own again."""
+    from headrace.demo.run import EXAMPLE
 
-    headrace, example = _program(place.path), folders.EXAMPLE
+    headrace, example = _program(place.path), EXAMPLE
     there = "" if place.url is None else f" --system {place.url}"
-    started = [("start its broker", f"{_broker_again(place)} &")] if place.kafka.is_dir() else []
+    named = there and f" {example}"
     flight = '{"key": "N380HA", "value": {"carrier": "HA", "dep_delay": 7}}'
     return [
         ("go there", f"cd {shlex.quote(_shown(place.path))}"),
-        *started,
+        *([("start its broker", f"{broker} &")] if broker else []),
         ("the job's code", f"less {example}"),
         ("what it is made of", f"{headrace} describe {example}"),
-        ("its progress", f"{headrace} status{there and f' {example}'}"),
+        ("its progress", f"{headrace} status{named}"),
         ("its streams", f"{headrace} stream list{there}"),
-        ("its output", f"{headrace} stream consume {job.OUTPUT} --key windowed:string --value json --limit 5{there}"),
-        ("a carrier's state", f"{headrace} state get {job.STORE} HA{there and f' {example}'}"),
-        (
-            "one more flight, now",
-            f"echo '{flight}' | {headrace} stream produce {job.INPUT} --key string --value json{there}",
-        ),
+        ("its output", f"{headrace} stream consume delays-by-carrier --key windowed:string --value json --limit 5{there}"),
+        ("a carrier's state", f"{headrace} state get delays HA{named}"),
+        ("one more flight, now", f"echo '{flight}' | {headrace} stream produce flights --key string --value json{there}"),
         ("continue it", f"{headrace} run {example} --until caught-up"),
     ]
 
@@ -180,11 +163,8 @@ def _program(folder: Path) -> str:
     return shlex.quote(min(relative, str(own.absolute()), key=len))
 
 
-def _described(place: DemoFolder, result: Result) -> dict[str, Any]:
-    from headrace.demo import data, report
-
-    names = data.airline_names()
-    totals = report.totals_of(result.windows, names)
+def _described(place: Place, result: Result, names: Mapping[str, str]) -> dict[str, Any]:
+    worst = worst_hour_of(result.windows, names)
     return {
         "folder": str(place.path),
         "system": place.system,
@@ -192,7 +172,8 @@ def _described(place: DemoFolder, result: Result) -> dict[str, Any]:
         "windows": len(result.windows),
         "updates": result.updates,
         "seconds": result.seconds,
-        **report.as_json(totals, report.worst_hour_of(result.windows, names)),
+        "carriers": [asdict(total) for total in totals_of(result.windows, names)],
+        "worst_hour": worst and {**worst, "start": worst["start"].isoformat()},
         "status": result.status,
     }
 
@@ -201,3 +182,64 @@ def _shown(path: Path) -> str:
     """A path as one would type it from here."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierTotal:
+    """A carrier's year: flights that left, and their mean delay in minutes (negative: they left early)."""
+
+    carrier: str
+    name: str
+    flights: int
+    mean_delay: float
+    hours: int
+
+
+def totals_of(windows: Windows, names: Mapping[str, str]) -> list[CarrierTotal]:
+    """The year of each carrier, the one with the most flights first.
+
+    >>> totals_of({("UA", 0): {"flights": 3, "mean_delay": 10.0}, ("UA", 1): {"flights": 1, "mean_delay": 30.0}}, {})
+    [CarrierTotal(carrier='UA', name='UA', flights=4, mean_delay=15.0, hours=2)]
+    """
+    by_carrier: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for (carrier, _), value in sorted(windows.items()):
+        by_carrier[carrier].append(value)
+    totals = []
+    for carrier, hours in by_carrier.items():
+        flights = sum(hour["flights"] for hour in hours)
+        minutes = sum(hour["flights"] * hour["mean_delay"] for hour in hours)
+        totals.append(CarrierTotal(carrier, names.get(carrier, carrier), flights, minutes / flights, len(hours)))
+    return sorted(totals, key=lambda total: (-total.flights, total.carrier))
+
+
+def worst_hour_of(windows: Windows, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The carrier and hour with the largest mean delay, with its `start` as a datetime; None if no hour had enough flights."""
+    candidates = [
+        (value["mean_delay"], carrier, start_us, value["flights"])
+        for (carrier, start_us), value in windows.items()
+        if value["flights"] >= HOUR_FLIGHTS_MIN
+    ]
+    if not candidates:
+        return None
+    delay, carrier, start_us, flights = max(candidates)
+    start, name = datetime_of(start_us), names.get(carrier, carrier)
+    return {"carrier": carrier, "name": name, "start": start, "flights": flights, "mean_delay": delay}
+
+
+def report_tables(totals: Sequence[CarrierTotal]) -> Any:
+    """The busiest and the most delayed carriers, for rich: side by side where there is room for both."""
+    from rich.columns import Columns
+
+    delayed = sorted(totals, key=lambda total: (-total.mean_delay, total.carrier))
+    return Columns([_carriers("Busiest carriers", totals), _carriers("Most delayed carriers", delayed)], padding=(1, 3))
+
+
+def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in (title, "flights", "delay"):
+        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
+    for total in totals[:ROWS]:
+        table.add_row(visible_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
+    return table

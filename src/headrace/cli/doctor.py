@@ -1,7 +1,5 @@
-"""`headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and the options that Spark needs.
-
-No JVM is started but for `java -version`; nothing is fetched by `doctor`.
-"""
+"""`headrace doctor` and `headrace submit-args`: what this machine has, what is wrong, and the options that Spark needs. No JVM
+is started but for `java -version`; nothing is fetched by `doctor`."""
 
 from __future__ import annotations
 
@@ -11,39 +9,38 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headrace import environment as setup_check
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
-from headrace.cli.log_check import check_log
-from headrace.cli.output import EXIT_ERROR, print_json, print_table, say
+from headrace.cli.output import EXIT_ERROR, fail, print_json, print_table, say
+from headrace.cli.previews import confirm
 from headrace.cli.targets import JsonOption, SetOption
 from headrace.config.loading import Config, load_config
 from headrace.core.secrets import Secrets, holds_secret, secret_values
+from headrace.environment import checked_java
 from headrace.errors import SetupError
 
-DOCTOR_EXAMPLES = """Examples:
+if TYPE_CHECKING:
+    from headrace.adapters.log.repairing import Repaired
+    from headrace.adapters.log.verifying import Verified
 
-\b
-  headrace doctor
-  headrace doctor --json
-  headrace doctor --system log:./data               verify a log: catalog against data files, and all checksums
-  headrace doctor --system log:./data --quarantine  take an older catalog; files that it does not know are moved
-"""
-SUBMIT_ARGS_EXAMPLES = """Examples:
-
-\b
-  headrace submit-args
-  spark-submit $(headrace submit-args) flights.py
-  headrace submit-args --kafka --json
-"""
-# Name, oldest that works, first that does not, and how to put it right.
+DOCTOR_EXAMPLES = """\
+headrace doctor
+headrace doctor --json
+headrace doctor --system log:./data               verify a log: catalog against data files, and all checksums
+headrace doctor --system log:./data --quarantine  take an older catalog; files that it does not know are moved"""
+SUBMIT_ARGS_EXAMPLES = """\
+headrace submit-args
+spark-submit $(headrace submit-args) flights.py
+headrace submit-args --kafka --json"""
+# Name, oldest that works, first that does not.
 _PACKAGES = (
     ("pyspark", (4, 2), (4, 3)),
     ("pandas", (2, 2), (3,)),
@@ -51,6 +48,14 @@ _PACKAGES = (
     ("lmdb", (3,), None),
     ("confluent-kafka", (2, 16), None),
 )
+
+_WAYS = """\
+  Restoring the newest catalog is the only way without data loss. Without one:
+  --quarantine  keeps this catalog; data files that it does not know are moved, none is deleted
+  --rebuild     also appends the records of producers to the streams, or, without a catalog, all records in the data files"""
+_STATE = """\
+  Jobs continue from the checkpoints in that catalog; without one they start over. Their present state files are kept until the
+  folder in quarantine/ is deleted, so that the newest catalog can still be restored."""
 
 State = Literal["ok", "note", "wrong"]
 
@@ -102,23 +107,16 @@ def doctor(
     With --system it compares a log's catalog and data files, with all checksums, and exits with 1 if they do not match.
     """
     if system is not None:
-        check_log(system, quarantine, rebuild, yes, json)
+        _check_log(system, quarantine, rebuild, yes, json)
         return
     if quarantine or rebuild:
         raise typer.BadParameter("--quarantine and --rebuild are for a log: name it by --system log:FOLDER")
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
-    findings = list(findings_of(config, os.environ))
-    settings = settings_of(config, os.environ)
-    # a session of the user's is shown, but it is not known here whether there is one
+    findings, settings = list(findings_of(config, os.environ)), settings_of(config, os.environ)
     is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
     if json:
-        print_json(
-            {
-                "ok": not is_wrong,
-                "findings": [dataclasses.asdict(one) for one in findings],
-                "settings": [dataclasses.asdict(one) for one in settings],
-            }
-        )
+        listed = {"findings": list(map(dataclasses.asdict, findings)), "settings": list(map(dataclasses.asdict, settings))}
+        print_json({"ok": not is_wrong, **listed})
     else:
         _show(findings, settings)
     if is_wrong:
@@ -138,8 +136,7 @@ def submit_args(
     `spark-submit $(headrace submit-args) APP.py`: use it in a shell without quotes.
     """
     config = load_config(Path.cwd(), os.environ, {}, set_ or ())
-    chosen = _full_names(config)
-    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **chosen}
+    arguments = {**START_SETTINGS, **SESSION_SETTINGS, **_full_names(config)}
     if config.system.startswith("kafka:") if kafka is None else kafka:
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
     secrets = Secrets(secret_values(arguments))
@@ -160,13 +157,12 @@ def submit_args(
 
 def findings_of(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     """What is installed, and whether it will do."""
-    yield _checked("Python", lambda: f"{_dotted(setup_check.checked_python())} ({sys.executable})")
-
-    def java() -> str:
-        found = setup_check.checked_java(environ)
-        return f"{found.version} ({found.path})"
-
-    yield _checked("Java", java)
+    yield Finding("Python", "ok", f"{_dotted(sys.version_info[:3])} ({sys.executable})")
+    try:
+        java = checked_java(environ)
+        yield Finding("Java", "ok", f"{java.version} ({java.path})")
+    except SetupError as error:
+        yield Finding("Java", "wrong", error.message, error.hint)
     for name, least, below in _PACKAGES:
         yield _package(name, least, below)
     folder = cache.folder_of(config.artifact_dir, environ)
@@ -189,11 +185,8 @@ def settings_of(config: Config, environ: Mapping[str, str]) -> list[Setting]:
         own = chosen.get(one.name, one.value)
         # what can be set on any session Headrace sets itself
         other = defaults.get(one.name, one.default) if one.at_start else one.value
-        state: State = "ok"
-        if not _same(own, one.value):
-            state = "wrong" if one.is_refused else "note"
-        elif not _same(other, one.value):
-            state = "note"
+        own_fits, other_fits = (value.strip().lower() == one.value.lower() for value in (own, other))
+        state: State = "ok" if own_fits and other_fits else "wrong" if one.is_refused and not own_fits else "note"
         found.append(Setting(one.name, one.value, own, other, one.at_start, one.without_it, state))
     return found
 
@@ -211,13 +204,6 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def _checked(what: str, look: Callable[[], str]) -> Finding:
-    try:
-        return Finding(what, "ok", look())
-    except SetupError as error:
-        return Finding(what, "wrong", error.message, error.hint)
-
-
 def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:
     wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
     advice = f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'"
@@ -232,21 +218,16 @@ def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -
 
 
 def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
-    states = cache.states_of(artifacts, folder)
-    damaged = [state for state in states if state.found is not None and not state.is_right]
+    what, states = f"{what} jars", cache.states_of(artifacts, folder)
+    for one in states:
+        if one.found is not None and not one.is_right:
+            found = f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}"
+            return Finding(what, "wrong", found, "delete the file; it is fetched again when it is needed")
     there = sum(state.is_right for state in states)
-    if damaged:
-        one = damaged[0]
-        return Finding(
-            f"{what} jars",
-            "wrong",
-            f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}",
-            "delete the file; it is fetched again when it is needed",
-        )
     if there < len(states):
         found = f"{there} of {len(states)} in {folder}"
-        return Finding(f"{what} jars", "note", found, "the others are fetched when they are first needed")
-    return Finding(f"{what} jars", "ok", f"all {len(states)} in {folder}, checksums as pinned")
+        return Finding(what, "note", found, "the others are fetched when they are first needed")
+    return Finding(what, "ok", f"all {len(states)} in {folder}, checksums as pinned")
 
 
 def _show(findings: list[Finding], settings: list[Setting]) -> None:
@@ -262,17 +243,97 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
     differing = [one for one in settings if one.state != "ok"]
     if differing:
         print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
-        for setting in differing:
-            print(f"  {setting.name}: {setting.without_it}")
+    for setting in differing:
+        print(f"  {setting.name}: {setting.without_it}")
 
 
 def _full_names(config: Config) -> dict[str, str]:
     return {f"spark.{name}": value for name, value in config.spark.items()}
 
 
-def _same(one: str, other: str) -> bool:
-    return one.strip().lower() == other.lower()
-
-
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(str(part) for part in version)
+
+
+def _check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool) -> None:
+    """Verify the log; with `quarantine` or `rebuild`, repair it after a confirmation."""
+    from headrace.adapters.log.system import root_of
+    from headrace.adapters.log.verifying import verify
+
+    if quarantine and rebuild:
+        raise typer.BadParameter("give --quarantine or --rebuild, not both")
+    root = root_of(url)
+    found = verify(root)
+    if found.is_no_log:
+        fail(f"there is no log in {root}", "check the folder in log:DIR")
+    if not json:
+        _show_log(found)
+    is_check = not quarantine and not rebuild
+    if not is_check and not found.is_whole:
+        _repair(found, rebuild, yes, json)
+        return
+    if json:
+        print_json(_described_log(found))
+    elif not is_check:
+        print("nothing to do")
+    elif not found.is_whole:
+        print(_WAYS)
+    if not found.is_whole:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
+    from headrace.adapters.log import repairing
+
+    if not rebuild and not found.is_usable:
+        fail(f"there is no usable catalog: {found.catalog}", "rebuild one from the data files: --rebuild")
+    what = "rebuild the catalog from the data files" if rebuild else "take this catalog, and move what it does not know"
+    if not json:
+        print(_STATE)
+    confirm(f"{what}? (stop all that uses the log first)", yes, json)
+    now = datetime.now(UTC)
+    done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
+    if json:
+        print_json(_described_log(found) | {"repaired": dataclasses.asdict(done)})
+    else:
+        _show_repaired(found, done)
+
+
+def _show_log(found: Verified) -> None:
+    from headrace.adapters.log.verifying import names_of
+
+    held = f"{_counted(found.streams, 'stream')}, {_counted(found.records, 'record')}"
+    rows = [
+        ("catalog", _state(found.catalog), found.catalog or held),
+        ("data files", "ok", f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"),
+        ("missing", _state(found.missing), names_of(found.missing) or "none"),
+        ("damaged", _state(found.damaged), "; ".join(found.damaged[:5]) or "none"),
+        ("unknown", _state(found.unknown), names_of(found.unknown) or "none"),
+    ]
+    print_table(("what", "state", "found"), rows)
+    if found.rebuildable:
+        held = ", ".join(f"{stream} {count:,}" for stream, count in sorted(found.rebuildable.items()))
+        print(f"the unknown data files hold records of: {held}")
+
+
+def _show_repaired(found: Verified, done: Repaired) -> None:
+    for stream, count in sorted(done.added.items()):
+        print(f"added {_counted(count, 'record')} to {stream}")
+    if done.restored:
+        print(f"brought {_counted(len(done.restored), 'data file')} back from the quarantine")
+    print(f"moved {_counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+    print("earlier state files are kept while that folder exists; delete it when the newest catalog need not be restored")
+    print("done; `headrace doctor --system` verifies it")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _state(wrong: object) -> str:
+    return "wrong" if wrong else "ok"
+
+
+def _described_log(found: Verified) -> dict[str, object]:
+    described = dataclasses.asdict(found) | {"root": str(found.root), "rebuildable": dict(found.rebuildable)}
+    return {"ok": found.is_whole} | described

@@ -1,28 +1,34 @@
-"""`headrace status` and `headrace tasks`: what the system has stored about a job, whether it runs or not."""
+"""`headrace status`, `tasks`, `history`: what the system has stored about a job, whether it runs or not; and `describe`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headrace.cli.lags import Ends, Newcomers, is_run, lag_of
-from headrace.cli.output import print_json, print_table
-from headrace.cli.targets import JsonOption, Target, about_an_application, opened
+import typer
 
-STATUS_EXAMPLES = """Examples:
+from headrace.cli.lags import Ends, NewPartitions, is_run, lag_of
+from headrace.cli.output import iso, print_json, print_table, say
+from headrace.cli.targets import AppArgument, JsonOption, Target, about_an_application, opened
 
-\b
-  headrace status flights.py
-  headrace status --application flight-delays --system log:./data --json
-"""
+if TYPE_CHECKING:
+    from headrace.model.change import Change
+
+STATUS_EXAMPLES = """\
+headrace status flights.py
+headrace status --application flight-delays --system log:./data --json"""
 _SHOWN_APART = frozenset({"records", "records_written"})
-TASKS_EXAMPLES = """Examples:
-
-\b
-  headrace tasks flights.py
-  headrace tasks --application flight-delays --system log:./data
-"""
+TASKS_EXAMPLES = """\
+headrace tasks flights.py
+headrace tasks --application flight-delays --system log:./data"""
+DESCRIBE_EXAMPLES = """\
+headrace describe flights.py
+headrace describe flights.py --mermaid > flights.mmd"""
+HISTORY_EXAMPLES = """\
+headrace history flights.py
+headrace history --application flight-delays --system log:./data --json"""
+_CHANGE_NAMES = ("when", "what", "requested by", "outcome", "job model", "pause", "from", "to", "why")
 
 
 @about_an_application
@@ -30,9 +36,9 @@ def status(target: Target, json: JsonOption = False) -> None:
     """Show a job's progress: whether it runs, and per sub-topology its records, rate, lag, round and tasks.
 
     The lag is counted now, from the committed positions to the ends of the streams, with partitions that the job has not
-    picked up yet. Records, rates and rounds are those of
-    this run, as last reported; of the last run if the job is not running. JSON: `counts_of` tells which. Other counters, such
-    as dead_letters, are also given for all runs, where these have counted more.
+    picked up yet. Records, rates and rounds are those of this run, as last reported; of the last run if the job is not
+    running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
+    counted more.
     """
     with opened(target) as (opened_system, store):
         model = store.job_model()
@@ -40,7 +46,7 @@ def status(target: Target, json: JsonOption = False) -> None:
         holder = _holder(store.holder())
         is_running = holder is not None and holder["alive"]
         checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system, target.application)
-        newcomers = Newcomers(opened_system, model, ends, is_running)
+        new_partitions = NewPartitions(opened_system, model, ends, is_running)
         subs: dict[str, dict[str, Any]] = {}
         for sub in model.sub_topologies:
             last = reported.get(sub.name or "source", {})
@@ -48,8 +54,8 @@ def status(target: Target, json: JsonOption = False) -> None:
             subs[sub.name or "source"] = last | {
                 "tasks": len(list(sub.tasks)),
                 "containers": len(sub.containers),
-                "lag": lag + newcomers.lag_of(sub),
-                "notes": [*last.get("notes", ()), *newcomers.notes([sub])],
+                "lag": lag + new_partitions.lag_of(sub),
+                "notes": [*last.get("notes", ()), *new_partitions.notes([sub])],
             }
     found = {
         "application": target.application,
@@ -73,7 +79,7 @@ def tasks(target: Target, json: JsonOption = False) -> None:
         model = store.job_model()
         assert model is not None, target.application
         checkpoints, ends = store.checkpoints(), Ends(opened_system, target.application)
-        notes = Newcomers(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),
@@ -90,12 +96,8 @@ def tasks(target: Target, json: JsonOption = False) -> None:
     if json:
         print_json({"application": target.application, "job_model": model.version, "tasks": rows, "notes": notes})
         return
-    columns = ("task", "sub-topology", "container", "reads", "lag")
-    print_table(
-        columns,
-        [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows],
-        right=("container", "lag"),
-    )
+    cells = [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows]
+    print_table(("task", "sub-topology", "container", "reads", "lag"), cells, right=("container", "lag"))
     for note in notes:
         print(note)
 
@@ -115,21 +117,19 @@ def _counters_text(sub: Mapping[str, Any]) -> str:
     """The counters of the run that is shown, with those of all runs where earlier ones have counted as well."""
     counters: Mapping[str, int] = sub.get("counters", {})
     every: Mapping[str, int] = counters | sub.get("counters_of_all_runs", {})
-    parts = []
-    for name in sorted(every.keys() - _SHOWN_APART):
-        count = counters.get(name, 0)
-        parts.append(f"{name} {count:,}" + (f" ({every[name]:,} in all runs)" if every[name] > count else ""))
-    return ", ".join(parts)
+    counts = {name: (counters.get(name, 0), every[name]) for name in sorted(every.keys() - _SHOWN_APART)}
+    return ", ".join(
+        f"{name} {count:,}" + (f" ({whole:,} in all runs)" if whole > count else "") for name, (count, whole) in counts.items()
+    )
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    holder = found["holder"]
-    if holder is None:
-        state = "not running"
-    elif holder["alive"]:
-        state = f"running: process {holder['pid']} on {holder['host']}, last heartbeat {holder['silent_s']} s ago"
-    else:
-        state = f"not running: process {holder['pid']} on {holder['host']} ended without releasing the job"
+    holder, state = found["holder"], "not running"
+    if holder is not None:
+        process = f"process {holder['pid']} on {holder['host']}"
+        state += f": {process} ended without releasing the job"
+        if holder["alive"]:
+            state = f"running: {process}, last heartbeat {holder['silent_s']} s ago"
     print(f"{found['application']} on {found['system']}: {state}")
     print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
@@ -155,3 +155,60 @@ def _print_status(found: dict[str, Any]) -> None:
             print(f"{name}: stopped: {sub['stopped_by']}")
         for note in sub.get("notes", ()):
             print(f"{name}: {note}")
+
+
+@about_an_application
+def history(target: Target, json: JsonOption = False) -> None:
+    """Show what has changed the plan of a job, oldest first: starts with another plan, expansions, startpoints.
+
+    A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
+    ran. The newest thousand are kept.
+    """
+    from headrace.codec.job_records import history_of
+
+    with opened(target) as (system, _):
+        changes = list(history_of(system.metadata_store(target.application)).values())
+    if json:
+        print_json({"application": target.application, "changes": [_change(one) for one in changes]})
+    elif changes:
+        print_table(_CHANGE_NAMES, [_row_of(one) for one in changes], right=("job model", "pause"))
+    else:
+        say(f"application {target.application} has no history: it last ran under an older version")
+
+
+def _row_of(one: Change) -> tuple[Any, ...]:
+    pause = None if one.pause_us is None else f"{one.pause_us / 1e6:.2f} s"
+    texts = [text or None for text in (one.before, one.after, one.why)]
+    return iso(one.at_us), f"{one.kind}: {one.what}", one.requested_by or None, one.outcome.value, one.job_model, pause, *texts
+
+
+def _change(one: Change) -> dict[str, Any]:
+    return {
+        "at": iso(one.at_us),
+        "kind": one.kind.value,
+        "what": one.what,
+        "requested_by": one.requested_by or None,
+        "outcome": one.outcome.value,
+        "job_model": one.job_model,
+        "from": one.before or None,
+        "to": one.after or None,
+        "pause_ms": None if one.pause_us is None else one.pause_us / 1000,
+        "why": one.why or None,
+    }
+
+
+def describe(
+    app: AppArgument,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a mermaid diagram.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show an application's topology: its sub-topologies, operators, streams and stores. Nothing is run."""
+    from headrace.cli.app_loading import load_app
+
+    if mermaid and json:
+        raise typer.BadParameter("give either --mermaid or --json")
+    loaded = load_app(app, (), say)
+    if json:
+        print_json(loaded.describe("dict"))
+    else:
+        print(loaded.describe("mermaid" if mermaid else "text").rstrip())

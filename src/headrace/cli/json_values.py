@@ -1,8 +1,5 @@
-"""How values look as JSON on the command line, and how they are read from it.
-
-Bytes are their UTF-8 text, or `{"base64": ...}` where they are none; windowed keys are `{"key", "start", "end"}`; times
-are ISO 8601 in UTC.
-"""
+"""How values look as JSON on the command line, and how they are read from it. Bytes are their UTF-8 text, or `{"base64": ...}`
+where they are none; windowed keys are `{"key", "start", "end"}`; times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -25,11 +22,12 @@ _FIELDS = frozenset({"key", "value", "timestamp", "headers", "partition", "offse
 _SCALARS = (str, int, float, bool, type(None))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
 _YEAR_2200_US = 7_258_118_400_000_000
+_KINDS = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _TOO_DEEP = "it is nested too deeply"
 
 
 def plain(value: Any) -> Any:
-    """`value` as what JSON has."""
+    """`value` as what JSON has: msgspec would write bytes as base64, and times in the zone that they have."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -40,10 +38,9 @@ def plain(value: Any) -> Any:
         return {key if isinstance(key, str) else str(plain(key)): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(one) for one in value]
-    if isinstance(value, datetime):
-        zoned = value if value.tzinfo is None else value.astimezone(UTC)
-        return zoned.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):  # a datetime is one
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
@@ -62,8 +59,7 @@ def text_of_bytes(data: bytes) -> Any:
 
 
 def looks_windowed(key: Any) -> bool:
-    """Whether a key that was read as bytes or text ends as that of a window or a session does: start and end between 1970
-    and 2200.
+    """Whether a key that was read as bytes or text ends as one of a window does: start and end between 1970 and 2200.
 
     >>> key = Windowed(Bytes()).encode(WindowedKey(b"UA", "2013-01-01T00:00:00Z", "2013-01-01T01:00:00Z"))
     >>> looks_windowed(key), looks_windowed(b"an ordinary key of some length")
@@ -78,29 +74,21 @@ def looks_windowed(key: Any) -> bool:
 
 def line_of_record(record: Record) -> bytes:
     """A consumed record as one line of JSON. `headers` are an object, or pairs where a name comes twice."""
+    pairs = [(name, None if data is None else text_of_bytes(data)) for name, data in record.headers]
+    headers = dict(pairs)
+    fields = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": _shown_time(record.timestamp_us),
+        "headers": headers if len(headers) == len(pairs) else pairs,
+    }
     try:
-        return _line(record)
+        return msgspec.json.encode({"key": plain(record.key), "value": plain(record.value), **fields})
     except RecursionError:
         raise SerdeError(
             f"offset {record.offset} of {record.stream!r} partition {record.partition}: {_TOO_DEEP} to be printed as JSON",
             "read it as bytes, without --key and --value",
         ) from None
-
-
-def _line(record: Record) -> bytes:
-    headers: Any = {name: None if data is None else text_of_bytes(data) for name, data in record.headers}
-    if len(headers) < len(record.headers):
-        headers = [[name, None if data is None else text_of_bytes(data)] for name, data in record.headers]
-    return msgspec.json.encode(
-        {
-            "key": plain(record.key),
-            "value": plain(record.value),
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": _shown_time(record.timestamp_us),
-            "headers": headers,
-        }
-    )
 
 
 def _shown_time(time: int | None) -> str | int | None:
@@ -109,17 +97,12 @@ def _shown_time(time: int | None) -> str | int | None:
     >>> _shown_time(0), _shown_time(2**63 - 1)
     ('1970-01-01T00:00:00Z', 9223372036854775807)
     """
-    if time is None:
-        return None
-    text = time_text(time)
-    return text if text.endswith("Z") else time
+    text = None if time is None else time_text(time)
+    return text if text is None or text.endswith("Z") else time
 
 
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
-    """A line of JSON as a record with encoded key and value; `SerdeError` names the line and says what it lacks.
-
-    `partitions` is how many the stream has.
-    """
+    """A line of JSON as an encoded record for a stream of so many partitions; `SerdeError` names the line and what it lacks."""
     try:
         fields = _fields_of(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
         return Record(
@@ -141,24 +124,17 @@ def _fields_of(line: bytes) -> dict[str, Any]:
         line.decode()  # first: what msgspec says of other bytes depends on their place
         fields = msgspec.json.decode(line)
     except UnicodeDecodeError as error:
-        raise SerdeError(
-            f"it is no UTF-8: byte {error.start} is 0x{line[error.start]:02x}; "
-            'bytes that are no text are written {"base64": ...}'
-        ) from None
+        found = f"byte {error.start} is 0x{line[error.start]:02x}"
+        raise SerdeError(f'it is no UTF-8: {found}; bytes that are no text are written {{"base64": ...}}') from None
     except msgspec.DecodeError as error:
         raise SerdeError(f"it is no JSON: {error}") from None
     except RecursionError:
         raise SerdeError(_TOO_DEEP) from None
     if not isinstance(fields, dict):
-        raise SerdeError(f"expected an object, found {_json_kind(fields)}")
+        raise SerdeError(f"expected an object, found {_KINDS.get(type(fields), 'a number')}")
     if unknown := sorted(set(fields) - _FIELDS):
         raise SerdeError(f"there is no field {unknown[0]!r} in a record; expected {', '.join(sorted(_FIELDS))}")
     return fields
-
-
-def _json_kind(value: Any) -> str:
-    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
 
 
 def _encoded(side: str, value: Any, serde: Serde) -> bytes | None:
@@ -211,21 +187,18 @@ def _time(value: Any) -> int | None:
 
 
 def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
-    if value is None:
-        return ()
-    pairs = list(value.items()) if isinstance(value, dict) else value
-    if not isinstance(pairs, list) or any(not isinstance(p, (list, tuple)) or len(p) != 2 for p in pairs):
+    pairs = list(value.items()) if isinstance(value, dict) else [] if value is None else value
+    if not isinstance(pairs, list) or any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):
         raise SerdeError(f"headers: expected an object, or a list of pairs, found {value!r:.60}")
     if bad := [name for name, _ in pairs if not isinstance(name, str)]:
         raise SerdeError(f"headers: expected a text as name, found {bad[0]!r:.60}")
-    return tuple((name, _header_bytes(name, data)) for name, data in pairs)
-
-
-def _header_bytes(name: str, data: Any) -> bytes | None:
-    try:
-        return None if data is None else bytes_of(data)
-    except HeadraceError as error:
-        raise SerdeError(f"header {name!r}: {error.message}") from None
+    found: list[tuple[str, bytes | None]] = []
+    for name, data in pairs:
+        try:
+            found.append((name, None if data is None else bytes_of(data)))
+        except HeadraceError as error:
+            raise SerdeError(f"header {name!r}: {error.message}") from None
+    return tuple(found)
 
 
 def _partition(value: Any, partitions: int) -> int | None:

@@ -14,12 +14,9 @@ from headrace.cli.output import fail, print_json, say
 from headrace.cli.targets import JsonOption
 from headrace.wiring.kafka_server import KafkaServer
 
-START_EXAMPLES = """Examples:
-
-\b
-  headrace kafka start
-  headrace kafka start --port 9093 --dir kafka-data
-"""
+START_EXAMPLES = """\
+headrace kafka start
+headrace kafka start --port 9093 --dir kafka-data"""
 _LOOK_S = 0.5
 _HEAP_MB = 512
 
@@ -51,14 +48,9 @@ def start(
 def _announce(kafka: KafkaServer, folder: Path | None, json: bool) -> None:
     system = f"kafka://{kafka.bootstrap}"
     if json:
-        print_json(
-            {
-                "bootstrap": kafka.bootstrap,
-                "system": system,
-                "dir": None if folder is None else str(folder.absolute()),
-                "pid": next(iter(kafka.pids.values())),
-            }
-        )
+        where = None if folder is None else str(folder.absolute())
+        pid = next(iter(kafka.pids.values()))
+        print_json({"bootstrap": kafka.bootstrap, "system": system, "dir": where, "pid": pid})
     else:
         print(f"Kafka is at {kafka.bootstrap}; Ctrl-C stops it")
         print("its data go when it stops (--dir DIR keeps them)" if folder is None else f"its data are in {folder}")

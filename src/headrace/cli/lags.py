@@ -39,7 +39,6 @@ class Ends:
                 self._known[stream] = {}
         return self._known[stream]
 
-
     def lag(self, ssp: SSP, position: int) -> int:
         """Offsets from a position to the end that will be read: skipped ranges will not."""
         from headrace.core.rewind.skipped_ranges import skipped_between
@@ -57,12 +56,11 @@ class Ends:
 
 def lag_of(ends: Ends, task: TaskName, ssps: tuple[SSP, ...], checkpoints: Mapping[TaskName, Checkpoint]) -> int:
     """Records between a task's committed positions and the ends of what it reads."""
-    checkpoint = checkpoints.get(task)
-    positions = {} if checkpoint is None else checkpoint.positions
+    positions = checkpoints[task].positions if task in checkpoints else {}
     return sum(ends.lag(ssp, positions.get(ssp, 0)) for ssp in ssps)
 
 
-class Newcomers:
+class NewPartitions:
     """The partitions that the streams of `model` have got since it was made, and what is to be said of them."""
 
     def __init__(self, system: Any, model: JobModel, ends: Ends, is_running: bool) -> None:
@@ -73,8 +71,7 @@ class Newcomers:
         from headrace.core.job_plan.unassigned_partitions import untaken_of
 
         known = self._model.partition_counts
-        present = self._system.partition_counts(sorted(known))
-        grown = {stream: count for stream, count in present.items() if count > known[stream]}
+        grown = {name: count for name, count in self._system.partition_counts(sorted(known)).items() if count > known[name]}
         return untaken_of(self._model, grown, {stream: self._system.describe_stream(stream).id for stream in grown})
 
     def lag_of(self, sub: SubTopologyModel) -> int:

@@ -11,6 +11,7 @@ import typer
 _BEYOND = 2**63
 _WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
+
 def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
     """A parser for an option: a whole number within these bounds, else wrong usage.
 

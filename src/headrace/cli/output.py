@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import typer
@@ -16,11 +15,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from headrace import signals
 from headrace.errors import HeadraceError, SetupError
+from headrace.model.durations import time_text
 from headrace.visible import VisibleStream, indented, raw_of, visible_line
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BROKEN_PIPE = 1, 2, 141
 _GIVEN_SHOWN_MAX = 200
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReportingGroup(TyperGroup):
@@ -32,44 +31,35 @@ class ReportingGroup(TyperGroup):
             return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
+        whole = bool(ctx.params.get("traceback"))  # whether our own stack trace was requested
         try:
             with signals.raised():
                 result = super().invoke(ctx)
                 sys.stdout.flush()  # a pipe that was closed is often noticed only here
             return result
         except HeadraceError as error:
-            show_error(error, whole=_is_whole(ctx))
+            show_error(error, whole=whole)
             raise typer.Exit(EXIT_ERROR) from None
         except BrokenPipeError:
             _leave_standard_output()
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
-        except KeyboardInterrupt as error:
-            _end_by(error)
-        except typer.Abort as error:  # what a prompt makes of a signal, and of an input that ended
-            if not isinstance(error.__context__, KeyboardInterrupt):
+        except (KeyboardInterrupt, typer.Abort) as error:  # a prompt makes an Abort of a signal, and of an input that ended
+            signalled = error if isinstance(error, KeyboardInterrupt) else error.__context__
+            if not isinstance(signalled, KeyboardInterrupt):
                 raise
-            _end_by(error.__context__)
+            code, line = signals.end_of(signalled)
+            say(line)
+            raise typer.Exit(code) from None
         except OSError as error:
             where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=_is_whole(ctx))
+            show_error(SetupError(f"{shortened(where)}{error.strerror or error}", "check that path"), whole=whole)
             raise typer.Exit(EXIT_ERROR) from None
         except Exception as error:
             if isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code"):  # wrong usage has one
                 raise
-            if _is_whole(ctx):
+            if whole:
                 say("".join(traceback.format_exception(error)).rstrip())
             fail(f"{type(error).__name__}: {error}", "this is a mistake in Headrace; `headrace --traceback ...` shows where")
-
-
-def _end_by(signalled: KeyboardInterrupt) -> NoReturn:
-    code, line = signals.end_of(signalled)
-    say(line)
-    raise typer.Exit(code) from None
-
-
-def _is_whole(ctx: Any) -> bool:
-    """Whether our own stack trace was requested."""
-    return bool(ctx.params.get("traceback"))
 
 
 @contextmanager
@@ -99,10 +89,8 @@ def _leave_standard_output() -> None:
 
 
 def show_error(error: HeadraceError, *, whole: bool = False) -> None:
-    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised.
-
-    `whole`: also the whole stack trace, for those who debug Headrace itself.
-    """
+    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised. `whole`: also
+    the whole stack trace, for those who debug Headrace itself."""
     if whole:
         say("".join(traceback.format_exception(error)).rstrip())
     elif trace := getattr(error, "user_traceback", ""):
@@ -116,9 +104,7 @@ def show_error(error: HeadraceError, *, whole: bool = False) -> None:
 
 def fail(message: str, hint: str | None = None, code: int = EXIT_ERROR) -> NoReturn:
     """End with an error that is no exception of the library's."""
-    say(f"error: {indented(message)}")
-    if hint:
-        say(f"hint: {indented(hint)}")
+    show_error(HeadraceError(message, hint))
     raise typer.Exit(code)
 
 
@@ -146,10 +132,8 @@ def print_line(data: bytes) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
-    """Columns wide enough for their values, never cut: output is for pipes too. `right`: those set to the right.
-
-    Numbers get thousands separators.
-    """
+    """Columns wide enough for their values, never cut: output is for pipes too. `right`: those set to the right. Numbers get
+    thousands separators."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(name), *(len(row[i]) for row in texts), 0) for i, name in enumerate(columns)]
     bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")
@@ -191,14 +175,5 @@ def shortened(text: str) -> str:
 
 
 def iso(time_us: int | None) -> str | None:
-    """µs since the epoch as ISO 8601 text in UTC; as a number where no calendar reaches.
-
-    >>> iso(1_356_998_400_000_000)
-    '2013-01-01T00:00:00Z'
-    """
-    if time_us is None:
-        return None
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return f"{time_us} µs"
+    """µs since the epoch as ISO 8601 text in UTC; as a number where no calendar reaches."""
+    return None if time_us is None else time_text(time_us)

@@ -13,15 +13,12 @@ from headrace.cli.targets import AppArgument, JsonOption, SetOption
 if TYPE_CHECKING:
     from headrace.driver.job_status import JobStatus
 
-EXAMPLES = """Examples:
-
-\b
-  headrace run flights.py                       until Ctrl-C or SIGTERM
-  headrace run flights.py --until caught-up     process up to the current end offsets
-  headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
-  headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
-  headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`
-"""
+EXAMPLES = """\
+headrace run flights.py                       until Ctrl-C or SIGTERM
+headrace run flights.py --until caught-up     process up to the current end offsets
+headrace run flights.py --set containers=2 --set dead_letter_stream=bad-flights
+headrace run flights.py --rename-store delays=mean-delays      the store has a new name and keeps its state
+headrace run flights.py --drop-store delays                    its state is dropped: see `headrace startpoint set --help`"""
 
 
 CAUGHT_UP = "caught-up"
@@ -66,7 +63,8 @@ def run(
     """
     from headrace.cli.app_loading import load_app
 
-    overrides = [*(set_ or ()), *_asked_of_stores("drop_stores", drop_store), *_asked_of_stores("rename_stores", rename_store)]
+    requests = {"drop_stores": drop_store, "rename_stores": rename_store}
+    overrides = [*(set_ or ()), *(f"{key}={','.join(given)}" for key, given in requests.items() if given)]
     loaded = load_app(app, overrides, say)
     status = wiring.run(loaded, until, overrides=overrides, log=say, progress=not no_progress)
     if json:
@@ -78,10 +76,6 @@ def run(
     elif not json:
         # Kafka's transactions take an offset each for their markers, which are no records.
         say(_summary(status, "offset" if config.system.startswith("kafka:") else "record") + unprocessed)
-
-
-def _asked_of_stores(key: str, given: list[str] | None) -> list[str]:
-    return [f"{key}={','.join(given)}"] if given else []
 
 
 def _summary(status: JobStatus, unit: str) -> str:

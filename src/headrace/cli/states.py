@@ -15,13 +15,10 @@ if TYPE_CHECKING:
     from headrace.client.state_reader import StateView, StoredEntry
     from headrace.model.serde import Serde
 
-GET_EXAMPLES = """Examples:
-
-\b
-  headrace state get delays UA flights.py
-  headrace state get delays UA --application flight-delays --system log:./data --json
-  headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py
-"""
+GET_EXAMPLES = """\
+headrace state get delays UA flights.py
+headrace state get delays UA --application flight-delays --system log:./data --json
+headrace state get per-hour '{"key": "UA", "start": "2013-01-01T00:00:00Z", "end": "2013-01-01T01:00:00Z"}' flights.py"""
 DUMP_EXAMPLES = """Columns: key; window_start and window_end of windowed stores; value. Examples:
 
 \b
@@ -48,8 +45,8 @@ def get(
     typed_key = key_of_text(key, view.form().key)
     entries = view.entries(typed_key)
     if json:
-        described = [_described(entry) for entry in entries]
-        print_json({"application": view.application, "store": store, "key": typed_key, "entries": described})
+        listed = list(map(_described, entries))
+        print_json({"application": view.application, "store": store, "key": typed_key, "entries": listed})
     elif entries:
         _print_entries(entries)
     if not entries:
@@ -113,17 +110,10 @@ def key_of_text(text: str, serde: Serde) -> Any:
 
 
 def _described(entry: StoredEntry) -> dict[str, Any]:
-    described: dict[str, Any] = {"task": entry.task}
-    if entry.window is not None:
-        described["window"] = {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
-    if entry.at_us is not None:
-        described["at"] = iso(entry.at_us)
-    if entry.sub:
-        described["sub"] = entry.sub
-    described["value"] = entry.value
-    if entry.expires_us is not None:
-        described["expires"] = iso(entry.expires_us)
-    return described
+    window = None if entry.window is None else {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
+    before = {"window": window, "at": iso(entry.at_us), "sub": entry.sub or None}
+    described = {"task": entry.task} | {name: value for name, value in before.items() if value is not None}
+    return described | {"value": entry.value} | ({} if entry.expires_us is None else {"expires": iso(entry.expires_us)})
 
 
 def _print_entries(entries: list[StoredEntry]) -> None:
@@ -136,9 +126,7 @@ def _print_entries(entries: list[StoredEntry]) -> None:
         print(rows[0]["value"])
         return
     for row in rows:
-        window = row.pop("window", None)
-        if window is not None:
-            row |= {"start": window["start"], "end": window["end"]}
+        row |= row.pop("window", {})
         if "sub" in row:
             row["sub"] = plain(row["sub"])
     names = [name for name in ("start", "end", "at", "sub", "value", "expires") if any(name in row for row in rows)]

@@ -23,26 +23,10 @@ if TYPE_CHECKING:
     from headrace.record import Record
 
 _SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
-CREATE_EXAMPLES = """Examples:
-
-\b
-  headrace stream create flights --partitions 4
-"""
-LIST_EXAMPLES = """Examples:
-
-\b
-  headrace stream list --system log:./data
-"""
-DESCRIBE_EXAMPLES = """Examples:
-
-\b
-  headrace stream describe flights
-"""
-DELETE_EXAMPLES = """Examples:
-
-\b
-  headrace stream delete flights --yes
-"""
+CREATE_EXAMPLES = "headrace stream create flights --partitions 4"
+LIST_EXAMPLES = "headrace stream list --system log:./data"
+DESCRIBE_EXAMPLES = "headrace stream describe flights"
+DELETE_EXAMPLES = "headrace stream delete flights --yes"
 PRODUCE_EXAMPLES = """A line is {"key": ..., "value": ...}; "timestamp" (ISO 8601 or µs since 1970), "headers" (an object)
 and "partition" may be there. Bytes are a text, or {"base64": ...}. "offset" is ignored: the output of `consume` can be
 produced again, and gets new offsets. Examples:
@@ -51,14 +35,11 @@ produced again, and gets new offsets. Examples:
   echo '{"key": "N1", "value": {"carrier": "UA"}}' | headrace stream produce flights --key string --value json
   headrace stream produce flights --key string --value 'json:carrier string, delay double' < flights.jsonl
 """
-CONSUME_EXAMPLES = """Examples:
-
-\b
-  headrace stream consume flights --key string --value json --limit 10
-  headrace stream consume delays --key windowed:string --value json --follow
-  headrace stream consume flights --partition 0 --start 1000
-  headrace stream consume flights --start 2013-06-01T00:00:00Z
-"""
+CONSUME_EXAMPLES = """\
+headrace stream consume flights --key string --value json --limit 10
+headrace stream consume delays --key windowed:string --value json --follow
+headrace stream consume flights --partition 0 --start 1000
+headrace stream consume flights --start 2013-06-01T00:00:00Z"""
 _WINDOWED = "--key windowed:SERDE, such as windowed:string"
 _FOLLOW_INTERVAL_S = 0.2
 _BATCH_LINES = 100_000
@@ -88,20 +69,11 @@ def create(
 def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
     """List all streams, also the repartition streams that belong to an application."""
     with looked_up(system) as opened:
-        rows = [
-            {
-                "name": stream.name,
-                "partitions": stream.partitions,
-                "records": _records_in(opened, stream.name),
-                "internal_of": stream.internal_of,
-            }
-            for stream in opened.streams()
-        ]
+        rows = [(one.name, one.partitions, _records_in(opened, one.name), one.internal_of) for one in opened.streams()]
     if json:
-        print_json(rows)
+        print_json([dict(zip(("name", "partitions", "records", "internal_of"), row, strict=True)) for row in rows])
     elif rows:
-        names = ("stream", "partitions", "records", "of application")
-        print_table(names, [tuple(row.values()) for row in rows], right=("partitions", "records"))
+        print_table(("stream", "partitions", "records", "of application"), rows, right=("partitions", "records"))
     else:
         say("there are no streams yet; create one with `headrace stream create NAME`")
 
@@ -113,8 +85,7 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
         beginnings, ends = opened.beginning_offsets(name), opened.end_offsets(name)
     rows = [{"partition": number, "beginning": beginnings.get(number, 0), "end": ends[number]} for number in sorted(ends)]
     if json:
-        described = {"name": stream.name, "id": stream.id, "internal_of": stream.internal_of, "partitions": rows}
-        print_json(described)
+        print_json({"name": stream.name, "id": stream.id, "internal_of": stream.internal_of, "partitions": rows})
         return
     owner = f", of application {stream.internal_of}" if stream.internal_of else ""
     print(f"{stream.name}: {_partitions_text(stream.partitions)}{owner}")
@@ -144,23 +115,22 @@ def delete(
                 "in flight, and the application cannot resume from its committed offsets",
                 "--force deletes it anyway; then run the application under another name",
             )
-        readers = _readers_of(opened, stream, force)
-        writers = _writers_of(opened, stream, force)
+        readers, writers = _readers_of(opened, stream, force), _writers_of(opened, stream, force)
         _refuse_to_delete(stream, readers, writers, force, system)
         if not yes:
             if not sys.stdin.isatty():
-                question = f"whether {name} is to be deleted"
-                fail(f"standard input is no terminal to ask {question}; nothing was changed", "add --yes", EXIT_USAGE)
+                text = f"standard input is no terminal to ask whether {name} is to be deleted; nothing was changed"
+                fail(text, "add --yes", EXIT_USAGE)
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
     if json:
-        reading, writing = (
-            [{"application": application, "running": is_running} for application, is_running in found.items()]
-            for found in (readers, writers)
-        )
-        print_json({"deleted": name, "id": stream.id, "applications": reading, "writers": writing})
+        print_json({"deleted": name, "id": stream.id, "applications": _listed(readers), "writers": _listed(writers)})
     else:
         print(f"deleted stream {name}")
+
+
+def _listed(applications: dict[str, bool]) -> list[dict[str, Any]]:
+    return [{"application": name, "running": is_running} for name, is_running in applications.items()]
 
 
 def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
@@ -214,12 +184,12 @@ def _refuse_to_delete(
         for text in [*reasons, *notes]:
             say(f"warning: stream {stream.name!r}: {text}")
         return
-    last = (
-        "an application that reads it cannot start under its name then, also where the stream is created again: its positions "
-        "and its state are of the deleted one; run it under another name"
-        if readers
-        else "stop the application first, or start it again afterwards"
-    )
+    last = "stop the application first, or start it again afterwards"
+    if readers:
+        last = (
+            "an application that reads it cannot start under its name then, also where the stream is created again: its "
+            "positions and its state are of the deleted one; run it under another name"
+        )
     does = " or ".join(word for word, found in (("reads", readers), ("writes", running)) if found)
     fail(
         f"deleting stream {stream.name!r} breaks what {does} it; nothing was changed. {'; '.join(reasons)}",
@@ -242,6 +212,7 @@ def produce(
     json: JsonOption = False,
 ) -> None:
     """Append records, JSON lines from standard input. A bad line is named, and nothing of its batch is written."""
+    from headrace.cli.json_values import record_of_line
     from headrace.errors import HeadraceError
     from headrace.serdes.serdes import serde_of_text
 
@@ -249,7 +220,8 @@ def produce(
     written = 0
     with wiring.open_system(system_url(system), create=False) as opened:
         partitions = opened.describe_stream(name).partitions  # before anything is read
-        records = _records_of(sys.stdin.buffer, key_serde, value_serde, partitions)
+        lines = ((number, line) for number, line in enumerate(sys.stdin.buffer, start=1) if line.strip())
+        records = (record_of_line(line, number, key_serde, value_serde, partitions) for number, line in lines)
         try:
             while chunk := list(islice(records, batch)):
                 written += opened.produce(name, chunk)
@@ -317,24 +289,21 @@ def _consumed(system: Any, name: str, key: Serde, value: Serde, positions: dict[
 
 def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dict[int, int]:
     """The offset to begin at, per partition. What is not there is refused."""
+    offset = int(start) if start.isdecimal() and len(start) < 20 else None  # Python refuses to read thousands of digits
     if start == "earliest":
         offsets = system.beginning_offsets(name)
     elif start == "latest":
         offsets = system.end_offsets(name)
-    elif _is_offset(start):
-        offsets = dict.fromkeys(system.end_offsets(name), int(start))
+    elif offset is not None:
+        offsets = dict.fromkeys(system.end_offsets(name), offset)
     else:
         offsets = system.offsets_for_time(name, _time_of(start))
     if missing := [number for number in wanted or () if number not in offsets]:
         fail(f"stream {name!r} has no partition {missing[0]}", f"it has {_partitions_text(len(offsets))}, 0 to {max(offsets)}")
     chosen = sorted(offsets) if wanted is None else wanted
-    if _is_offset(start):
-        _check_offset(system, name, int(start), chosen)
+    if offset is not None:
+        _check_offset(system, name, offset, chosen)
     return {number: offsets[number] for number in chosen}
-
-
-def _is_offset(start: str) -> bool:
-    return start.isdecimal() and len(start) < 20  # of 64 bits; Python refuses to read thousands of digits
 
 
 def _time_of(start: str) -> int:
@@ -344,13 +313,10 @@ def _time_of(start: str) -> int:
     try:
         return time_us(start, "--start")
     except ConfigError as error:
-        is_time = "found one without" in error.message  # only its zone is missing
-        if is_time:
+        if "found one without" in error.message:  # only its zone is missing
             raise
-        fail(
-            f"--start {start!r}: expected an offset, earliest, latest or a time",
-            "such as --start 1000, or --start 2013-01-01T00:00:00Z",
-        )
+        expected = "expected an offset, earliest, latest or a time"
+        fail(f"--start {start!r}: {expected}", "such as --start 1000, or --start 2013-01-01T00:00:00Z")
 
 
 def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]) -> None:
@@ -365,14 +331,6 @@ def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]
                 f"--start {offset}: partition {number} of stream {name!r} holds {holds}, and its next record gets offset {end}",
                 f"name an offset {known} there, or by --partition the partitions that have it",
             )
-
-
-def _records_of(lines: Iterable[bytes], key: Serde, value: Serde, partitions: int) -> Iterator[Record]:
-    from headrace.cli.json_values import record_of_line
-
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield record_of_line(line, number, key, value, partitions)
 
 
 def _partitions_text(count: int) -> str:

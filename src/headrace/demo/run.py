@@ -1,168 +1,199 @@
-"""A run of the demonstration from its beginning to its result: produce the flights, run the job, read what came out.
+"""A run of the demonstration: its folder, its streams, the flights, the job, and the result that is read from the output.
 
-Spark takes seconds to start, so it starts while the flights are produced.
+The job is `flight_delays.txt` beside this module, as a user writes it; the demonstration leaves it in its folder.
+Nothing that the demonstration did not make is deleted: a marker file in its folder says that the folder is its own, has
+the checksum of the example, so that an edited one is kept, and the cluster that has topics of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import threading
+import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from headrace import wiring
+from headrace.adapters.common.lease_holder import is_alive
 from headrace.config.loading import load_config
-from headrace.demo import cluster, data, job, report
-from headrace.demo.folder import DemoFolder
-from headrace.driver.progress_display import shown_count
-from headrace.environment import checked_java
+from headrace.demo import data
+from headrace.environment import checked_folder
+from headrace.errors import JobHeldError, SetupError, StorageError, StreamExistsError, StreamNotFoundError
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import String
 from headrace.serdes.windowed import Windowed
+from headrace.visible import raw_of
 
+APPLICATION, INPUT, OUTPUT = "flight-delays", "flights", "delays-by-carrier"
+TOPICS = (INPUT, OUTPUT, *(f"{APPLICATION}-{own}" for own in ("by-carrier-repartition", "metadata", "checkpoints")))
+EXAMPLE, MARKER = "flight_delays.py", ".headrace-demo.json"
+PARTITIONS = 4
 ROUND_RECORDS = 100_000  # the whole year would fit into one round: several show how a job continues from round to round
-_COUNTED_AT_ONCE = 1_000
+# Flights are of 2013: a broker that deletes by the time of records would delete them while they are read.
+_KAFKA = {"topic.retention.ms": "-1"}
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """How the demonstration is run; see the help of `headrace demo`."""
+class Place:
+    """Where the demonstration keeps things: its folder, and the cluster with its streams, None for a log in the folder."""
 
-    partitions: int = job.PARTITIONS
-    max_records_per_round: int = ROUND_RECORDS
-    containers: int | None = None
+    path: Path
+    url: str | None = None
+
+    @property
+    def system(self) -> str:
+        return self.url or f"log:{self.path / 'data'}"
+
+    def opened(self, create: bool = True) -> Any:
+        """The system, with settings that the configuration here gives it."""
+        kafka = None if self.url is None else load_config(Path.cwd(), os.environ, {"kafka": _KAFKA}).kafka
+        return wiring.opened_system(self.system, create=create, kafka=kafka)
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of it: the last update of each carrier and hour, the job's last status, seconds per part."""
+    """What came of a run: the job's last status, the last update of each carrier and hour, seconds per part."""
 
-    produced: int = 0
+    produced: int
+    status: Mapping[str, Any]
     windows: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     updates: int = 0
-    status: Mapping[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def run(
-    folder: DemoFolder, options: Options, say: Callable[[str], None], progress: TextIO | None, spark: Any = None
-) -> Result:
-    """Run all of it in `folder`; `say` reports what happens, `progress` is where progress is shown (None: nowhere).
+def own_folder(path: Path) -> Path:
+    """The demonstration's folder, made if it is absent. `SetupError` for one with files that is not ours."""
+    path = path.expanduser().absolute()
+    marker = path / MARKER
+    if path.is_dir() and not marker.is_file() and any(path.iterdir()):
+        raise SetupError(
+            f"folder {path} is not empty, and no demonstration made it", "choose another one: headrace demo --dir FOLDER"
+        )
+    checked_folder(path, "the demonstration")
+    marker.touch()
+    return path
 
-    A signal that stops the job ends the run without its `windows`; `status["stopped"]` is set then.
-    `spark` is a session to run in; without one, one is started, and stopped at the end.
-    """
-    if spark is None:
-        checked_java(os.environ)
-    result = Result()
-    app = job.flight_delays(options.partitions, spark=spark, **_arguments(folder, options))
-    with _timed(result, "total"), _spark_of(app) as spark_started:
-        with _timed(result, "produce"):
-            result.produced = _produced(folder, options.partitions, say, progress)
-        if not spark_started():
-            say("Spark is still starting")
-        with _timed(result, "spark start, beyond that"):
-            spark_started(wait=True)
-        say(f"running the job: {job.INPUT} → {job.REPARTITION} → {job.OUTPUT}")
-        with _timed(result, "job"):
-            result.status = wiring.run(app, "caught-up", progress=progress is not None)
-        if result.status["stopped"]:
-            return result
-        with _timed(result, "read the result"), _system(folder, create=False) as system:
-            windows = report.last_updates_of(system.consume(job.OUTPUT, key=Windowed(String()), value=Json()))
-            result.windows = windows
-            result.updates = sum(system.end_offsets(job.OUTPUT).values())
+
+def prepare(place: Place, partitions: int, *, own_cluster: bool) -> str | None:
+    """Delete what an earlier demonstration made there, and write the example; in words, what was found, None for nothing.
+    `own_cluster`: the cluster is in the folder, so that all its topics are ours. `StreamExistsError` where topics of our names
+    are not ours; `JobHeldError` while a job runs on them."""
+    marker = place.path / MARKER
+    made: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8") or "{}")
+    text = example_text(partitions, place.url)
+    example = place.path / EXAMPLE
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    edited = example.exists() and hashlib.sha256(example.read_bytes()).hexdigest() != made.get("example")
+    found = f"{place.path.name} holds an earlier demonstration; it is recreated" if made else None
+    log = Place(place.path)
+    if (place.path / "data").is_dir():
+        with suppress(SetupError, StorageError), log.opened(create=False) as system:  # a damaged log has no job
+            _refuse_while_driven(system, log)
+    if place.url is not None and _deleted_topics(place, is_ours=own_cluster or made.get("system") == place.url):
+        found = f"{place.url} has the topics of an earlier demonstration; they are recreated"
+    for folder in (place.path / "data", place.path / ".headrace"):
+        if folder.exists():
+            shutil.rmtree(folder)
+    if not edited:
+        example.write_text(text, encoding="utf-8")
+    elif found:
+        found += f"; {EXAMPLE} was edited, and stays as it is"
+    note = "made by `headrace demo`; running it again deletes data and .headrace in this folder, and the topics in system"
+    content = {"note": note, "example": made.get("example") if edited else checksum, "system": place.url or made.get("system")}
+    marker.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    return found
+
+
+def _refuse_while_driven(system: Any, place: Place) -> None:
+    holder = system.job_store(APPLICATION).holder()
+    if is_alive(holder, time.time_ns() // 1000):
+        raise JobHeldError(
+            f"application {APPLICATION!r} runs on {place.system}: process {holder.pid} on {holder.host}",
+            "stop it first, or choose another folder: headrace demo --dir FOLDER",
+        )
+
+
+def _deleted_topics(place: Place, *, is_ours: bool) -> bool:
+    """Delete what an earlier demonstration left on the cluster; whether there was anything."""
+    with place.opened() as system:
+        found = topics_in(system)
+        if found and not is_ours:
+            raise StreamExistsError(
+                f"{place.url} has {', '.join(found)} already, and no demonstration of this folder made them",
+                "give the demonstration a cluster of its own (headrace demo --with-kafka starts one), or delete them: "
+                f"headrace stream delete {found[0]} --system {place.url} --force",
+            )
+        if found:
+            _refuse_while_driven(system, place)
+        for name in found:
+            system.delete_stream(name)
+    return bool(found)
+
+
+def topics_in(system: Any) -> list[str]:
+    """The topics of a cluster that have names of ours."""
+    found = []
+    for name in TOPICS:
+        with suppress(StreamNotFoundError):
+            system.end_offsets(name)
+            found.append(name)
+    return found
+
+
+def example_text(partitions: int = PARTITIONS, system: str | None = None) -> str:
+    """The job as a user writes it, with a repartition stream of so many partitions; `system` unless it is the log."""
+    text = Path(__file__).with_name("flight_delays.txt").read_text(encoding="utf-8")
+    text = text.replace(f"number_of_partitions={PARTITIONS})", f"number_of_partitions={partitions})")
+    for log in ("log:./headrace-demo/data", "log:./data") if system is not None else ():
+        text = text.replace(log, str(system))
+    return text
+
+
+def run(place: Place, partitions: int, settings: Mapping[str, Any], say: Say, spark: Any = None) -> Result:
+    """Produce the flights, run the job with these `settings`, read its output. `spark`: a session to run in. A signal that
+    stops the job ends the run without its `windows`; `status["stopped"]` is set then."""
+    began_s = time.monotonic()
+    app = _app(place, partitions, settings)
+    app.session.given = spark
+    produced = _produced(place, partitions, say)
+    produced_s = time.monotonic()
+    say(f"running the job: {INPUT} → by-carrier → {OUTPUT}")
+    result = Result(produced, wiring.run(app, "caught-up"))
+    seconds = {"produce": produced_s - began_s, "job": time.monotonic() - produced_s}
+    if not result.status["stopped"]:
+        with place.opened(create=False) as system:
+            output = system.consume(OUTPUT, key=Windowed(String()), value=Json())
+            result.windows = {(record.key.key, record.key.start_us): record.value for record in output}
+            result.updates = sum(system.end_offsets(OUTPUT).values())
+    seconds["total"] = time.monotonic() - began_s
+    result.seconds = {part: round(length_s, 1) for part, length_s in seconds.items()}
     return result
 
 
-def _arguments(folder: DemoFolder, options: Options) -> dict[str, Any]:
-    arguments: dict[str, Any] = {
-        "system": folder.system,
-        "local_store_dir": str(folder.local_stores),
-        "max_records_per_round": options.max_records_per_round,
-    }
-    if folder.url is not None:
-        arguments["kafka"] = cluster.FOREVER
-    return arguments if options.containers is None else arguments | {"containers": options.containers}
+def _app(place: Place, partitions: int, settings: Mapping[str, Any]) -> Any:
+    """The example's application, on the streams and with the local stores of `place`."""
+    names: dict[str, Any] = {"__name__": APPLICATION}
+    exec(compile(example_text(partitions), EXAMPLE, "exec"), names)
+    app = names["app"]
+    stores = {"local_store_dir": str(place.path / ".headrace" / "stores")}
+    app.config_arguments = {"system": place.system, **stores, **settings, **({} if place.url is None else {"kafka": _KAFKA})}
+    return app
 
 
-def _system(folder: DemoFolder, create: bool = True) -> Any:
-    """The folder's system, with settings that its configuration here gives it."""
-    if folder.url is None:
-        return wiring.open_system(folder.system, create=create)
-    settings = load_config(Path.cwd(), os.environ, {"kafka": cluster.FOREVER}).kafka
-    return wiring.open_system(folder.system, kafka=settings)
+def _produced(place: Place, partitions: int, say: Say) -> int:
+    from rich.console import Console
+    from rich.progress import track
 
-
-def _produced(folder: DemoFolder, partitions: int, say: Callable[[str], None], progress: TextIO | None) -> int:
     table = data.flights_table()
-    say(f"producing {table.num_rows:,} flights, in the order of time, to {job.INPUT} in {partitions} partitions")
-    with _system(folder) as system:
-        system.create_stream(job.INPUT, partitions)
-        if progress is None:
-            return int(system.produce(job.INPUT, data.flight_records(table), key=String(), value=Json()))
-        with shown_count("produced", table.num_rows, progress) as add:
-            counted = _counted(data.flight_records(table), add)
-            return int(system.produce(job.INPUT, counted, key=String(), value=Json()))
-
-
-def _counted(records: Iterator[Any], add: Callable[[int], None]) -> Iterator[Any]:
-    for number, record in enumerate(records, 1):
-        yield record
-        if number % _COUNTED_AT_ONCE == 0:
-            add(_COUNTED_AT_ONCE)
-    add(number % _COUNTED_AT_ONCE)
-
-
-@contextmanager
-def _spark_of(app: Any) -> Iterator[Callable[..., bool]]:
-    """Spark, started in the background and stopped at the end, unless the application was given a session.
-
-    The context is a function that says whether it has started, `wait=True` after waiting for it; it raises what went
-    wrong.
-    """
-    failed: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            _ = app.spark
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=start, name="headrace-demo-spark", daemon=True)
-    thread.start()
-
-    def started(wait: bool = False) -> bool:
-        if wait:
-            thread.join()
-        if failed:
-            raise failed[0]
-        return not thread.is_alive()
-
-    try:
-        yield started
-    except BaseException:
-        if thread.is_alive():
-            raise  # an interrupt does not wait for Spark to start: its JVM ends with this process
-        _stop_spark(app, failed)
-        raise
-    thread.join()
-    _stop_spark(app, failed)
-
-
-def _stop_spark(app: Any, failed: Sequence[BaseException]) -> None:
-    if not failed and app.session.given is None:
-        app.spark.stop()
-
-
-@contextmanager
-def _timed(result: Result, part: str) -> Iterator[None]:
-    began_s = time.monotonic()
-    try:
-        yield
-    finally:
-        result.seconds[part] = round(time.monotonic() - began_s, 1)
+    say(f"producing {table.num_rows:,} flights, in the order of time, to {INPUT} in {partitions} partitions")
+    records = track(data.flight_records(table), "produced", table.num_rows, console=Console(file=raw_of(sys.stderr)))
+    with place.opened() as system:
+        system.create_stream(INPUT, partitions)
+        return int(system.produce(INPUT, records, key=String(), value=Json()))

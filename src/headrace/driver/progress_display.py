@@ -1,5 +1,5 @@
-"""The progress display of what runs in the foreground, a job or the producing of records: a live table on a terminal,
-else a line every few seconds, as long as something changes. Of a job it reads `job.status()` and nothing else.
+"""The progress display of a job in the foreground: a live table on a terminal, else a line every few seconds, as long as
+something changes. It reads `job.status()` and nothing else.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ _JOIN_S = 5
 @contextmanager
 def shown(job: Any, stream: TextIO, *, enabled: bool = True) -> Iterator[None]:
     """Show the progress of `job` on `stream` while the context is open, and how it ended when it closes."""
-    view = _JobView(job)
-    with _watched(stream, view.line, view.table, enabled):
+    if not enabled:
         yield
-
-
-@contextmanager
-def shown_count(what: str, total: int, stream: TextIO, *, enabled: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show how far `what` has come on the way to `total` records; the context is a function that counts more."""
-    view = _CountView(what, total)
-    with _watched(stream, view.line, view.table, enabled):
-        yield view.add
+        return
+    view, ended = _JobView(job), threading.Event()
+    show, what = (_live, view.table) if _is_live(stream) else (_lines, view.line)
+    thread = threading.Thread(target=show, args=(what, stream, ended), name="headrace-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_JOIN_S)
 
 
 def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -> str:
@@ -127,56 +128,6 @@ def _now(status: Mapping[str, Any], sub: Mapping[str, Any]) -> str:
     if waiting_for.startswith("round "):
         return "working"
     return f"waiting for {waiting_for}" if waiting_for == "new records" else waiting_for
-
-
-class _CountView:
-    """What is shown of something that is counted up to a total."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total, self._count = what, total, 0
-        self._began_s = time.monotonic()
-        self._rate = Rate()
-        self._rate.add(self._began_s, 0)
-
-    def add(self, more: int) -> None:
-        self._count += more
-
-    def line(self, ended: bool) -> str:
-        return f"{self._what}: {self._text(ended)}"
-
-    def table(self, ended: bool) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-
-        table = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=max(self._total, 1), completed=self._count, width=_BAR_WIDTH)
-        table.add_row(visible_line(self._what), bar, self._text(ended))
-        return table
-
-    def _text(self, ended: bool) -> str:
-        seconds = time.monotonic() - self._began_s
-        rate = self._rate.add(time.monotonic(), self._count)
-        if ended and seconds > 0:
-            rate = round(self._count / seconds)
-        return f"{self._count:,} of {self._total:,} records, {rate:,}/s"
-
-
-@contextmanager
-def _watched(
-    stream: TextIO, line: Callable[[bool], str], table: Callable[[bool], Any], enabled: bool
-) -> Iterator[None]:
-    if not enabled:
-        yield
-        return
-    ended = threading.Event()
-    show, what = (_live, table) if _is_live(stream) else (_lines, line)
-    thread = threading.Thread(target=show, args=(what, stream, ended), name="headrace-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_JOIN_S)
 
 
 def _is_live(stream: TextIO) -> bool:

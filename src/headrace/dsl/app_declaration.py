@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headrace.core.rounds.event_times import UNIT_NS
-from headrace.core.topology.description import description_of, mermaid_of, text_of
+from headrace.core.topology.description import description_of
+from headrace.core.topology.description_text import mermaid_of, text_of
 from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.dsl import stream_cursor as flows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.core.topology.description import text_of
+from headrace.core.topology.description_text import text_of
 from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import ancestors_of
 from headrace.dsl.stream_cursor import SerdeSlot

@@ -1,19 +1,18 @@
 """`Driver`: an application at work under a test's control, one round after the other, on a clock that only a test moves.
-
-Rounds, containers, state and commits are those of a job; what is left out is threads, and Spark where no expression needs
-it. Only the engine differs: containers run in this process.
-"""
+Rounds, state and commits are those of a job; containers run in this process, without threads, and mostly without Spark."""
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from headrace.client.startpoint_previews import startpoint_of
@@ -35,13 +34,12 @@ from headrace.errors import RoundFailedError, StateError, StorageError, StreamNo
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
-from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Process, Repartition, Source
+from headrace.model.topology import Process, Repartition, Source, Topology
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.state.files import StateFiles
-from headrace.testing.places import new_folder
 from headrace.testing.records import encoded, serdes_of
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
@@ -52,6 +50,8 @@ from headrace.wiring.worker.worker_state import forget
 from headrace.worker.inline_engine import InlineEngine
 
 START = "2026-01-01T00:00:00Z"
+_MEMORY = Path("/dev/shm")  # an fsync costs nothing there, and milliseconds on a disk
+_FREE_BYTES_MIN = 512 * 1024 * 1024  # containers often have 64 MB there, which a larger test would fill
 ROUNDS_MAX = 10_000  # of one `run`, one after the other, that read no record
 
 LOG = logging.getLogger("headrace.testing")
@@ -60,11 +60,10 @@ LOG = logging.getLogger("headrace.testing")
 class Driver:
     """Runs `app` on records that a test sends; use it in a `with`.
 
-    `start` is where its clock begins: ISO text, an aware datetime or µs. `partitions` is how many every input stream has
-    that has to be made, or a mapping of streams to numbers; every stream in the mapping is made, and one that is written
-    by a function of the record must be in it. `directory` is a folder to keep everything in, so that a driver of the edited
-    application can carry on there; without one all is deleted at the end. `overrides` are configuration, as `--set` takes
-    it (`"max_records_per_round=10"`).
+    `start`: where its clock begins, as ISO text, an aware datetime or µs. `partitions`: of every input stream that has to be
+    made, or a mapping of streams to numbers; every stream in that is made, and one that is written by a function of the record
+    must be in it. `directory`: a folder to keep everything in, so that a driver of the edited application can carry on there;
+    without one all is deleted at the end. `overrides`: configuration, as `--set` takes it (`"max_records_per_round=10"`).
 
     The clock is the job's wall clock: it times records that are sent without a time, wall-clock timers, how long an input
     has been idle, and the versions of the state that are kept at the end of a `run`. It moves only by `advance`. Event time
@@ -93,8 +92,6 @@ class Driver:
         self._refused = False  # some of `_pending` cannot be written, whatever the disk
         self._read: dict[str, dict[int, int]] = {}
 
-    # --- its life ---------------------------------------------------------------------------------------------------
-
     def open(self) -> Self:
         """Make the streams that are not there and plan the job; raises what refuses it.
 
@@ -102,13 +99,14 @@ class Driver:
         in its streams when it begins.
         """
         topology = self.app.topology()
-        self._root = new_folder() if self._kept is None else self._kept
+        self._root = _new_folder() if self._kept is None else self._kept
         try:
             config = self._config()
             self._system = open_configured(config)
             self._sources = tuple(topology.sources)
-            self._make_streams({source.stream for source in topology.sources} - _internal(topology))
-            if not any(_begins_by_what_is_there(source.start) for source in topology.sources):
+            self._make_streams(topology)
+            starts = [start_of(source.start).position_type for source in topology.sources]
+            if not set(starts) - {PositionType.EARLIEST, PositionType.LATEST}:  # others depend on what is there
                 self._launch()
         except BaseException:
             self.close()
@@ -117,8 +115,8 @@ class Driver:
 
     def _launch(self) -> None:
         self._flush()
-        topology, config = self.app.topology(), self._config()
-        engine = shared_spark(self.app, config) if has_open_types(topology) else InlineEngine(run_container)
+        config = self._config()
+        engine = shared_spark(self.app, config) if has_open_types(self.app.topology()) else InlineEngine(run_container)
         self._job = launched(self.app, config, engine, LOG.info, lambda: self.now_us)
         self._run_with(self._job.prepared)
 
@@ -144,12 +142,8 @@ class Driver:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    # --- what a test does -------------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -190,7 +184,7 @@ class Driver:
         self._flush()
         assert self._held
         if requests := self._requests.found(0.0, with_streams=False):
-            self._plan_again(requests)
+            self._replan(requests)
         done = self._run_rounds()
         self._requests.settle_startpoints(self.now_us)
         self._prepared.maintenance.keep()
@@ -219,7 +213,7 @@ class Driver:
         assert self._held
         self._flush()
         self._system.expand_stream(stream, partitions)
-        self._plan_again()
+        self._replan()
         for error in self._prepared.plan.refused.values():
             raise error
 
@@ -241,8 +235,7 @@ class Driver:
         self._opened.maintenance.keep()  # a job has done so since the clock moved; the plan goes back to what is on record now
         self._flush()
         chosen = startpoint_of(startpoint, self.now_us)
-        topology = self._opened.plan.topology
-        with Startpoints(self.app.name, self._config(), topology, self._system) as points:
+        with Startpoints(self.app.name, self._config(), self._opened.plan.topology, self._system) as points:
             return points.set(stream, chosen, partition=partition, task=task, state=state)
 
     def advance(self, by: str | timedelta) -> None:
@@ -260,8 +253,8 @@ class Driver:
         keys, values = serdes_of(stream, self._opened.plan.topology, program.dead_letter)
         ends = self._system.end_offsets(stream)
         begin = {} if from_start else self._read.get(stream, {})
-        start = {partition: begin.get(partition, 0) for partition in ends}
         self._read[stream] = ends
+        start = {partition: begin.get(partition, 0) for partition in ends}
         return list(self._system.consume(stream, key=key or keys, value=value or values, start=start))
 
     def store(self, name: str) -> StoredView:
@@ -276,11 +269,10 @@ class Driver:
     @property
     def counters(self) -> dict[str, int]:
         """The counters of the job so far (`late_records`, `dead_letters`, a Processor's own), over all sub-topologies."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for runner in self._opened.runners:
-            for name, count in runner.progress.counters.items():
-                found[name] = found.get(name, 0) + count
-        return found
+            found.update(runner.progress.counters)
+        return dict(found)
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
@@ -301,7 +293,7 @@ class Driver:
         assert self._held
         return self._prepared
 
-    def _plan_again(self, requests: Sequence[ChangeRequest] = ()) -> None:
+    def _replan(self, requests: Sequence[ChangeRequest] = ()) -> None:
         """Continue by another plan, as a job does whose streams or startpoints have changed."""
         before = {runner.sub.name: runner for runner in self._prepared.runners}
         self._run_with(self._held.prepare_again(self._prepared.plan, self.now_us, requests))
@@ -324,9 +316,10 @@ class Driver:
         ]
         return config_of(self.app, [*self._overrides, *places])
 
-    def _make_streams(self, inputs: set[str]) -> None:
-        numbers = self._partitions if isinstance(self._partitions, Mapping) else {}
-        default = self._partitions if isinstance(self._partitions, int) else 1
+    def _make_streams(self, topology: Topology) -> None:
+        internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+        inputs = {source.stream for source in topology.sources} - internal
+        numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
         there = {stream.name for stream in self._system.streams()}
         for stream in sorted((inputs | set(numbers)) - there):
             self._system.create_stream(stream, numbers.get(stream, default))
@@ -358,6 +351,15 @@ class Driver:
         self._opened.maintenance.committed(runner)
 
 
+def _new_folder() -> Path:
+    """A new, private folder for what a driver does not keep: in memory where there is room."""
+    try:
+        has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _FREE_BYTES_MIN
+    except OSError:
+        has_room = False
+    return Path(tempfile.mkdtemp(prefix="headrace-test-", dir=_MEMORY if has_room else None))
+
+
 def _not_caught_up(runner: SubTopologyRunner) -> RoundFailedError:
     timing = [node.name for node in runner.program.nodes if isinstance(node, Process) and node.timers]
     return RoundFailedError(
@@ -368,12 +370,3 @@ def _not_caught_up(runner: SubTopologyRunner) -> RoundFailedError:
 
 def _entries(runner: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
     return entries_of([checkpoint.head for checkpoint in runner.checkpoints.values()], files, store)
-
-
-def _begins_by_what_is_there(start: str | int | Startpoint) -> bool:
-    """Whether a start means another offset once its stream holds records."""
-    return start_of(start).position_type not in (PositionType.EARLIEST, PositionType.LATEST)
-
-
-def _internal(topology: Any) -> set[str]:
-    return {node.stream for node in topology.nodes if isinstance(node, Repartition)}

@@ -1,7 +1,5 @@
-"""The pytest fixture `kafka_server`, a Kafka of their own for tests; the public name `KafkaServer` is given on.
-
-Name it in a `conftest.py`: `pytest_plugins = ["headrace.testing.kafka_server"]`.
-"""
+"""The pytest fixture `kafka_server`, a Kafka of their own for tests; the public name `KafkaServer` is given on. Name it in a
+`conftest.py`: `pytest_plugins = ["headrace.testing.kafka_server"]`."""
 
 from __future__ import annotations
 

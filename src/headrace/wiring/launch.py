@@ -12,8 +12,7 @@ from typing import Any
 from headrace.adapters.common import lease_holder as holders
 from headrace.adapters.round_control.driver_socket import SocketControl
 from headrace.adapters.round_control.files import FileControl
-from headrace.config.loading import Config
-from headrace.config.reserved import refuse_reserved
+from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
 from headrace.driver.job import Job, LaunchedJob

@@ -35,7 +35,7 @@ class Repaired:
 
     quarantine: str
     moved: list[str] = field(default_factory=list)
-    undo_rewind: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ def take(found: Verified, now: datetime, *, with_unknown: bool = False) -> Repai
         db.execute("BEGIN IMMEDIATE")
         try:
             commits.prepare(db)
-            done.undo_rewind = _bring_back(root, db)
+            done.restored = _bring_back(root, db)
             if with_unknown:
                 produced = [name for name in data_files_of(root) if round_of(name) is None]
                 _append(root, db, [name for name in produced if not commits.is_referenced(db, name)], done)

@@ -6,25 +6,38 @@ variables that set them are not handed on."""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
-from headrace.adapters.spark.jvm_log_filter import JvmErrors
 from headrace.config.keys import handed_on
 from headrace.core.secrets import Secrets, holds_secret
 from headrace.errors import SetupError
+from headrace.visible import visible
 
+Started = TypeVar("Started")
 _GATEWAY_PORT, _GATEWAY_SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _DRIVER_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _LOOK_S = 0.05
+_END_S = 2.0  # the pipe ends with the process
+_REASON_LINES = 3
+_RAISED = re.compile(r'Exception in thread "main" [\w.$]+: (.*)')
+_NOISE = ("WARNING: Using incubator modules", "WARNING: package sun.", "Using Spark's default log4j profile")
+_AT_THE_END = ("BrokenPipeError", "ConnectionResetError", "EOFError", "OSError")  # of idle workers, when Spark stops
+_jvms: list[subprocess.Popen[bytes]] = []  # that this process has started
 
 
 def is_submitted() -> bool:
@@ -41,8 +54,10 @@ def submitted_settings() -> dict[str, str]:
 
 
 def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
-    """Start a JVM with these settings and connect with it, unless this process has one already. What it writes comes out on our
-    standard error, through `quiet.filtered`. `SetupError` where it ends before it answers."""
+    """Start a JVM with these settings and connect with it, unless this process has one already.
+
+    What it writes comes out on our standard error, `filtered`. `SetupError` where it ends before it answers.
+    """
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
@@ -50,6 +65,7 @@ def start_gateway(settings: Mapping[str, str], secrets: Secrets) -> None:
     folder = Path(tempfile.mkdtemp(prefix="hr-jvm-"))  # of mode 0700
     try:
         process = _started(settings, secrets, folder)
+        _jvms.append(process)
         errors = JvmErrors(process.stdout)  # type: ignore[arg-type]  # it is a pipe
         if not _has_started(process, folder / "address"):
             raise SetupError(
@@ -136,3 +152,125 @@ def _connected(port: int, word: str) -> Any:
         return launch_gateway()
     finally:
         del os.environ[_GATEWAY_PORT], os.environ[_GATEWAY_SECRET]
+
+
+def interruptible(start: Callable[[], Started]) -> Started:
+    """What `start` gives. A signal that comes meanwhile ends the JVM that is being started, and is raised then.
+
+    Interrupted halfway, PySpark leaves a JVM that waits for ever for a program that has ended; and in the main thread it would
+    put in a handler for Ctrl-C that calls the JVM from within another call to it. So Spark is started in another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return start()
+    result: Future[Started] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(start())
+        except BaseException as error:
+            result.set_exception(error)
+
+    came: list[int] = []
+
+    def on_signal(number: int, frame: Any) -> None:
+        logging.disable(logging.CRITICAL)  # py4j logs each call that a JVM which is ended does not answer
+        came.append(number)
+
+    thread = threading.Thread(target=work, name="headrace-spark-start", daemon=True)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, on_signal)
+    try:
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+            if came:
+                _end_jvms()
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+    if came:
+        _end_jvms()
+        _forget()
+        logging.disable(logging.NOTSET)
+        signal.raise_signal(came[0])
+    return result.result()
+
+
+def _forget() -> None:
+    """Let the next start have a JVM of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _end_jvms() -> None:
+    for process in _jvms:
+        process.kill()
+
+
+class JvmErrors:
+    """The standard error of a JVM, read in a thread: held back while the JVM starts, shown from `show` on, without known noise.
+    Python workers' output comes this way too (a `print` in a user's function), so it is filtered, never hidden."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe, self._lock = pipe, threading.Lock()
+        self._held: list[str] | None = []
+        self._thread = threading.Thread(target=self._read, name="headrace-jvm-errors", daemon=True)
+        self._thread.start()
+
+    def show(self) -> None:
+        """Show what was held back, and what comes."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            for line in held:
+                _write(line)
+
+    def reason(self) -> str:
+        """Why a JVM that has ended did not start, in a line, without Java's stack."""
+        self._thread.join(_END_S)
+        with self._lock:
+            lines = [line.strip() for line in self._held or () if line.strip() and not line.startswith("\tat ")]
+        raised = [found[1] for line in lines if (found := _RAISED.match(line))]
+        return raised[0] if raised else "; ".join(lines[:_REASON_LINES]) or "it said nothing"
+
+    def _read(self) -> None:
+        for line in filtered(raw.decode("utf-8", "replace") for raw in self._pipe):
+            with self._lock:
+                if self._held is None:
+                    _write(line)
+                else:
+                    self._held.append(line)
+
+
+def _write(line: str) -> None:
+    sys.stderr.write(visible(line))
+    sys.stderr.flush()
+
+
+def filtered(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without known noise: some JVM warnings, and the traceback of a worker daemon whose JVM has ended."""
+    trace: list[str] = []
+    for line in lines:
+        if line.startswith("Traceback (most recent call last)"):
+            yield from trace
+            trace = [line]
+        elif trace:
+            trace.append(line)
+            if not line.startswith((" ", "\t")):  # the exception: the traceback ends
+                if not _is_daemon_noise(trace):
+                    yield from trace
+                trace = []
+        elif not line.startswith(_NOISE):
+            yield line
+    yield from trace
+
+
+def _is_daemon_noise(trace: list[str]) -> bool:
+    frames = [line for line in trace if line.lstrip().startswith("File ")]
+    ours = all("pyspark/daemon.py" in frame or "pyspark/worker" in frame for frame in frames)
+    return ours and trace[-1].startswith(_AT_THE_END)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.adapters.spark.dead_jvm import keep_quiet
 from headrace.adapters.spark.failures import failure_of, is_of_spark
-from headrace.adapters.spark.gateway import is_submitted, start_gateway, submitted_settings
+from headrace.adapters.spark.gateway import interruptible, is_submitted, start_gateway, submitted_settings
 from headrace.adapters.spark.required_settings import SESSION_SETTINGS, START_SETTINGS
-from headrace.adapters.spark.starting import interruptible
 from headrace.core.secrets import Secrets, redaction_pattern, secret_values
 from headrace.environment import checked_java
 from headrace.errors import NotSupportedError, SetupError

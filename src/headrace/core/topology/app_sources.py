@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 _PACKAGE, _CLASS = "headrace", "App"
 _RUNNERS = frozenset({"run", "start"})
+_NAMES = (ast.Name, ast.Attribute)
 _MAIN = {"__name__", "'__main__'"}
 # Ways to a name, or to a module, that are not in the source as such.
 _DYNAMIC = frozenset({"exec", "eval", "globals", "vars", "setattr", "__import__", "import_module", "run_path", "run_module"})
@@ -100,15 +101,9 @@ def _walked(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
 
 def _words(nodes: Sequence[ast.AST]) -> set[str]:
     """All names and attributes, and what is imported under which name."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-    return found
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    named = {node.attr if isinstance(node, ast.Attribute) else node.id for node in nodes if isinstance(node, _NAMES)}
+    return imported | named
 
 
 def _names_app(nodes: Sequence[ast.AST]) -> bool:
@@ -127,9 +122,7 @@ def _imports(nodes: Sequence[ast.AST]) -> Iterator[Import]:
 
 
 def _may_bind_app(node: ast.stmt) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return True
-    if isinstance(node, ast.For | ast.AsyncFor | ast.With | ast.AsyncWith | ast.Match):
+    if isinstance(node, ast.ImportFrom | ast.For | ast.AsyncFor | ast.With | ast.AsyncWith | ast.Match):
         return True
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         holds_several = isinstance(node, ast.Assign) and not all(isinstance(one, ast.Name) for one in node.targets)
@@ -193,19 +186,15 @@ def _evaluated(node: ast.AST) -> Iterator[ast.expr]:
             yield inner
         match inner:
             case ast.Lambda():
-                parts: list[ast.AST] = [inner.args]
-            case ast.IfExp():
-                parts = [ast.Expr(inner.test)]
-            case ast.BoolOp():
-                parts = [ast.Expr(inner.values[0])]
-            case ast.Compare():
-                parts = [ast.Expr(inner.left), ast.Expr(inner.comparators[0])]
+                yield from _evaluated(inner.args)
+            case ast.IfExp(test=first) | ast.BoolOp(values=[first, *_]):
+                yield from _evaluated(ast.Expr(first))
+            case ast.Compare(left=first, comparators=[second, *_]):
+                yield from _evaluated(ast.Tuple([first, second]))
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                parts = [ast.Expr(inner.generators[0].iter)]
+                yield from _evaluated(ast.Expr(inner.generators[0].iter))
             case _:
-                parts = [inner]
-        for part in parts:
-            yield from _evaluated(part)
+                yield from _evaluated(inner)
 
 
 def _given(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:

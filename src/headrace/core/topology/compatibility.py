@@ -1,8 +1,6 @@
-"""Whether an application that was edited may continue with the state and positions that it has stored.
-
-Operators may come and go around a store: state is found under the store's name, in the task that its sub-topology gives
-it, as bytes of one form. What changes the place or the form of a store that stays is refused, with how to recover.
-"""
+"""Whether an application that was edited may continue with the state and positions that it has stored. Operators may come and
+go around a store: state is found under the store's name, in the task that its sub-topology gives it, as bytes of one form. What
+changes the place or the form of a store that stays is refused, with how to recover."""
 
 from __future__ import annotations
 
@@ -30,50 +28,43 @@ def store_forms(topology: Topology) -> Mapping[str, str]:
 
 def with_spark_types(store: StoreSpec, key: Serde | None = None, value: Serde | None = None) -> StoreSpec:
     """The store with the serdes that Spark's types turned out to be, in its form too, wherever it says `spark`."""
-    form = " ".join(
-        _resolved(part, "key", key) if part.startswith("key=") else _resolved(part, "value", value)
-        for part in store.form.split(" ")
-    )
+    known = {f"{side}=spark": f"{side}={serde.form}" for side, serde in (("key", key), ("value", value)) if serde is not None}
+    form = " ".join(known.get(part, part) for part in store.form.split(" "))
     return replace(store, form=form, value=store.value or value)
 
 
-GONE = "gone:"  # before the place and form of a store that the application no longer has
+REMOVED = "gone:"  # before the place and form of a store that the application no longer has
 
 
 def in_use(stores: Mapping[str, str]) -> dict[str, str]:
     """Of a job model's stores those that its application has."""
-    return {name: form for name, form in stores.items() if not form.startswith(GONE)}
+    return {name: form for name, form in stores.items() if not form.startswith(REMOVED)}
 
 
 def remembered(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The stores for the next job model: those of now, and for ever the names of those that were there before."""
     before = {} if previous is None else previous.stores
-    gone = {name: form if form.startswith(GONE) else GONE + form for name, form in before.items() if name not in stores}
-    return gone | dict(stores)
+    return {name: REMOVED + form.removeprefix(REMOVED) for name, form in before.items() if name not in stores} | dict(stores)
 
 
 def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
-    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now.
-
-    Of stores whose serdes are not known yet (`spark`) these are not compared.
-    """
-    if previous is None:
-        return []
+    """Why stored state cannot follow: one text per store, sorted by name. `stores` is what `store_forms` gives now. Of stores
+    whose serdes are not known yet (`spark`) these are not compared."""
     found: list[str] = []
-    for name in sorted(set(previous.stores) & set(stores)):
-        if previous.stores[name].startswith(GONE):
+    before = {} if previous is None else previous.stores
+    for name in sorted(before.keys() & stores.keys()):
+        old, new = before[name], stores[name]
+        if old.startswith(REMOVED):
             found.append(
                 f"store {name!r} was removed from the application before, and has missed all records since: it cannot continue"
             )
             continue
-        old_place, _, old_form = previous.stores[name].partition("|")
-        new_place, _, new_form = stores[name].partition("|")
-        if old_place != new_place:
+        if _place(old) != _place(new):
             found.append(
-                f"store {name!r} was in sub-topology {old_place!r} and is now in {new_place!r}: its tasks are others, "
+                f"store {name!r} was in sub-topology {_place(old)!r} and is now in {_place(new)!r}: its tasks are others, "
                 "and its state would not be found"
             )
-        if changes := changes_of(old_form, new_form):
+        if changes := changes_of(_form(old), _form(new)):
             found.append(f"store {name!r}: {', '.join(changes)}: what it holds cannot be read as that")
     return found
 
@@ -108,12 +99,10 @@ def notes(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     """What continues, but should be said: stores that were removed, and stores that begin empty at the stored positions."""
     if previous is None:
         return []
-    old = [f"store {name!r} was removed; its state is dropped" for name in sorted(in_use(previous.stores).keys() - set(stores))]
-    new = [
-        f"store {name!r} is new and begins empty, at the stored positions"
-        for name in sorted(set(stores) - set(previous.stores))
+    removed, new = sorted(in_use(previous.stores).keys() - stores.keys()), sorted(stores.keys() - previous.stores.keys())
+    return [f"store {name!r} was removed; its state is dropped" for name in removed] + [
+        f"store {name!r} is new and begins empty, at the stored positions" for name in new
     ]
-    return old + new
 
 
 def check_compatible(
@@ -123,24 +112,21 @@ def check_compatible(
     system: str | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then.
-
-    `inputs`: the streams that the application reads, and `system` where: for the commands in hints. `begun` as for `lost`.
-    """
+    """Raise `IncompatibleChangeError` with all refusals; nothing was changed by then. `inputs`: the streams that the
+    application reads, and `system` where: for the commands in hints. `begun` as for `lost`."""
     found, missing = refusals(previous, stores), lost(previous, stores, begun)
-    if not found and not missing:
+    if previous is None or not (found or missing):
         return
-    assert previous is not None
-    said = [*found, *(f"store {name!r} is no longer in the application, and its state would be lost" for name in missing)]
-    taken_out = {name for name in stores if previous.stores.get(name, "").startswith(GONE)}
-    changed = {name for name in stores if name in previous.stores and refusals(previous, {name: stores[name]})} - taken_out
+    reasons = [*found, *(f"store {name!r} is no longer in the application, and its state would be lost" for name in missing)]
+    removed_before = {name for name in stores if previous.stores.get(name, "").startswith(REMOVED)}
+    changed = {name for name in stores if name in previous.stores and refusals(previous, {name: stores[name]})} - removed_before
     ways = ["undo that edit"] if changed else []
     if missing:
         ways.append(f"keep the old name{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}")
     moved = [name for name in changed if _place(previous.stores[name]) != _place(stores[name])]
     ways += [_renaming(previous, stores, missing)] if any(missing.values()) else []
     ways += [f"name the repartition before it as it was: {_named(_place(previous.stores[name]))}" for name in moved]
-    given_up = sorted({*changed, *taken_out, *missing})
+    given_up = sorted({*changed, *removed_before, *missing})
     drops = " ".join(f"--drop-store {name}" for name in given_up)
     ways.append(
         f"drop the state: `headrace run ... {drops}` (in Python: drop_stores={','.join(given_up)!r}), and rebuild the "
@@ -148,12 +134,12 @@ def check_compatible(
     )
     ways.append("run the edited application under another application name, from the beginning")
     raise IncompatibleChangeError(
-        f"application {previous.application!r} is incompatible with its stored state: " + "; ".join(said), "; or ".join(ways)
+        f"application {previous.application!r} is incompatible with its stored state: " + "; ".join(reasons), "; or ".join(ways)
     )
 
 
 def _place(store: str) -> str:
-    return store.removeprefix(GONE).partition("|")[0]
+    return store.removeprefix(REMOVED).partition("|")[0]
 
 
 def _form(store: str) -> str:
@@ -183,38 +169,36 @@ def _rebuild(previous: JobModel, inputs: Collection[str], system: str | None) ->
 def check_same_streams(
     previous: JobModel | None, ids: Mapping[str, str | None], counts: Mapping[str, int] | None = None
 ) -> None:
-    """Refuse streams that are not those that positions and state are of.
+    """`IncompatibleChangeError` for a stream that was deleted, or deleted and recreated, since `previous` was stored: positions
+    and state are of the old one. A stream that the job did not read then has neither, and is not compared.
 
     `ids`: every stream that the job reads now to its id, None for one that does not exist. `counts`: how many partitions
-    they have, for the message. `IncompatibleChangeError` for
-    one that was deleted, or deleted and recreated, since `previous` was stored. A stream that the job did not read then
-    is not compared: it has neither positions nor state.
+    they have, for the message.
     """
     known = {} if previous is None else previous.stream_ids
     changed = [name for name in sorted(ids) if name in known and ids[name] != known[name]]
-    if changed:
-        assert previous is not None
-        name = changed[0]
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        happened = "was deleted" if ids[name] is None else "was deleted and recreated"
-        before, now = previous.partition_counts.get(name), (counts or {}).get(name)
-        if ids[name] is not None and before is not None and now is not None and before != now:
-            happened += f", with {now} partitions in place of {before},"
-        raise IncompatibleChangeError(
-            f"stream {name!r}{more} {happened} since application {previous.application!r} last ran: its positions and "
-            "state belong to the deleted stream",
-            "run the application under another name, or in another folder, to begin with the streams as they are",
-        )
+    if previous is None or not changed:
+        return
+    name = changed[0]
+    more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+    happened = "was deleted" if ids[name] is None else "was deleted and recreated"
+    before, now = previous.partition_counts.get(name), (counts or {}).get(name)
+    if ids[name] is not None and before is not None and now is not None and before != now:
+        happened += f", with {now} partitions in place of {before},"
+    raise IncompatibleChangeError(
+        f"stream {name!r}{more} {happened} since application {previous.application!r} last ran: its positions and "
+        "state belong to the deleted stream",
+        "run the application under another name, or in another folder, to begin with the streams as they are",
+    )
 
 
 def check_same_partitioning(previous: JobModel | None, by_users: Collection[str], under_state: Iterable[str]) -> None:
     """`IncompatibleChangeError` where a stream came by its keys and now goes by a user's partitioner, or the other way.
-
-    `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one
-    partitioner that was replaced this is unknown.
-    """
-    for stream in sorted(under_state) if previous is not None else ():
-        assert previous is not None
+    `by_users`: the streams that have a partitioner now; `under_state`: those that operators with state take. Of one partitioner
+    that was replaced this is unknown."""
+    if previous is None:
+        return
+    for stream in sorted(under_state):
         before, now = stream in previous.partitioned_by_users, stream in by_users
         if stream in previous.partition_counts and before != now:
             ways = ("the key", "a partitioner")
@@ -224,7 +208,3 @@ def check_same_partitioning(previous: JobModel | None, by_users: Collection[str]
                 "undo that edit; or give the repartition, and the stores behind it, other names, and drop the old stores "
                 "(headrace run --drop-store NAME): then they begin empty",
             )
-
-
-def _resolved(part: str, side: str, serde: Serde | None) -> str:
-    return f"{side}={serde.form}" if serde is not None and part == f"{side}=spark" else part

@@ -1,216 +1,223 @@
-"""What a topology looks like in words: as text for people, as a Mermaid diagram, and as a dict for programs.
-
-Pure functions; a test holds them against golden files.
-"""
+"""The description of a topology as plain values, which programs read and every other description is made from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, cast
 
-from headrace.core.topology.described import description_of, duration_text, operator_of
-from headrace.core.topology.description_types import SubTopologyDescription
-from headrace.core.topology.stated_counts import Stated
-from headrace.model.topology import Node, Topology
+from headrace.core.topology.description_types import (
+    OperatorDescription,
+    StoreDescription,
+    SubTopologyDescription,
+    TopologyDescription,
+)
+from headrace.core.topology.engine_prefix import runs_in_jvm
+from headrace.core.topology.stated_counts import Stated, StatedCount, stated_counts_of
+from headrace.core.topology.sub_topologies import (
+    has_state,
+    short_name_of,
+    stores_of,
+    sub_topologies_of,
+    upstream_names_of,
+)
+from headrace.model import topology as nodes
+from headrace.model.durations import duration_text
+from headrace.model.serde import Serde
+from headrace.model.startpoint import PositionType, Startpoint
+from headrace.model.topology import Function, Node, StoreSpec, Topology
+from headrace.model.windows import AnyWindows, SessionWindows
 
-__all__ = ["description_of", "duration_text", "headline_of", "mermaid_of", "sentence_of", "text_of"]
-
-_NOT_BY_KEY = "not partitioned by key"
-
-
-def text_of(topology: Topology) -> str:
-    """The topology for people to read, ending in a newline."""
-    described = description_of(topology)
-    lines = [f"application {described['application']}"]
-    for sub in described["sub_topologies"]:
-        lines += ["", *_sub_topology_lines(sub)]
-    return "\n".join(lines) + "\n"
-
-
-def mermaid_of(topology: Topology) -> str:
-    """The topology as a Mermaid flowchart: one box per sub-topology, streams between them."""
-    described = description_of(topology)
-    ids: dict[str, str] = {}
-    lines = ["flowchart TD"]
-    edges: list[str] = []
-    streams: dict[str, str] = {}
-    labels: dict[str, str] = {}
-
-    def stream_id(name: str) -> str:
-        return streams.setdefault(name, f"s{len(streams)}")
-
-    for number, sub in enumerate(described["sub_topologies"]):
-        lines.append(f'    subgraph t{number}["{_escaped(sub["name"])}"]')
-        for operator in _operators_of(sub):
-            own = ids.setdefault(operator["name"], f"o{len(ids)}")
-            opening, closing = ("[(", ")]") if operator.get("stores") else ("[", "]")
-            more = f"<br/>store {', '.join(operator['stores'])}" if operator.get("stores") else ""
-            more += f"<br/>{_NOT_BY_KEY}" if "partitioning" in operator else ""
-            lines.append(f'        {own}{opening}"{_escaped(_headline(operator))}{more}"{closing}')
-            edges += [f"    {ids[parent]} --> {own}" for parent in operator["parents"]]
-            if operator["kind"] in ("stream", "table", "repartition-source"):
-                edges.append(f"    {stream_id(operator['stream'])} --> {own}")
-            elif operator["kind"] in ("to", "repartition"):
-                edges.append(f"    {own} --> {stream_id(operator['stream'])}")
-            if operator["kind"] == "repartition":
-                labels[operator["stream"]] = _stream_label(operator)
-        lines.append("    end")
-    lines += [f'    {own}(["{labels.get(name) or _escaped(name)}"])' for name, own in streams.items()]
-    return "\n".join(lines + edges) + "\n"
-
-
-def _stream_label(operator: dict[str, Any]) -> str:
-    """Of a repartition stream, for its box: its name, then a line for the partitions and one for the serdes."""
-    partitions = ", ".join([_partitions_text(operator), *_partitioner_parts(operator)])
-    serdes = ", ".join(f"{part} {operator[part]}" for part in ("key", "value") if operator[part] is not None)
-    return "<br/>".join(_escaped(line) for line in (operator["stream"], partitions, serdes))
-
-
-def headline_of(topology: Topology, node: Node) -> str:
-    """An operator's kind and the one thing that says most about it."""
-    return _headline(operator_of(topology, node))
-
-
-def sentence_of(topology: Topology, node: Node) -> str:
-    """All that is to be said about an operator, in one line."""
-    return _sentence(operator_of(topology, node))
-
-
-def _operators_of(sub: SubTopologyDescription) -> list[dict[str, Any]]:
-    """The operators, to be read by keys that are not literals."""
-    return cast(list[dict[str, Any]], sub["operators"])
-
-
-def _sub_topology_lines(sub: SubTopologyDescription) -> list[str]:
-    state = "has state" if sub["has_state"] else "no state"
-    after = f", after {', '.join(sub['upstream'])}" if sub["upstream"] else ""
-    operators = _operators_of(sub)
-    width = max(len(operator["name"]) for operator in operators)
-    return [
-        f"sub-topology {sub['name']} ({state}{after})",
-        f"  reads  {', '.join(sub['reads'])}",
-        *([f"  writes {', '.join(sub['writes'])}"] if sub["writes"] else []),
-        *(f"  {operator['name']:<{width}}  {_sentence(operator)}{_arrow(operator)}" for operator in operators),
-        *(
-            f"  store {store['name']}: {store['kind']}, kept {store['kept']}, {store['form']}"
-            for store in sub["stores"]
-        ),
-    ]
-
-
-def _arrow(operator: dict[str, Any]) -> str:
-    return f"  <- {', '.join(operator['parents'])}" if operator["parents"] else ""
-
-
-def _sentence(operator: dict[str, Any]) -> str:
-    parts = [_headline(operator)]
-    if operator["kind"] != "repartition-source":  # its serdes are shown at the operator that writes the stream
-        parts += [f"{part} {operator[part]}" for part in ("key", "value") if operator.get(part) is not None]
-    if operator["kind"] in _SENTENCES:
-        parts += _SENTENCES[operator["kind"]](operator)
-    if "emit" in operator:
-        parts.append("every update")
-    if "windows" in operator:
-        parts.append(_windows_text(operator["windows"]))
-    if operator["engine"] == "spark":
-        parts.append("in Spark")
-    return ", ".join(parts)
-
-
-def _headline(operator: dict[str, Any]) -> str:
-    """The kind, and the one thing that says most about the operator."""
-    kind = operator["kind"]
-    if kind in ("stream", "table", "repartition-source"):
-        return f"{'repartition' if kind == 'repartition-source' else kind} {operator['stream']}"
-    if kind in ("to", "repartition"):
-        return f"{kind} {operator['stream']}" if kind == "to" else f"write to {operator['stream']}"
-    if kind == "process":
-        return f"process {operator['processor']}"
-    if kind == "split":
-        return f"split {' | '.join(operator['predicates'])}"
-    if kind == "split-output":
-        return f"output {operator['output'] + 1}"
-    if kind == "suppress":
-        return "the last value of each window, when it closes"
-    if kind == "table-store":
-        return "keep the last value per key"
-    if "aggregates" in operator:
-        return "aggregate " + ", ".join(f"{name}={what}" for name, what in operator["aggregates"].items())
-    return f"{kind} {operator['function']}" if operator.get("function") else str(kind)
-
-
-def _source_parts(operator: dict[str, Any]) -> list[str]:
-    parts = [f"from {operator['start']}"]
-    if operator.get("broadcast"):
-        parts.append("all of it in every task")
-    if operator["reset_offset"]:
-        parts.append("at every start")
-    if "timestamp" in operator:
-        unit = f" in {operator['timestamp_unit']}" if "timestamp_unit" in operator else ""
-        parts.append(f"timestamp {operator['timestamp']}{unit}")
-    if "partitioning" in operator:
-        parts.append(_NOT_BY_KEY)
-    return parts
-
-
-def _repartition_parts(operator: dict[str, Any]) -> list[str]:
-    parts = [_partitions_text(operator), *_partitioner_parts(operator)]
-    return [*parts, "added automatically"] if operator["generated"] else parts
-
-
-def _partitions_text(operator: dict[str, Any]) -> str:
-    count, are, of = operator["partitions"], operator["partitions_are"], ", ".join(operator.get("partitions_of", ()))
-    if count is None:
-        return f"as many partitions as the largest of {of}" if of else "as many partitions as its sources"
-    text = f"{count} partition{'s' * (count != 1)}"
-    if are == Stated.HINT or operator.get("partitions_if_new"):
-        text += " if it is new"
-    return f"{text}, as {of} has, which it is {are} with" if of else text
-
-
-def _partitioner_parts(operator: dict[str, Any]) -> list[str]:
-    return [] if operator["partitioner"] is None else [f"partitioner {operator['partitioner']}"]
-
-
-def _join_parts(operator: dict[str, Any]) -> list[str]:
-    left, right = operator["sides"].split("-")
-    parts = [f"{left} with {'global table' if right == 'global' else right}"]
-    if "key_of" in operator:
-        parts.append(f"by {operator['key_of']}")
-    if "within" in operator:
-        parts.append(f"within {operator['within']}, open for {operator['kept']} more")
-    return parts
-
-
-def _duplicates_parts(operator: dict[str, Any]) -> list[str]:
-    return [f"by {operator.get('by', 'the key')}", f"within {operator['within']}"]
-
-
-def _process_parts(operator: dict[str, Any]) -> list[str]:
-    return ["has timers"] if operator["timers"] else []
-
-
-_SENTENCES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
-    "stream": _source_parts,
-    "table": _source_parts,
-    "repartition": _repartition_parts,
-    "to": _partitioner_parts,
-    "process": _process_parts,
-    "drop_duplicates": _duplicates_parts,
-    "join": _join_parts,
-    "left_join": _join_parts,
-    "outer_join": _join_parts,
+_BY_SPARK_TYPE = "by Spark type"
+# What an operator is, in a word (as its method is named, as a rule), and what is said of it.
+_OPERATORS: dict[type[Node], tuple[str, ...]] = {
+    nodes.Filter: ("filter", "function"),
+    nodes.MapValues: ("map_values", "function", "value"),
+    nodes.FlatMapValues: ("flat_map_values", "function", "value"),
+    nodes.Map: ("map", "function", "key", "value"),
+    nodes.FlatMap: ("flat_map", "function", "key", "value"),
+    nodes.SelectKey: ("select_key", "function", "key"),
+    nodes.Peek: ("peek", "function"),
+    nodes.Merge: ("merge",),
+    nodes.Split: ("split", "predicates"),
+    nodes.SplitOutput: ("split-output", "output"),
+    nodes.Transform: ("transform", "function", "key", "value"),
+    nodes.Process: ("process", "processor", "timers", "value"),
+    nodes.DropDuplicates: ("drop_duplicates", "by", "within"),
+    nodes.Group: ("group",),
+    nodes.Table: ("table-store",),
+    nodes.TableFilter: ("filter", "function"),
+    nodes.ToStream: ("to_stream", "emit"),
+    nodes.Suppress: ("suppress", "key", "value", "windows"),
+    nodes.Sink: ("to", "stream", "key", "value", "partitioner"),
+    nodes.ForEachRound: ("for_each_round", "function"),
+    nodes.Join: ("join", "sides", "function", "value", "key_of", "within", "kept"),
+    nodes.Aggregate: ("aggregate", "key", "value", "aggregates", "function", "windows"),
 }
+_ALWAYS = ("key", "value", "partitioner")  # said where there is none too
 
 
-def _windows_text(windows: dict[str, Any]) -> str:
-    late = "nothing is late while kept" if windows["grace"] is None else f"grace {windows['grace']}"
-    if "gap" in windows:
-        return f"sessions with gaps of up to {windows['gap']}, {late}, kept {windows['kept']} past the gap after them"
-    hop = "" if windows["advance"] == windows["size"] else f" every {windows['advance']}"
-    return f"windows of {windows['size']}{hop}, {late}, kept {windows['kept']} past their end"
+def description_of(topology: Topology) -> TopologyDescription:
+    """The topology as plain values. `TopologyError` where its operators do not fit together."""
+    subs = sub_topologies_of(topology)
+    upstream, counts = upstream_names_of(subs), stated_counts_of(subs)
+    described: list[SubTopologyDescription] = [
+        {
+            "name": sub.title,
+            "has_state": has_state(sub),
+            "upstream": [name or "source" for name in upstream[sub.name]],
+            "reads": list(sub.reads),
+            "writes": sorted({_detail(sink, "stream") for sink in sub.sinks} | set(sub.writes)),
+            "operators": [_operator(topology.application, node, counts) for node in sub.nodes],
+            "stores": [_store(store, node) for node in sub.nodes for store in stores_of(node)],
+        }
+        for sub in subs
+    ]
+    return {"application": topology.application, "sub_topologies": described}
 
 
-def _escaped(text: str) -> str:
-    """For a quoted Mermaid label, whose entities are written with # instead of &."""
-    return text.replace("#", "#35;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;").replace("\n", " ")
+def kind_of(node: Node) -> str:
+    """What an operator is, in a word: as its method is named, as a rule."""
+    match node:
+        case nodes.Source(kind=nodes.SourceKind.REPARTITION):
+            return "repartition-source"
+        case nodes.Source(kind=kind):
+            return str(kind)
+        case nodes.Repartition():
+            return "repartition"
+        case nodes.Filter(negate=True) | nodes.TableFilter(negate=True):
+            return "filter_not"
+        case nodes.Join(kind=kind) if kind is not nodes.JoinKind.INNER:
+            return f"{kind}_join"
+        case nodes.Aggregate(kind=kind) if kind in ("count", "reduce"):
+            return str(kind)
+        case _:
+            return _OPERATORS[type(node)][0]
+
+
+def _operator(application: str, node: Node, counts: Mapping[str, StatedCount]) -> OperatorDescription:
+    described: dict[str, Any] = {
+        "name": node.name,
+        "kind": kind_of(node),
+        "parents": list(node.parents),
+        "engine": "spark" if runs_in_jvm(node) or isinstance(node, nodes.ForEachRound) else "worker",
+    }
+    match node:
+        case nodes.Source():
+            described |= _source(node)
+        case nodes.Repartition():
+            described |= _repartition(application, node, counts[node.stream])
+        case _:
+            details = {name: _detail(node, name) for name in _OPERATORS[type(node)][1:]}
+            described |= {name: value for name, value in details.items() if value is not None or name in _ALWAYS}
+    if stores := stores_of(node):
+        described["stores"] = [store.name for store in stores]
+    return cast(OperatorDescription, described)
+
+
+def _detail(node: Any, name: str) -> Any:
+    """One thing that is said of an operator; None for what it has not."""
+    given = next((getattr(node, one) for one in ("function", "predicate", "joiner") if hasattr(node, one)), None)
+    function = given if isinstance(given, Function) else None
+    match name:
+        case "function":
+            return (node.label or None) if function is None else function.label
+        case "key" | "value":
+            return _form(getattr(node, name), function)
+        case "predicates":
+            return [predicate.label for predicate in node.predicates]
+        case "output":
+            return node.index
+        case "processor":
+            return node.processor.__qualname__
+        case "timers":
+            return node.timers
+        case "stream":
+            return node.stream.label if isinstance(node.stream, Function) else node.stream
+        case "sides":
+            return str(node.sides)
+        case "by" | "key_of" | "partitioner":
+            return _label(getattr(node, name))
+        case "within" | "kept" if not isinstance(node, nodes.Join) or node.sides is nodes.JoinSides.STREAM_STREAM:
+            return duration_text(getattr(node, f"{name}_us"))
+        case "emit" if node.emit is not nodes.Emit.ROUND:
+            return str(node.emit)
+        case "aggregates" if node.named is not None:
+            return {name: f"{one.kind}({one.field or ''})" for name, one in node.named.items()}
+        case "windows" if node.windows is not None:
+            return _windows(node.windows)
+    return None
+
+
+def _source(node: nodes.Source) -> dict[str, Any]:
+    described: dict[str, Any] = {"stream": node.stream, "key": _form(node.key), "value": _form(node.value)}
+    if node.broadcast:
+        described["broadcast"] = True
+    if node.kind is not nodes.SourceKind.REPARTITION:
+        described |= {"start": _start(node.start), "reset_offset": node.reset_offset}
+        if node.partitioning is not nodes.Partitioning.HASH:
+            described["partitioning"] = str(node.partitioning)
+        if node.timestamp is not None:
+            described["timestamp"] = node.timestamp.label
+            if node.timestamp_unit != "us":
+                described["timestamp_unit"] = node.timestamp_unit
+    return described
+
+
+def _start(start: str | int | Startpoint) -> str | int:
+    match start:
+        case Startpoint(position_type=PositionType.TIMESTAMP, position=moment_us):
+            return f"TIMESTAMP {moment_us}"
+        case Startpoint(position_type=PositionType.SPECIFIC_OFFSET, position=int(offset)):
+            return offset
+        case Startpoint(position_type=kind):
+            return kind.lower()
+    return start
+
+
+def _repartition(application: str, node: nodes.Repartition, count: StatedCount) -> dict[str, Any]:
+    """`partitions` None: the largest number that one of `partitions_of`, or else its only source, has at the start."""
+    described: dict[str, Any] = {
+        "stream": node.stream,
+        "sub_topology": short_name_of(application, node.stream),
+        "key": _form(node.key),
+        "value": _form(node.value),
+        "partitions": count.partitions,
+        "partitions_are": str(count.stated),
+    }
+    if count.of and (count.stated is not Stated.INHERITED or len(count.of) > 1):
+        described["partitions_of"] = list(count.of)
+    if count.is_hint and count.stated is not Stated.HINT:
+        described["partitions_if_new"] = True
+    return described | {"partitioner": _label(node.partitioner), "generated": node.generated}
+
+
+def _windows(windows: AnyWindows) -> dict[str, Any]:
+    if isinstance(windows, SessionWindows):
+        lengths = {"gap": duration_text(windows.gap_us)}
+    else:
+        lengths = {"size": duration_text(windows.size_us), "advance": duration_text(windows.advance_us)}
+    grace = None if windows.grace_us is None else duration_text(windows.grace_us)
+    return {**lengths, "grace": grace, "kept": duration_text(windows.kept_us)}
+
+
+def _store(store: StoreSpec, node: Node) -> StoreDescription:
+    windows = node.windows if isinstance(node, nodes.Aggregate) else None
+    if isinstance(node, nodes.Suppress):
+        kept = "until its window closes"
+    elif windows is not None:
+        past = "the gap after its last record" if isinstance(windows, SessionWindows) else "the window's end"
+        kept = f"{duration_text(windows.kept_us)} past {past}"
+    else:
+        kept = "for ever" if store.ttl_us is None else duration_text(store.ttl_us)
+    return {"name": store.name, "kind": str(store.kind), "operator": node.name, "form": store.form, "kept": kept}
+
+
+def _label(function: Function | None) -> str | None:
+    return None if function is None else function.label
+
+
+def _form(serde: Serde | None, function: Function | None = None) -> str | None:
+    """A serde by its form. Without one: what Spark's type will say, or None where a function left it open."""
+    if serde is not None:
+        return serde.form
+    return _BY_SPARK_TYPE if function is None or function.in_jvm else None

@@ -1,15 +1,13 @@
-"""Which operators of an application were added, removed and renamed since it last ran, and whose timers an operator has.
-
-The operators of a run are on record with its job model. Two operators are taken for one that was renamed where they are of
-one kind, hold the same stores or read from the same operators, and one is missing and the other new.
-"""
+"""Which operators of an application were added, removed and renamed since it last ran, and whose timers an operator has. The
+operators of a run are on record with its job model. Two operators are taken for one that was renamed where they are of one
+kind, hold the same stores or read from the same operators, and one is missing and the other new."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.topology.described import kind_of
+from headrace.core.topology.description import kind_of
 from headrace.core.topology.store_changes import free_name
 from headrace.core.topology.sub_topologies import SubTopology, stores_of
 from headrace.model.topology import Join, Node, Process, Repartition, Sink, Source
@@ -17,10 +15,8 @@ from headrace.model.topology import Join, Node, Process, Repartition, Sink, Sour
 
 @dataclass(frozen=True, slots=True)
 class RunOperator:
-    """An operator as it was run. `about`: the stream that it reads or writes. `databases`: of its stores.
-
-    `timers`: the name that its timers are kept under.
-    """
+    """An operator as it was run. `about`: the stream that it reads or writes. `databases`: of its stores. `timers`: the name
+    that its timers are kept under."""
 
     name: str
     kind: str
@@ -45,14 +41,10 @@ class OperatorChanges:
         >>> OperatorChanges(("peek",), (), {"counts": "totals"}).notes()
         ['operators since the last run: added peek; renamed counts to totals']
         """
-        said = []
-        if self.added:
-            said.append(f"added {', '.join(self.added)}")
-        if self.removed:
-            said.append(f"removed {', '.join(self.removed)}")
-        if self.renamed:
-            said.append("renamed " + ", ".join(f"{old} to {new}" for old, new in self.renamed.items()))
-        return [f"operators since the last run: {'; '.join(said)}"] if said else []
+        renamed = [f"{old} to {new}" for old, new in (self.renamed or {}).items()]
+        changes = (("added", self.added), ("removed", self.removed), ("renamed", renamed))
+        listed = "; ".join(f"{change} {', '.join(names)}" for change, names in changes if names)
+        return [f"operators since the last run: {listed}"] if listed else []
 
 
 def run_operators(
@@ -73,11 +65,9 @@ def run_operators(
 def _owners_of_timers(
     nodes: Mapping[str, Node], now: Sequence[RunOperator], before: Sequence[RunOperator] | None
 ) -> dict[str, str]:
-    """The name that each operator with timers has them under: no two have one.
-
-    An operator whose name is on record keeps its own, one that was renamed those of its old name, and a new one has none: where
-    another operator has the name of a new one, that gets a free one.
-    """
+    """The name that each operator with timers has them under: no two have one. An operator whose name is on record keeps its
+    own, one that was renamed those of its old name, and a new one has none: where another operator has the name of a new one,
+    that gets a free one."""
     was = {one.name: one for one in before or ()}
     old_names = {new: old for old, new in (changes_between(before, now).renamed or {}).items()}
     owners: dict[str, str] = {}
@@ -122,20 +112,19 @@ def changes_between(before: Sequence[RunOperator] | None, now: Sequence[RunOpera
     if before is None:
         return OperatorChanges()
     old_names, new_names = {one.name for one in before}, {one.name for one in now}
-    gone = [one for one in before if one.name not in new_names]
+    removed = [one for one in before if one.name not in new_names]
+    added: list[str] = []
     renamed: dict[str, str] = {}
     for one in now:  # parents first: so their new names are known
         if one.name in old_names:
             continue
-        match = next((other for other in gone if _is_same(other, one, renamed)), None)
-        if match is not None:
-            gone.remove(match)
+        match = next((other for other in removed if _is_same(other, one, renamed)), None)
+        if match is None:
+            added.append(one.name)
+        else:
+            removed.remove(match)
             renamed[match.name] = one.name
-    return OperatorChanges(
-        tuple(one.name for one in now if one.name not in old_names and one.name not in renamed.values()),
-        tuple(one.name for one in gone),
-        renamed,
-    )
+    return OperatorChanges(tuple(added), tuple(one.name for one in removed), renamed)
 
 
 def _is_same(old: RunOperator, new: RunOperator, renamed: Mapping[str, str]) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
-from headrace.core.topology.compatibility import GONE, in_use, refusals
+from headrace.core.topology.compatibility import REMOVED, in_use, refusals
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
 from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, StoreSpec, Suppress, Table
@@ -65,15 +66,12 @@ def requested(previous: JobModel | None, stores: Mapping[str, str], requests: St
 
 def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[str, str]:
     """The databases of `stores`, where they have other names: one that is new begins in one that nothing is or was in.
-
-    `previous` is what `requested` gives: of its stores those that are not in `stores` keep theirs.
-    """
+    `previous` is what `requested` gives: of its stores those that are not in `stores` keep theirs."""
     if previous is None:
         return {}
-    known = in_use(previous.stores)
     databases = {name: previous.databases.get(name, name) for name in previous.stores}
     taken = {*databases.values(), *previous.dropped}
-    for name in sorted(stores.keys() - known.keys()):
+    for name in sorted(stores.keys() - in_use(previous.stores).keys()):
         databases[name] = free_name(name, taken)
         taken.add(databases[name])
     return {name: database for name, database in databases.items() if database != name}
@@ -81,8 +79,8 @@ def databases_of(previous: JobModel | None, stores: Mapping[str, str]) -> dict[s
 
 def emptied_databases(model: JobModel, place: str) -> tuple[str, ...]:
     """The databases whose entries are to be deleted in the tasks of the sub-topology titled `place`."""
-    gone = {model.databases.get(name, name) for name, form in model.stores.items() if form.startswith(f"{GONE}{place}|")}
-    return tuple(sorted(gone | {database for database, there in model.dropped.items() if there == place}))
+    removed = {model.databases.get(name, name) for name, form in model.stores.items() if form.startswith(f"{REMOVED}{place}|")}
+    return tuple(sorted(removed | {database for database, where in model.dropped.items() if where == place}))
 
 
 def change_notes(before: JobModel | None, after: JobModel | None) -> list[str]:
@@ -122,10 +120,8 @@ def free_name(name: str, taken: Collection[str]) -> str:
     >>> free_name("counts", {"counts", "counts~2"})
     'counts~3'
     """
-    number = 1
-    while (database := name if number == 1 else f"{name}~{number}") in taken:
-        number += 1
-    return database
+    numbered = (f"{name}~{number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def _name_now(old: str, previous: JobModel, stores: Mapping[str, str], renames: Mapping[str, str]) -> str:
@@ -160,11 +156,8 @@ def _renamed(previous: JobModel, stores: Mapping[str, str], old: str, new: str) 
         )
     after = _without(previous, new) if new in previous.stores else previous
     database = after.databases.get(old, old)
-    return replace(
-        after,
-        stores={name: form for name, form in after.stores.items() if name != old} | {new: after.stores[old]},
-        databases={name: one for name, one in after.databases.items() if name != old} | {new: database},
-    )
+    forms, databases = _less(after.stores, old), _less(after.databases, old)
+    return replace(after, stores=forms | {new: after.stores[old]}, databases=databases | {new: database})
 
 
 def _dropped(previous: JobModel, stores: Mapping[str, str], name: str) -> JobModel:
@@ -174,24 +167,22 @@ def _dropped(previous: JobModel, stores: Mapping[str, str], name: str) -> JobMod
         return previous
     if name in stores:  # given up only where it cannot be used
         return _without(previous, name) if refusals(previous, {name: stores[name]}) else previous
-    form = previous.stores[name]
-    return replace(previous, stores={**previous.stores, name: form if form.startswith(GONE) else GONE + form})
+    form = REMOVED + previous.stores[name].removeprefix(REMOVED)
+    return replace(previous, stores={**previous.stores, name: form})
 
 
 def _without(previous: JobModel, name: str) -> JobModel:
     """With nothing under that name: what was there is deleted from its database, and a store of the name is a new one."""
-    place = previous.stores[name].removeprefix(GONE).partition("|")[0]
-    return replace(
-        previous,
-        stores={each: form for each, form in previous.stores.items() if each != name},
-        databases={each: database for each, database in previous.databases.items() if each != name},
-        dropped={**previous.dropped, previous.databases.get(name, name): place},
-    )
+    place = previous.stores[name].removeprefix(REMOVED).partition("|")[0]
+    dropped = {**previous.dropped, previous.databases.get(name, name): place}
+    return replace(previous, stores=_less(previous.stores, name), databases=_less(previous.databases, name), dropped=dropped)
+
+
+def _less(named: Mapping[str, str], name: str) -> dict[str, str]:
+    return {each: value for each, value in named.items() if each != name}
 
 
 def _refuse_unknown(previous: JobModel, key: str, name: str, known: Iterable[str]) -> None:
     near = difflib.get_close_matches(name, sorted(known), 1)
-    raise ConfigError(
-        f"{key}: application {previous.application!r} has no store {name!r}",
-        f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(known)) or 'none'}",
-    )
+    hint = f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(known)) or 'none'}"
+    raise ConfigError(f"{key}: application {previous.application!r} has no store {name!r}", hint)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.core.topology.described import duration_text
+from headrace.model.durations import duration_text
 
 _FORM = re.compile(
     r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
@@ -73,30 +73,31 @@ def changes_of(before: str, now: str) -> list[str]:
     if before == now:
         return []
     old, new = parts_of(before), parts_of(now)
-    if old is None or new is None:
-        return [f"it held `{before}`, would hold `{now}`"]
-    found = list(_changes(old, new))
-    if found or UNKNOWN in (old.key, old.value, new.key, new.value):
-        return found
+    if old is not None and new is not None:
+        found = [*_kinds(old, new), *_serdes(old, new), *_windows(old, new)]
+        if found or UNKNOWN in (old.key, old.value, new.key, new.value):
+            return found
     return [f"it held `{before}`, would hold `{now}`"]
 
 
-def _changes(old: FormParts, new: FormParts) -> Iterator[str]:
+def _kinds(old: FormParts, new: FormParts) -> Iterator[str]:
     if old.kind != new.kind:
         yield f"it held {_kind(old)}, would hold {_kind(new)}"
     elif old.what != new.what:
         yield from _details(old, new)
+
+
+def _serdes(old: FormParts, new: FormParts) -> Iterator[str]:
     for part, before, now in (("keys", old.key, new.key), ("values", old.value, new.value)):
         # what the values of other kinds of aggregates are follows from their kind
         follows = part == "values" and old.what != new.what
         if before != now and UNKNOWN not in (before, now) and not follows:
             yield f"its {part} were `{before}`, are `{now}`"
-    yield from _windows(old, new)
 
 
 def _details(old: FormParts, new: FormParts) -> Iterator[str]:
     if old.kind != "named":
-        yield f"its values {_expiry(old)}, now {_expiry(new)}"
+        yield "its values " + ", now ".join("expire" if one.details == "expiring" else "never expire" for one in (old, new))
         return
     before, now = aggregates_in(old.details), aggregates_in(new.details)
     for name in sorted(before.keys() - now.keys()):
@@ -133,10 +134,6 @@ def _window_words(parts: FormParts) -> str:
     return f"windows of {duration_text(parts.size_us)}{every}"
 
 
-def _expiry(parts: FormParts) -> str:
-    return "expire" if parts.details == "expiring" else "never expire"
-
-
 def _kind(parts: FormParts) -> str:
     aggregates = ", ".join(f"{name}={_shown(one)}" for name, one in aggregates_in(parts.details).items())
     return f"named aggregates ({aggregates})" if parts.kind == "named" else _KINDS.get(parts.kind, parts.what)
@@ -149,22 +146,16 @@ def _shown(aggregate: str) -> str:
 
 
 def aggregates_in(details: str) -> dict[str, str]:
-    """The named aggregates of a form, in their order.
+    """The named aggregates of a form, in their order: between the commas outside of brackets.
 
     >>> aggregates_in("n=count,m=max(value.a:decimal(4,2))")
     {'n': 'count', 'm': 'max(value.a:decimal(4,2))'}
     """
-    pairs = (part.partition("=") for part in _split(details))
-    return {name: aggregate for name, _, aggregate in pairs}
-
-
-def _split(text: str) -> list[str]:
-    """At the commas outside of brackets."""
     parts, depth = [""], 0
-    for character in text:
+    for character in details:
         depth += (character in "(<") - (character in ")>")
         if character == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += character
-    return parts
+    return {name: aggregate for name, _, aggregate in (part.partition("=") for part in parts)}

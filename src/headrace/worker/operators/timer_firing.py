@@ -11,9 +11,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from headrace.core.rounds.timer_chains import FIRINGS_MAX, Next, next_of
-from headrace.core.topology.described import duration_text
 from headrace.errors import EndlessTimersError
 from headrace.exchange.texts import shown
+from headrace.model.durations import duration_text
 from headrace.worker.operators.timers import CLOCKS
 
 _LOOK_EACH = 256  # timers from one look at the round's time to the next
