@@ -331,7 +331,7 @@ class TestGarbage:
         self, system: LogSystem, store: LogJobStore, epoch: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         commit = round_commit(system.root, epoch, 1, [b"a"], None)
-        is_referenced = garbage._is_referenced
+        is_referenced = garbage.is_referenced
         answers = []
 
         def slow_is_referenced(db: Any, name: str) -> bool:
@@ -340,7 +340,7 @@ class TestGarbage:
                 store.commit_round(commit)
             return answers[-1]
 
-        monkeypatch.setattr(garbage, "_is_referenced", slow_is_referenced)
+        monkeypatch.setattr(garbage, "is_referenced", slow_is_referenced)
         assert system.collect_garbage() == ()
         assert answers == [False, True]
         assert outputs(system) == [(0, b"a")]

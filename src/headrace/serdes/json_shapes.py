@@ -100,34 +100,37 @@ def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
 
 def normal_of(spark_type: SparkType, encoding: bool = False) -> Normal | None:
     """What brings a value that msgspec took into the type's one form, or raises; None where nothing is to do."""
+
+    def of_one(one: SparkType) -> Normal | None:
+        match one:
+            case ScalarType("timestamp"):
+                return _utc
+            case ScalarType("float"):
+                return _float32
+            case DecimalType(precision, scale):
+                return _decimal_normal(precision, scale)
+            case StructType():
+                return shape_of(one, encoding).normal
+        return None
+
+    return _through(spark_type, of_one)
+
+
+def _through(spark_type: SparkType, of_one: Callable[[Any], Normal | None], as_pairs: bool = False) -> Normal | None:
+    """`of_one` of a type without elements; of lists and maps that of all elements that are not null. None: nothing is to do.
+    `as_pairs`: what was a dict is a list of pairs."""
     match spark_type:
-        case ScalarType("timestamp"):
-            return _utc
-        case ScalarType("float"):
-            return _float32
-        case DecimalType(precision, scale):
-            return _decimal_normal(precision, scale)
         case ArrayType(element):
-            return _over_list(normal_of(element, encoding))
+            each = _through(element, of_one, as_pairs)
+            return each and (lambda values: [None if value is None else each(value) for value in values])
         case MapType(_, item):
-            return _over_map(normal_of(item, encoding))
-        case StructType():
-            return shape_of(spark_type, encoding).normal
-        case _:
-            return None
-
-
-def _over_list(inner: Normal | None) -> Normal | None:
-    """`inner` of every element that is not null; None if there is nothing to do."""
-    if inner is None:
-        return None
-    return lambda values: [None if value is None else inner(value) for value in values]
-
-
-def _over_map(inner: Normal | None) -> Normal | None:
-    if inner is None:
-        return None
-    return lambda values: {key: None if value is None else inner(value) for key, value in values.items()}
+            of_item = _through(item, of_one, as_pairs)
+            if of_item is None:
+                return (lambda values: list(values.items())) if as_pairs else None
+            if as_pairs:
+                return lambda values: [(key, None if value is None else of_item(value)) for key, value in values.items()]
+            return lambda values: {key: None if value is None else of_item(value) for key, value in values.items()}
+    return of_one(spark_type)
 
 
 def _row_normal(normals: Sequence[tuple[str, Normal]]) -> Normal:
@@ -201,15 +204,7 @@ def _row_python(struct_type: StructType, natural: bool) -> Normal:
 
 def python_of(spark_type: SparkType) -> Normal | None:
     """What turns a decoded value into plain Python; None where it is that already."""
-    match spark_type:
-        case ArrayType(element):
-            return _over_list(python_of(element))
-        case MapType(_, item):
-            return _over_map(python_of(item))
-        case StructType():
-            return shape_of(spark_type).python
-        case _:
-            return None
+    return _through(spark_type, lambda one: shape_of(one).python if isinstance(one, StructType) else None)
 
 
 def pythons(values: list[Any], spark_type: SparkType) -> list[Any]:
@@ -255,16 +250,11 @@ def _struct_column(rows: list[Any], struct_type: StructType) -> Any:
 
 def _arrow_python_of(spark_type: SparkType) -> Normal | None:
     """What turns a decoded value into what `pa.array` takes: maps as pairs, structs as dicts; None where it is that."""
-    match spark_type:
-        case ArrayType(element):
-            return _over_list(_arrow_python_of(element))
-        case MapType(_, item):
-            over = _over_map(_arrow_python_of(item))
-            return (lambda values: list(values.items())) if over is None else (lambda values: list(over(values).items()))
-        case StructType():
-            return _struct_arrow_python(shape_of(spark_type))
-        case _:
-            return None
+
+    def of_one(one: SparkType) -> Normal | None:
+        return _struct_arrow_python(shape_of(one)) if isinstance(one, StructType) else None
+
+    return _through(spark_type, of_one, as_pairs=True)
 
 
 def _struct_arrow_python(shape: Shape) -> Normal:
