@@ -264,10 +264,10 @@ class TestWhatBecomesOfThem:
         assert {one["detail"] for one in listed(ran)} == {"waiting for a driver"}
         work_off()
         assert count_of(ran, "shop-0") == 2 * SALES // SHOPS
-        became = {one["partition"]: one["status"] for one in listed(ran)}
-        assert became[FULL] == "applied"
+        status = {one["partition"]: one["status"] for one in listed(ran)}
+        assert status[FULL] == "applied"
         empty = next(partition for partition, end in ends().items() if not end)
-        assert became[empty] == "pending"
+        assert status[empty] == "pending"
         text = ran("startpoint", "list").stdout
         assert "pending: at offset 0, not moved yet" in text and "applied at 20" in text and "@" in text
 
@@ -524,7 +524,7 @@ class TestTheSameFromPython:
             assert requests() == []
             (id_,) = points.set("sales", "earliest", partition=FULL, task=f"Partition_{FULL}")
             (known,) = points.list()
-            assert (known.entry.id, known.became, str(known.entry.key.task)) == (id_, None, f"Partition_{FULL}")
+            assert (known.entry.id, known.status, str(known.entry.key.task)) == (id_, None, f"Partition_{FULL}")
             assert points.delete(id_) == (id_,)
             with pytest.raises(hr.StartpointError, match="was deleted"):
                 points.delete(id_)

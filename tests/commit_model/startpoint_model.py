@@ -65,7 +65,7 @@ class Record(NamedTuple):
     """What is stored of a startpoint that was applied: where A's position went, and where it was before."""
 
     id: str
-    became: str
+    status: str
     offset: int
     before: int
 
@@ -104,11 +104,11 @@ class StartpointState(NamedTuple):
     wrong: str = ""
 
     def fact(self, id_: str) -> tuple[str, int]:
-        return next((became, offset) for known, became, offset in self.facts if known == id_)
+        return next((status, offset) for known, status, offset in self.facts if known == id_)
 
-    def with_fact(self, id_: str, became: str, offset: int = 0) -> StartpointState:
+    def with_fact(self, id_: str, status: str, offset: int = 0) -> StartpointState:
         others = [fact for fact in self.facts if fact[0] != id_]
-        return self._replace(facts=tuple(sorted([*others, (id_, became, offset)])))
+        return self._replace(facts=tuple(sorted([*others, (id_, status, offset)])))
 
     def with_driver(self, index: int, driver: Planner) -> StartpointState:
         return self._replace(drivers=(*self.drivers[:index], driver, *self.drivers[index + 1 :]))
@@ -147,15 +147,15 @@ class StartpointModel:
             return state.wrong
         records = {record.id: record for record in state.records}
         for id_, fact, offset in state.facts:
-            became = records[id_].became if id_ in records else ""
+            status = records[id_].status if id_ in records else ""
             if fact == ASKED and f"+{id_}" not in state.requests:
                 return f"{id_} is lost: it has set nothing, and no driver will apply it"
             if fact == SET and state.a != offset:
                 return f"{id_} is lost: it set the position to {offset}, it is {state.a}, and no commit has spent it"
-            if became == APPLIED and fact != SPENT:
+            if status == APPLIED and fact != SPENT:
                 return f"{id_} is on record as applied, and has moved nothing"
-            if became in (SUPERSEDED, DELETED) and fact == SPENT:
-                return f"{id_} is on record as {became}, and has been applied"
+            if status in (SUPERSEDED, DELETED) and fact == SPENT:
+                return f"{id_} is on record as {status}, and has been applied"
         return None
 
     def finished(self, state: StartpointState) -> bool:
@@ -206,20 +206,20 @@ class StartpointModel:
         taken_up, taken_back = [], []
         if self.safeguards.spent_seen_at_planning:
             for record in state.records:
-                if record.became == PENDING and (state.named == record.id or position != record.offset):
-                    records[record.id] = record._replace(became=APPLIED)
+                if record.status == PENDING and (state.named == record.id or position != record.offset):
+                    records[record.id] = record._replace(status=APPLIED)
         for id_ in [request[1:] for request in state.requests if request[0] == "-"]:
             found = records.get(id_)
             if found is None:
                 records[id_] = Record(id_, DELETED, position, position)
-            elif found.became == PENDING:
+            elif found.status == PENDING:
                 if position == found.offset or not self.safeguards.taken_back_unmoved:
                     position = found.before
                     taken_back.append(id_)
-                records[id_] = found._replace(became=DELETED)
+                records[id_] = found._replace(status=DELETED)
         if not self.safeguards.resolved_once:
             for id_, record in records.items():
-                if record.became == PENDING:
+                if record.status == PENDING:
                     position = _offset_of(id_, state.end)
                     records[id_] = record._replace(offset=position)
                     taken_up.append(id_)
@@ -229,9 +229,9 @@ class StartpointModel:
                 continue
             before = position
             for other in records.values():
-                if other.became == PENDING and other.id != id_:
+                if other.status == PENDING and other.id != id_:
                     before = other.before
-                    records[other.id] = other._replace(became=SUPERSEDED)
+                    records[other.id] = other._replace(status=SUPERSEDED)
             position = _offset_of(id_, state.end)
             records[id_] = Record(id_, PENDING, position, before)
             taken_up.append(id_)
@@ -268,9 +268,9 @@ class StartpointModel:
                     return after._replace(wrong=f"{record.id} is applied again, after a commit has spent it")
                 if fact == SET and offset != record.offset:
                     return after._replace(wrong=f"{record.id} set the position to {offset}, and now to {record.offset}")
-                if record.became == PENDING:
+                if record.status == PENDING:
                     after = after.with_fact(record.id, SET, record.offset)
-            if record.became in (DELETED, SUPERSEDED) and fact in (ASKED, SET):
+            if record.status in (DELETED, SUPERSEDED) and fact in (ASKED, SET):
                 after = after.with_fact(record.id, GONE)
         return after
 
@@ -289,7 +289,7 @@ class StartpointModel:
         if self._is_fenced(state, driver):
             return f"{who} is fenced", state.with_driver(index, Planner("dead"))
         a, b = driver.target
-        pending = next((record for record in driver.records if record.became == PENDING), None)
+        pending = next((record for record in driver.records if record.status == PENDING), None)
         spends = pending is not None and (a != pending.offset or not self.safeguards.per_partition)
         named = pending.id if pending is not None and spends else ""
         after = state._replace(a=a, b=b, named=named)
@@ -304,7 +304,7 @@ class StartpointModel:
         if self._is_fenced(state, driver):
             return f"{who} is fenced", state.with_driver(index, Planner("dead"))
         mine = tuple(
-            record._replace(became=APPLIED) if record.id == driver.spent else record for record in driver.records
+            record._replace(status=APPLIED) if record.id == driver.spent else record for record in driver.records
         )
         changed = {record.id: record for record in mine if record.id == driver.spent}
         stored = tuple(changed.get(record.id, record) for record in state.records)
@@ -321,4 +321,4 @@ def _offset_of(id_: str, end: int) -> int:
 
 
 def _text(records: tuple[Record, ...]) -> str:
-    return ", ".join(f"{record.id} {record.became}" for record in records) or "no records"
+    return ", ".join(f"{record.id} {record.status}" for record in records) or "no records"

@@ -50,14 +50,14 @@ def epoch(job_store: Any) -> int:
     return int(job_store.acquire(HOLDER, 0))
 
 
-def on_record(entry: StartpointEntry, became: StartpointStatus) -> dict[str, bytes]:
+def on_record(entry: StartpointEntry, status: StartpointStatus) -> dict[str, bytes]:
     """What a driver writes that has taken it up."""
     resolutions = (
         ()
-        if became in (StartpointStatus.SUPERSEDED, StartpointStatus.DELETED)
+        if status in (StartpointStatus.SUPERSEDED, StartpointStatus.DELETED)
         else (Resolution(TASKS[0], entry.key.ssp, 7, 20),)
     )
-    return {entry.id: encode(StartpointRecord(entry, resolutions, NOW_US, became, NOW_US))}
+    return {entry.id: encode(StartpointRecord(entry, resolutions, NOW_US, status, NOW_US))}
 
 
 class TestWriting:
@@ -233,7 +233,7 @@ class TestReading:
         )  # and the request was not removed
         assert manager.read_startpoint(ssp(0)) is None
         (known,) = manager.records().values()
-        assert known.became is StartpointStatus.APPLIED
+        assert known.status is StartpointStatus.APPLIED
 
     def test_it_can_be_removed_when_it_is_read(self, manager: StartpointManager) -> None:
         id_ = manager.write_startpoint(ssp(0), AT_7)
@@ -269,20 +269,20 @@ class TestDeleting:
         job_store.write_metadata(epoch, "startpoints", on_record(entry, StartpointStatus.APPLIED))
         with pytest.raises(StartpointError, match=r"log\.views\.0 was applied at 2027-01-15T08:00:00Z"):
             manager.delete_startpoints([kept, entry.id])
-        assert manager.records()[kept].became is None  # all of them, or none
+        assert manager.records()[kept].status is None  # all of them, or none
         assert manager.delete_startpoint(ssp(0)) == ()
 
     def test_what_became_of_each_is_told_oldest_first(self, manager: StartpointManager, job_store: Any, epoch: int) -> None:
         states = [StartpointStatus.APPLIED, StartpointStatus.PENDING, StartpointStatus.SUPERSEDED, StartpointStatus.PENDING]
         entries = [manager.entry_of(ssp(number), AT_7) for number in range(4)]
         waiting, deleted = manager.write_startpoint(ssp(4), AT_7), manager.write_startpoint(ssp(5), AT_7)
-        for entry, became in reversed(list(zip(entries, states, strict=True))):
-            job_store.write_metadata(epoch, "startpoints", on_record(entry, became))
+        for entry, status in reversed(list(zip(entries, states, strict=True))):
+            job_store.write_metadata(epoch, "startpoints", on_record(entry, status))
         manager.delete_startpoints([deleted, entries[3].id])
         found = manager.records()
         assert list(found) == [*(entry.id for entry in entries), waiting, deleted]
-        assert [(known.became, known.deletion_asked) for known in found.values()] == [
-            *((became, False) for became in states[:3]),
+        assert [(known.status, known.deletion_requested) for known in found.values()] == [
+            *((status, False) for status in states[:3]),
             (StartpointStatus.PENDING, True),
             (None, False),
             (StartpointStatus.DELETED, True),
@@ -324,7 +324,7 @@ class TestOffsetManager:
         assert offsets.get_startpoint(ssp(0)) is None
         id_ = offsets.set_startpoint(StartpointKey(ssp(0), TASKS[0]), AT_7)
         assert offsets.get_startpoint(StartpointKey(ssp(0), TASKS[0])) == AT_7
-        assert manager.records()[id_].became is None
+        assert manager.records()[id_].status is None
         assert offsets.starting_offset_from_checkpoint(TASKS[0], ssp(0)) == 42
         with pytest.deprecated_call(match="starting_offset_from_checkpoint"):
             assert offsets.starting_offset(TASKS[0], ssp(0)) == 42

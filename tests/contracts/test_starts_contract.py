@@ -164,7 +164,7 @@ def test_a_bootstrap_start_is_listed_as_a_startpoint_and_a_users_own_beats_it(pl
     app = place.app({"other": "earliest", "rules": "bootstrap"}, containers=1)
     place.run(app)
     with hr.startpoints(app) as points:
-        kinds = [(one.entry.key.ssp.partition, one.entry.startpoint.position_type, one.became) for one in points.list()]
+        kinds = [(one.entry.key.ssp.partition, one.entry.startpoint.position_type, one.status) for one in points.list()]
         assert sorted(kinds) == [(0, KINDS.BOOTSTRAP, "applied"), (1, KINDS.BOOTSTRAP, "applied")]
         points.set(f"{place.name}-rules", "latest", partition=0)
     place.send("rules", 1, 3)

@@ -28,12 +28,12 @@ def record(
     id_: str,
     replay: int | None,
     *resolutions: Resolution,
-    became: StartpointStatus = StartpointStatus.APPLIED,
+    status: StartpointStatus = StartpointStatus.APPLIED,
     at_us: int = 1,
     state: StatePolicy = StatePolicy.KEEP,
 ) -> StartpointRecord:
     entry = StartpointEntry(id_, StartpointKey(A), Startpoint(PositionType.EARLIEST), "me", at_us, state)
-    return StartpointRecord(entry, resolutions, at_us, became, at_us, replay)
+    return StartpointRecord(entry, resolutions, at_us, status, at_us, replay)
 
 
 def back(offset: int, before: int, task: TaskName = TASK, ssp: SSP = A) -> Resolution:
@@ -71,8 +71,8 @@ def test_a_state_that_stays_counts_again_until_it_goes_back_itself() -> None:
 
 
 def test_what_moved_nothing_is_no_replay() -> None:
-    superseded = record("x", 1, back(0, 100), became=StartpointStatus.SUPERSEDED)
-    deleted = record("y", 2, back(0, 100), became=StartpointStatus.DELETED)
+    superseded = record("x", 1, back(0, 100), status=StartpointStatus.SUPERSEDED)
+    deleted = record("y", 2, back(0, 100), status=StartpointStatus.DELETED)
     assert replays_of([superseded, deleted]) == {}
 
 

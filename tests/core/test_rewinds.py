@@ -98,9 +98,9 @@ class World:
                     self.checkpoints[task] = replace(before, round_id=RoundId(1, flow.name, self.rounds))
                 continue
             (place,) = before.positions
-            gaps, ends = skipped_ranges_of(self.rewinds.values()), {place: len(self.streams[place])}
-            start = {**before.positions, **beyond_skipped(before.positions, gaps)}
-            end = min(start[place] + count, before_skipped(start, ends, gaps)[place])
+            skipped_ranges, ends = skipped_ranges_of(self.rewinds.values()), {place: len(self.streams[place])}
+            start = {**before.positions, **beyond_skipped(before.positions, skipped_ranges)}
+            end = min(start[place] + count, before_skipped(start, ends, skipped_ranges)[place])
             if end == before.positions[place]:
                 continue
             assert start[place] >= self.beginnings[place], "what it reads is gone"

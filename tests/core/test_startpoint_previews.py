@@ -14,13 +14,13 @@ from headrace.core.rewind.previews import (
     StartpointPreview,
     StoresBehind,
     further_back,
-    minding_gaps,
     moves_between,
     moves_of,
-    older_gaps,
+    older_skipped,
     read_already,
     state_text,
     stores_behind,
+    with_skipped_ranges,
 )
 from headrace.core.rewind.rewinds import RewindTarget
 from headrace.core.rewind.skipped_ranges import Span
@@ -108,23 +108,23 @@ class TestGaps:
         ],
     )
     def test_what_lies_in_them_is_not_read(self, spans: tuple[Span, ...], in_skipped_ranges: int, read_again: int) -> None:
-        (move,) = minding_gaps([self.BACK], {BY_X: spans, A: ((0, 500),)})
+        (move,) = with_skipped_ranges([self.BACK], {BY_X: spans, A: ((0, 500),)})
         assert (move.in_skipped_ranges, move.read_again, move.skipped, move.is_back) == (in_skipped_ranges, read_again, 0, True)
 
     def test_nor_is_it_skipped(self) -> None:
-        (move,) = minding_gaps([Move(BY_X, BEHIND, 80, 210)], {BY_X: ((100, 150),)})
+        (move,) = with_skipped_ranges([Move(BY_X, BEHIND, 80, 210)], {BY_X: ((100, 150),)})
         assert (move.in_skipped_ranges, move.read_again, move.skipped, move.is_back) == (50, 0, 80, False)
 
     def test_a_partition_that_nobody_reads_yet_passes_over_nothing(self) -> None:
-        (move,) = minding_gaps([Move(BY_X, None, None, 80)], {BY_X: ((0, 500),)})
+        (move,) = with_skipped_ranges([Move(BY_X, None, None, 80)], {BY_X: ((0, 500),)})
         assert (move.in_skipped_ranges, move.read_again, move.skipped) == (0, 0, 0)
 
     def test_those_of_earlier_rewinds_are_said_where_they_matter(self) -> None:
         older = {BY_X: ((20, 30), (90, 95)), A: ((0, 500),)}
-        said = older_gaps([self.BACK], older, RewindTarget())
+        said = older_skipped([self.BACK], older, RewindTarget())
         assert said == "still skipped, because an earlier rewind wrote it again: 90 to 94 of shop-by-x-repartition/0"
-        assert older_gaps([self.BACK], older, RewindTarget(gaps={BY_X: (85, 300)})) is None
-        assert older_gaps([self.BACK], {BY_X: ((20, 30),)}, RewindTarget()) is None
+        assert older_skipped([self.BACK], older, RewindTarget(skipped_ranges={BY_X: (85, 300)})) is None
+        assert older_skipped([self.BACK], {BY_X: ((20, 30),)}, RewindTarget()) is None
 
 
 def shop() -> Topology:
@@ -224,9 +224,9 @@ class TestWhatIsSaid:
         assert state_text(preview([self.STILL], StoresBehind(("n",)))) == "state is kept as it is: the stores behind it: n"
 
     def rewound(
-        self, flows: tuple[SubTopologyEdges, ...], *versions: StateVersion, gaps: dict[SSP, Span] | None = None
+        self, flows: tuple[SubTopologyEdges, ...], *versions: StateVersion, skipped_ranges: dict[SSP, Span] | None = None
     ) -> list[str]:
-        past = RewindTarget({one.checkpoint.task: one for one in versions}, gaps or {})
+        past = RewindTarget({one.checkpoint.task: one for one in versions}, skipped_ranges or {})
         shown = preview([self.BACK], StoresBehind(("n",)), StatePolicy.REWIND)
         return state_text(replace(shown, past=past, flows=flows)).splitlines()
 
@@ -242,7 +242,7 @@ class TestWhatIsSaid:
 
     def test_what_goes_back_together_is_said_with_what_is_passed_over(self) -> None:
         """The source has no state: its tasks go back for what is behind."""
-        said = self.rewound(SOURCE_AND_BEHIND, *VERSIONS, gaps={BY_X: (40, 230)})
+        said = self.rewound(SOURCE_AND_BEHIND, *VERSIONS, skipped_ranges={BY_X: (40, 230)})
         assert said == [
             "Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.a.0 4",
             "state of by-x/Partition_0 goes back to the version of 2023-11-14 22:13:20 UTC, at log.shop-by-x-repartition.0 30",
@@ -272,8 +272,8 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(("count", "rest"), [(0, ""), (1, "1 more task goes back"), (1200, "1,200 more tasks go back")])
     def test_of_many_few_are_named(self, count: int, rest: str) -> None:
         tasks = [TaskName(PartitionGroup(number)) for number in range(NAMED_MAX + count)]
-        gaps = {replace(BY_X, partition=number): (number, number + 1) for number in range(NAMED_MAX + count)}
-        said = self.rewound(SOURCE_AND_BEHIND, *(kept(task, {A: 4}) for task in tasks), gaps=gaps)
+        skipped_ranges = {replace(BY_X, partition=number): (number, number + 1) for number in range(NAMED_MAX + count)}
+        said = self.rewound(SOURCE_AND_BEHIND, *(kept(task, {A: 4}) for task in tasks), skipped_ranges=skipped_ranges)
         assert said[NAMED_MAX - 1].startswith(f"Partition_{NAMED_MAX - 1} goes back")
         assert said[NAMED_MAX:-2] == ([rest] if rest else [])
         last = f"7 of shop-by-x-repartition/7{f' and {count:,} more' if count else ''}"

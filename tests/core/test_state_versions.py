@@ -40,8 +40,8 @@ def checkpoint(number: int, position: int, epoch: int = 1, **more: int) -> Check
     return Checkpoint(TASK, RoundId(epoch, None, number), epoch, positions, head, {A: position * 100}, **more)
 
 
-def version(number: int, position: int, left_for: int | None = None, kept_us: int | None = None) -> StateVersion:
-    left = None if left_for is None else RoundId(1, None, left_for)
+def version(number: int, position: int, abandoned_for: int | None = None, kept_us: int | None = None) -> StateVersion:
+    left = None if abandoned_for is None else RoundId(1, None, abandoned_for)
     return StateVersion(checkpoint(number, position), number * MINUTE_US if kept_us is None else kept_us, left)
 
 
@@ -51,11 +51,12 @@ def rounds(versions: tuple[StateVersion, ...]) -> list[int]:
 
 class TestTheLine:
     def test_what_was_left_by_going_back_is_off_it(self) -> None:
-        kept = [version(7, 10), version(9, 40), version(12, 70), version(15, 90, left_for=9), version(20, 60)]
+        kept = [version(7, 10), version(9, 40), version(12, 70), version(15, 90, abandoned_for=9), version(20, 60)]
         assert rounds(on_the_line(kept)) == [7, 9, 20]
 
     def test_going_back_twice_leaves_what_either_left(self) -> None:
-        kept = [version(7, 10), version(9, 40), version(15, 90, left_for=9), version(20, 60), version(22, 80, left_for=7)]
+        abandoned = [version(15, 90, abandoned_for=9), version(22, 80, abandoned_for=7)]
+        kept = [version(7, 10), version(9, 40), abandoned[0], version(20, 60), abandoned[1]]
         assert rounds(on_the_line(kept)) == [7]
 
     def test_rounds_of_a_later_epoch_are_later(self) -> None:
@@ -72,7 +73,7 @@ class TestTheLine:
             made = version(number, number)
             walk(steps - 1, number + 1, [*kept, made], [*line, made])
             for index, target in enumerate(line):
-                left = replace(made, left_for=target.checkpoint.round_id)
+                left = replace(made, abandoned_for=target.checkpoint.round_id)
                 walk(steps - 1, number + 1, [*kept, left], line[: index + 1])
 
         walk(6, 1, [], [])
@@ -123,7 +124,7 @@ class TestWhatIsKept:
             assert all(now_us - one.kept_us <= DAY_US for one in kept)
 
     def test_what_was_left_stays_until_there_is_something_newer(self) -> None:
-        kept = [version(7, 10), version(9, 40), version(12, 70), version(15, 90, left_for=9)]
+        kept = [version(7, 10), version(9, 40), version(12, 70), version(15, 90, abandoned_for=9)]
         keeping = RetentionPolicy(2, None, 0)
         assert rounds(thinned(kept, 0, keeping)) == [7, 9, 12, 15]
         assert rounds(thinned([*kept, version(20, 60)], 0, keeping)) == [9, 20]
@@ -202,7 +203,7 @@ class TestGoingBack:
         kept, now = [version(7, 10), version(9, 40)], checkpoint(15, 90)
         left = abandoned_version(kept, now, kept[1], 77)
         again = abandoned_version([*kept, left], rewound(now, kept[1]), kept[0], 88)
-        assert again == replace(left, left_for=RoundId(1, None, 7))
+        assert again == replace(left, abandoned_for=RoundId(1, None, 7))
         assert again.key == left.key, "one takes the other's place"
 
     def test_the_error_names_what_is_there(self) -> None:
@@ -216,6 +217,6 @@ class TestGoingBack:
 
 
 def test_a_version_is_stored_as_it_is() -> None:
-    for one in (version(9, 40), version(15, 90, left_for=9), StateVersion(checkpoint(0, 0), 0)):
+    for one in (version(9, 40), version(15, 90, abandoned_for=9), StateVersion(checkpoint(0, 0), 0)):
         assert decode(StateVersion, encode(one), "version") == one
         assert b'"wire":' in encode(one)

@@ -94,7 +94,7 @@ def no_watermark_is_newer_than_its_position(made: Draft) -> bool:
     back = {
         (one.task, one.ssp)
         for record in made.changed_startpoints.values()
-        if record is not None and record.became is StartpointStatus.PENDING and record.entry.state == "keep"
+        if record is not None and record.status is StartpointStatus.PENDING and record.entry.state == "keep"
         for one in record.resolutions
         if one.offset < one.before and made.checkpoints[one.task].positions[one.ssp] == one.offset
     }

@@ -54,11 +54,11 @@ def test_one_that_was_taken_up_and_moved_nothing_yet_is_undone_as_a_whole(world:
     before = world.times_back()
     ids = world.rewind(OFFSET, share=0.3)
     world.killed(BEFORE_THE_FIRST_ROUND, tidy_s=TIDY_S)
-    assert [world.became(id_) for id_ in ids] == [StartpointStatus.PENDING] * 2
+    assert [world.status(id_) for id_ in ids] == [StartpointStatus.PENDING] * 2
     world.delete(*ids)
     world.write()
     world.catch_up()
-    assert [world.became(id_) for id_ in ids] == [StartpointStatus.DELETED] * 2
+    assert [world.status(id_) for id_ in ids] == [StartpointStatus.DELETED] * 2
     assert world.times_back() == before, "it went back all the same"
 
 
@@ -72,7 +72,7 @@ def test_of_two_where_the_first_moved_nothing_yet_only_the_last_counts(world: Re
     second = world.rewind(OFFSET, share=1.0)
     world.write()
     world.catch_up()
-    assert [world.became(id_) for id_ in (*first, *second)] == [StartpointStatus.SUPERSEDED] * 2 + [
+    assert [world.status(id_) for id_ in (*first, *second)] == [StartpointStatus.SUPERSEDED] * 2 + [
         StartpointStatus.APPLIED
     ] * 2
     counts = [((row["partition"], row["offset"]), json.loads(row["value"])["n"]) for row in world.out("groups")]

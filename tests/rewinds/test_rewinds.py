@@ -73,7 +73,7 @@ def test_of_a_job_that_is_stopped(make_world: MakeWorld, shape: str, speeds: tup
         ids = world.rewind(*what, share=0.7)
         world.write()
         world.catch_up()
-        assert [world.became(id_) for id_ in ids] == [StartpointStatus.APPLIED] * len(ids)
+        assert [world.status(id_) for id_ in ids] == [StartpointStatus.APPLIED] * len(ids)
         world.assert_went_back(before)
 
 
@@ -82,7 +82,7 @@ def test_two_right_after_each_other(world: RewindWorld) -> None:
         world.rewind(OFFSET, 0)
         rewind_and_wait(world, job, TIME, 1, share=0.8)  # the first is taken up, or both are at once
         first = world.rewind(OFFSET, share=0.9)
-        waited(lambda: all(world.became(id_) for id_ in first), job)
+        waited(lambda: all(world.status(id_) for id_ in first), job)
         rewind_and_wait(world, job, OFFSET, share=0.3)  # as soon as the first is taken up
         go_on(world, job)
     world.rewind(TIME, 0, share=0.4)
@@ -96,7 +96,7 @@ def test_one_that_is_deleted_right_away(world: RewindWorld) -> None:
         for share in (0.2, 0.5, 0.8):
             ids = world.rewind(OFFSET, share=share)
             if share > 0.2:  # else it may be gone before it is taken up
-                waited(lambda ids=ids: all(world.became(id_) for id_ in ids), job)
+                waited(lambda ids=ids: all(world.status(id_) for id_ in ids), job)
             world.delete(*ids)
             world.wait_for(job, *ids)
             go_on(world, job)
@@ -105,7 +105,7 @@ def test_one_that_is_deleted_right_away(world: RewindWorld) -> None:
     ids = world.rewind(EARLIEST)
     world.delete(*ids)
     world.catch_up()
-    assert [world.became(id_) for id_ in ids] == [StartpointStatus.DELETED] * 2
+    assert [world.status(id_) for id_ in ids] == [StartpointStatus.DELETED] * 2
     assert world.times_back() == before, "it went back all the same"
 
 

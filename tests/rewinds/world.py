@@ -99,7 +99,7 @@ class RewindWorld(PassingWorld):
 
     def is_done_with(self, ids: list[str]) -> bool:
         """Whether a driver has taken these up, and none is to be spent yet."""
-        return all(self.became(id_) not in (None, StartpointStatus.PENDING) for id_ in ids)
+        return all(self.status(id_) not in (None, StartpointStatus.PENDING) for id_ in ids)
 
     def wait_for(self, job: Any, *ids: str) -> None:
         waited(lambda: self.is_done_with(list(ids)), job)
@@ -128,9 +128,9 @@ class RewindWorld(PassingWorld):
 
     def history(self) -> str:
         """What was asked for, in the order in which it was taken up, and what it came to; and the rewinds on record."""
-        found = sorted(self.records().values(), key=lambda record: record.taken_up_at_us)
+        found = sorted(self.records().values(), key=lambda record: record.applied_at_us)
         lines = [
-            f"{record.taken_up_at_us}: {record.entry.id} {record.entry.state} {record.entry.startpoint} {record.became}: "
+            f"{record.applied_at_us}: {record.entry.id} {record.entry.state} {record.entry.startpoint} {record.status}: "
             + ", ".join(f"{one.task} {one.ssp} {one.before}->{one.offset}" for one in record.resolutions)
             for record in found
         ]

@@ -130,8 +130,8 @@ class Stored:
         return {(one.task, ssp): position for one in self.checkpoints.values() for ssp, position in one.positions.items()}
 
     @property
-    def became(self) -> dict[str, StartpointStatus]:
-        return {id_: self.record(id_).became for id_ in sorted(self.records)}
+    def status(self) -> dict[str, StartpointStatus]:
+        return {id_: self.record(id_).status for id_ in sorted(self.records)}
 
     def record(self, id_: str) -> StartpointRecord:
         return decode(StartpointRecord, self.records[id_], id_)

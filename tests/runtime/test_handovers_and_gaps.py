@@ -13,10 +13,10 @@ PLACE = SSP("log", "app-by-key-repartition", 0)
 TASK = TaskName.parse("by-key/Partition_0")
 
 
-def after(gaps: dict[SSP, tuple[tuple[int, int], ...]], committed: int) -> Handover | None:
+def after(skipped_ranges: dict[SSP, tuple[tuple[int, int], ...]], committed: int) -> Handover | None:
     handover = Handover(4, RoundId(1, "by-key", 7), (OffsetRange(PLACE, 10, 20),))
     checkpoints = {TASK: Checkpoint(TASK, RoundId(1, "by-key", committed), 1, {PLACE: 10})}
-    return handovers_set_elsewhere({"by-key": handover}, checkpoints, checkpoints, gaps).get("by-key")
+    return handovers_set_elsewhere({"by-key": handover}, checkpoints, checkpoints, skipped_ranges).get("by-key")
 
 
 def test_a_handover_that_reaches_into_a_gap_is_not_given_again() -> None:

@@ -97,7 +97,7 @@ def test_one_that_is_deleted_when_another_task_has_gone_on_stays() -> None:
     world.read(LINE[0], 5, 0b1001)  # the second task is in the round, and reads nothing
     world.deleted += ["1", "2"]
     world.plan()
-    assert [world.records[id_].became for id_ in ("1", "2")] == [StartpointStatus.APPLIED, StartpointStatus.PENDING]
+    assert [world.records[id_].status for id_ in ("1", "2")] == [StartpointStatus.APPLIED, StartpointStatus.PENDING]
     world.finish()
     world.judge()
 
@@ -135,4 +135,4 @@ def test_whatever_is_asked_for_and_deleted_each_record_counts_once(
     world.plan()
     world.finish()
     world.judge()
-    assert all(record.became is not StartpointStatus.PENDING or record.resolutions for record in world.records.values())
+    assert all(record.status is not StartpointStatus.PENDING or record.resolutions for record in world.records.values())

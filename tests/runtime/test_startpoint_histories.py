@@ -198,8 +198,8 @@ class History:
         self.dumb.plan()
         self.check()
         fates = self.dumb.fate
-        assert self.stored.became == {id_: fates[id_] for id_ in self.stored.records}
-        assert {id_ for id_, became in fates.items() if became is StartpointStatus.PENDING} <= self.stored.records.keys()
+        assert self.stored.status == {id_: fates[id_] for id_ in self.stored.records}
+        assert {id_ for id_, status in fates.items() if status is StartpointStatus.PENDING} <= self.stored.records.keys()
         running = self.stored.running
         pending = {(task, ssp): found for task in self.stored.checkpoints for ssp, found in running.pending_of(task).items()}
         assert pending == {

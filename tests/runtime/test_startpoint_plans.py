@@ -39,17 +39,17 @@ class TestTakingUp:
         one.plan()
         one.plan({X: [A], Y: [A]})
         assert one.positions == {(A, X): 100, (A, Y): 0}
-        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
+        assert one.status == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
 
     def test_a_commit_that_moves_the_ssp_spends_it_and_it_alone(self, one: Stored) -> None:
         one.ask(entry("a", X, 10), entry("b", Y, 20))
         one.plan()
         one.commit(A, {X: 0})
         one.settle()
-        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
+        assert one.status == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
         one.commit(A, {Y: 1})
         one.settle()
-        assert one.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.APPLIED}
+        assert one.status == {"a": StartpointStatus.PENDING, "b": StartpointStatus.APPLIED}
         one.plan()
         assert one.positions == {(A, X): 10, (A, Y): 21}
 
@@ -58,14 +58,14 @@ class TestTakingUp:
         one.plan()
         one.commit(A, {X: 5})
         one.plan()
-        assert (one.positions[A, X], one.became) == (15, {"a": StartpointStatus.APPLIED})
+        assert (one.positions[A, X], one.status) == (15, {"a": StartpointStatus.APPLIED})
 
     def test_what_the_job_does_not_read_waits(self, one: Stored) -> None:
         later = SSP("k", "x", 1)
         one.ask(entry("a", later, 7), entry("b", X, 10))
         taken = one.plan()
         assert (taken.waiting, list(one.requests)) == ({"00001"}, ["00001"])
-        assert one.became == {"b": StartpointStatus.PENDING}
+        assert one.status == {"b": StartpointStatus.PENDING}
         one.commit(A, {X: 1})
         one.consumer.ends[later] = 50
         one.checkpoints[A] = replace(one.checkpoints[A], positions={**one.checkpoints[A].positions, later: 0})
@@ -83,12 +83,12 @@ class TestTakingUp:
         one.ask(delete=["bad"])
         one.plan()
         assert one.positions == {(A, X): 50, (A, Y): 7}
-        assert one.became == {"a": StartpointStatus.PENDING, "bad": StartpointStatus.DELETED}
+        assert one.status == {"a": StartpointStatus.PENDING, "bad": StartpointStatus.DELETED}
 
     def test_where_the_position_is_set_at_every_start_it_is_spent_when_it_is_read(self, one: Stored) -> None:
         one.ask(entry("a", X, 10), entry("b", Y, 20))
         one.plan(read_from_start={"x"})
-        assert one.became == {"a": StartpointStatus.APPLIED, "b": StartpointStatus.PENDING}
+        assert one.status == {"a": StartpointStatus.APPLIED, "b": StartpointStatus.PENDING}
         assert not one.running.pending_of(A).keys() & {X}
 
     def test_bootstrap_has_the_end_as_it_was(self, one: Stored) -> None:
@@ -107,7 +107,7 @@ class TestPrecedence:
         several.ask(entry("later", X, 30, written_at_us=6))
         several.plan()
         assert several.positions == {(A, X): 30, (B, X): 30, (B, Y): 50}
-        assert several.became == {
+        assert several.status == {
             "all": StartpointStatus.SUPERSEDED,
             "own": StartpointStatus.SUPERSEDED,
             "later": StartpointStatus.PENDING,
@@ -118,7 +118,7 @@ class TestPrecedence:
         one.plan()
         one.ask(entry("first", X, 10, written_at_us=1))
         one.plan()
-        assert (one.positions[A, X], one.became) == (
+        assert (one.positions[A, X], one.status) == (
             20,
             {"second": StartpointStatus.PENDING, "first": StartpointStatus.SUPERSEDED},
         )
@@ -136,7 +136,7 @@ class TestPrecedence:
         assert one.running.pending_of(B) == {X: ("a", 10)}
         one.commit(B, {X: 1})
         one.settle()
-        assert one.became == {"a": StartpointStatus.APPLIED}
+        assert one.status == {"a": StartpointStatus.APPLIED}
 
     def test_a_clock_that_goes_back_does_not_bring_an_older_one_back(self, one: Stored) -> None:
         one.ask(entry("first", X, 10))
@@ -144,7 +144,7 @@ class TestPrecedence:
         one.commit(A, {X: 1})
         one.ask(entry("second", X, PositionType.BOOTSTRAP, written_at_us=1))
         one.plan(now_us=5_000)  # the next driver, on another machine
-        assert one.became == {"first": StartpointStatus.APPLIED, "second": StartpointStatus.PENDING}
+        assert one.status == {"first": StartpointStatus.APPLIED, "second": StartpointStatus.PENDING}
         assert one.running.pending_of(A) == {X: ("second", 0)}
         assert one.running.bootstraps == {(A, X): 100}
 
@@ -154,7 +154,7 @@ class TestDeleting:
         one.ask(entry("a", X, 10))
         one.ask(delete=["a"])
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (50, {"a": StartpointStatus.DELETED}, {})
+        assert (one.positions[A, X], one.status, one.requests) == (50, {"a": StartpointStatus.DELETED}, {})
 
     def test_of_a_pending_one_the_position_before_comes_back(self, one: Stored) -> None:
         checkpoint = one.checkpoints[A]
@@ -165,7 +165,7 @@ class TestDeleting:
         one.ask(delete=["a"])
         one.plan()
         assert (one.positions[A, X], one.checkpoints[A].watermarks) == (50, {X: 77})
-        assert one.became == {"a": StartpointStatus.DELETED}
+        assert one.status == {"a": StartpointStatus.DELETED}
 
     def test_of_a_spent_one_nothing_is_undone(self, one: Stored) -> None:
         one.ask(entry("a", X, 10))
@@ -173,7 +173,7 @@ class TestDeleting:
         one.commit(A, {X: 1})
         one.ask(delete=["a"])
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (11, {"a": StartpointStatus.APPLIED}, {})
+        assert (one.positions[A, X], one.status, one.requests) == (11, {"a": StartpointStatus.APPLIED}, {})
 
     def test_where_a_later_one_has_the_same_offset_that_one_stays(self, several: Stored) -> None:
         several.ask(entry("all", X, 10))
@@ -183,7 +183,7 @@ class TestDeleting:
         several.ask(delete=["all"])
         several.plan()
         assert several.positions == {(A, X): 50, (B, X): 10, (B, Y): 50}
-        assert several.became == {"all": StartpointStatus.DELETED, "own": StartpointStatus.PENDING}
+        assert several.status == {"all": StartpointStatus.DELETED, "own": StartpointStatus.PENDING}
 
     def test_where_an_earlier_one_is_pending_still_that_one_counts_again(self, several: Stored) -> None:
         several.ask(entry("all", X, 10))
@@ -194,7 +194,7 @@ class TestDeleting:
         several.plan()
         assert several.positions == {(A, X): 10, (B, X): 10, (B, Y): 50}
         several.plan()
-        assert several.became == {"all": StartpointStatus.PENDING, "own": StartpointStatus.DELETED}
+        assert several.status == {"all": StartpointStatus.PENDING, "own": StartpointStatus.DELETED}
         several.ask(delete=["all"])
         several.plan()
         assert several.positions == {(A, X): 50, (B, X): 50, (B, Y): 50}
@@ -231,7 +231,7 @@ class TestRequestsSeenTwice:
         one.commit(A, {X: 5})
         assert one.requests
         one.plan()
-        assert (one.positions[A, X], one.became, one.requests) == (15, {"a": StartpointStatus.APPLIED}, {})
+        assert (one.positions[A, X], one.status, one.requests) == (15, {"a": StartpointStatus.APPLIED}, {})
 
     def test_what_is_done_is_not_forgotten_while_its_request_stands(self, one: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(apply_startpoints, "FINISHED_MAX", 2)

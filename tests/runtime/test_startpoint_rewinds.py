@@ -71,12 +71,12 @@ class Job:
         return 0 if self.now.head is None else self.now.head.version, self.now.positions[X], self.now.positions[Y]
 
     @property
-    def became(self) -> dict[str, StartpointStatus]:
-        return {id_: record.became for id_, record in self.asked.records.items()}
+    def status(self) -> dict[str, StartpointStatus]:
+        return {id_: record.status for id_, record in self.asked.records.items()}
 
     @property
     def line_is_whole(self) -> bool:
-        return all(version.left_for is None for version in self.versions.values())
+        return all(version.abandoned_for is None for version in self.versions.values())
 
 
 def rewind(id_: str, ssp: SSP, at: int, written_at_us: int = 0) -> StartpointEntry:
@@ -99,7 +99,7 @@ def test_the_state_goes_back_with_every_position_of_its_task(at: int, stands: tu
     job = Job()
     job.plan(rewind("a", X, at))
     assert job.stands == stands
-    assert job.became == {"a": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.PENDING}
     assert job.now.round_id == RoundId(1, None, 4), "a round builds on what was committed last"
 
 
@@ -129,7 +129,7 @@ def test_a_later_rewind_begins_from_where_the_task_was_before_the_first() -> Non
     assert job.stands == (1, 10, 5)
     job.plan(rewind("b", X, 30, 1))
     assert job.stands == (3, 30, 25), "the state of the first rewind with the position of the second would lose records"
-    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     assert {(one.ssp, one.offset, one.before) for one in job.asked.records["b"].resolutions} == {(X, 30, 40), (Y, 25, 35)}
 
 
@@ -138,7 +138,7 @@ def test_a_startpoint_that_keeps_the_state_takes_the_place_of_a_rewind_whole() -
     job.plan(rewind("a", X, 10))
     job.plan(entry("b", X, 33, None, 1))
     assert job.stands == (4, 33, 35)
-    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     assert job.line_is_whole
 
 
@@ -148,7 +148,7 @@ def test_a_deleted_rewind_was_never_there() -> None:
     job.plan(rewind("a", X, 10))
     job.plan(delete=("a",))
     assert job.now == before
-    assert job.became == {"a": StartpointStatus.DELETED}
+    assert job.status == {"a": StartpointStatus.DELETED}
     assert job.line_is_whole
 
 
@@ -158,7 +158,7 @@ def test_one_of_two_rewinds_is_deleted() -> None:
     assert job.stands == (1, 10, 5)
     job.plan(delete=("a",))
     assert job.stands == (1, 10, 5), "it was resolved once, and stands where it did"
-    assert job.became == {"a": StartpointStatus.DELETED, "b": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.DELETED, "b": StartpointStatus.PENDING}
 
 
 def test_a_startpoint_of_another_ssp_stays_when_a_rewind_is_taken_back() -> None:
@@ -185,11 +185,11 @@ def test_of_entries_that_come_together_a_later_one_alone_sets_a_position_in_a_ta
     job = Job()
     job.plan(entry("a", X, 100, None, 1), rewind("b", Y, 15, 2))
     assert job.stands == (2, 20, 15), "a skip from before the rewind would leave out what the state has lost"
-    assert job.became == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.SUPERSEDED, "b": StartpointStatus.PENDING}
     job = Job()
     job.plan(rewind("b", Y, 15, 1), entry("a", X, 100, None, 2))
     assert job.stands == (2, 100, 15)
-    assert job.became == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
+    assert job.status == {"a": StartpointStatus.PENDING, "b": StartpointStatus.PENDING}
     assert {one.ssp for one in job.asked.records["b"].resolutions} == {Y}
 
 

@@ -62,8 +62,8 @@ class World:
         found: dict[str, bytes] = self.elsewhere.metadata_store("app").requests("startpoints")
         return found
 
-    def became(self) -> list[StartpointStatus | None]:
-        return [known.became for known in self.manager.records().values()]
+    def status(self) -> list[StartpointStatus | None]:
+        return [known.status for known in self.manager.records().values()]
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ class TestStoppedJob:
     def test_a_request_there_is_taken_up_recorded_here_and_removed(self, world: World) -> None:
         world.run()
         world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
-        assert world.became() == [None]
+        assert world.status() == [None]
         world.run()
         assert (world.written, world.requests) == (10, {})
         world.run()
-        assert (world.written, world.became()) == (10, [StartpointStatus.APPLIED])
+        assert (world.written, world.status()) == (10, [StartpointStatus.APPLIED])
         assert world.elsewhere.metadata_store("app").all("startpoints") == {}
 
     def test_from_python_and_by_commands_they_are_asked_for_there(self, world: World) -> None:
@@ -116,7 +116,7 @@ class TestStoppedJob:
             assert [known.entry.id for known in points.list()] == [id_]
             points.delete(id_)
         world.run()
-        assert (world.written, world.became()) == (5, [StartpointStatus.DELETED])
+        assert (world.written, world.status()) == (5, [StartpointStatus.DELETED])
 
     def test_one_that_somebody_left_with_the_job_itself_counts_as_well(self, world: World) -> None:
         world.run()
@@ -170,7 +170,7 @@ class TestRunningJob:
             wait_for(lambda: world.written == 5)
             world.manager.write_startpoint(SSP("log", "in", 0), EARLIEST)
             wait_for(lambda: world.written == 10 and not world.requests)
-            wait_for(lambda: world.became() == [StartpointStatus.APPLIED])
+            wait_for(lambda: world.status() == [StartpointStatus.APPLIED])
         finally:
             job.stop()
         job.wait()

@@ -84,7 +84,7 @@ def test_a_job_that_stands_and_one_that_runs_apply_what_is_asked_for_there(world
         with hr.startpoints(world.app(shared)) as points:
             (id_,) = points.set("in", "earliest")
             wait_for(lambda: world.written() == 15 and shared("app").requests("startpoints") == {})
-            wait_for(lambda: {one.entry.id: one.became for one in points.list()}[id_] == "applied")
+            wait_for(lambda: {one.entry.id: one.status for one in points.list()}[id_] == "applied")
     finally:
         job.stop()
 

@@ -25,7 +25,7 @@ def test_a_startpoint_that_cannot_be_done_is_refused_on_record_and_the_job_keeps
         bad, good = world.ask(
             world.entry(PositionType.SPECIFIC_OFFSET, 0, 1_000_000), world.entry(PositionType.EARLIEST, 1)
         )
-        waited(lambda: world.became(bad) is StartpointStatus.REFUSED and world.became(good) is not None, job)
+        waited(lambda: world.status(bad) is StartpointStatus.REFUSED and world.status(good) is not None, job)
         waited(lambda: len(world.processed_by_place()[world.input, 1]) == 20, job)
         world.send(5)
         waited(lambda: world.is_at_its_end() and world.requests() == 0, job)

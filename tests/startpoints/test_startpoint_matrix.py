@@ -76,7 +76,7 @@ def test_of_a_job_that_is_stopped(world: PassingWorld, grows: bool) -> None:
             world.run(world.passing())
             late = position_type is PositionType.LATEST
             expected = StartpointStatus.PENDING if late else StartpointStatus.APPLIED
-            assert {world.became(entry.id) for entry in asked} == {expected}, position_type
+            assert {world.status(entry.id) for entry in asked} == {expected}, position_type
     assert_passes(world, passes)
 
 
@@ -104,8 +104,8 @@ def test_of_a_job_that_runs(world: PassingWorld, grows: bool) -> None:
         waited(world.is_at_its_end, job)
     assert_passes(world, passes)
     assert world.requests() == 0
-    assert all(one.became is not StartpointStatus.PENDING for one in world.records().values() if one.entry.id not in asked)
-    times = [one.taken_up_at_us for one in sorted(world.records().values(), key=lambda one: one.entry.written_at_us)]
+    assert all(one.status is not StartpointStatus.PENDING for one in world.records().values() if one.entry.id not in asked)
+    times = [one.applied_at_us for one in sorted(world.records().values(), key=lambda one: one.entry.written_at_us)]
     assert all(before <= after for before, after in pairwise(times))
 
 

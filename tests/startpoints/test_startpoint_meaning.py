@@ -35,7 +35,7 @@ def test_of_two_in_a_row_the_last_counts(world: PassingWorld) -> None:
     world.run(world.passing())
     assert_passed(world, 0, (second, third))
     assert_passed(world, 1)
-    assert (world.became(first), world.became(second)) == (StartpointStatus.SUPERSEDED, StartpointStatus.APPLIED)
+    assert (world.status(first), world.status(second)) == (StartpointStatus.SUPERSEDED, StartpointStatus.APPLIED)
 
 
 def test_one_that_came_later_and_was_written_before_does_not_count(world: PassingWorld) -> None:
@@ -45,10 +45,10 @@ def test_one_that_came_later_and_was_written_before_does_not_count(world: Passin
     end = world.ends()[0]
     newer = world.ask_for(SPECIFIC, 0, end)
     with world.running(world.passing()) as job:
-        waited(lambda: world.became(newer) is StartpointStatus.PENDING, job)
+        waited(lambda: world.status(newer) is StartpointStatus.PENDING, job)
         older = world.ask_for(EARLIEST, 0, at_us=1)
-        waited(lambda: world.became(older) is StartpointStatus.SUPERSEDED, job)
-    assert world.became(newer) is StartpointStatus.PENDING
+        waited(lambda: world.status(older) is StartpointStatus.SUPERSEDED, job)
+    assert world.status(newer) is StartpointStatus.PENDING
     world.send(2)
     world.run(world.passing())
     assert_passed(world, 0, (newer, end))
@@ -65,11 +65,11 @@ def test_a_quiet_partition_keeps_its_startpoint_while_others_move_and_the_end_do
     for _ in range(3):
         world.send(4, 1)
         world.run(world.passing())
-        assert world.became(quiet) is StartpointStatus.PENDING
+        assert world.status(quiet) is StartpointStatus.PENDING
         assert world.offset_of(quiet) == end
     with world.running(world.passing()) as job:
         world.send(4, 0, 1)
-        waited(lambda: world.became(quiet) is StartpointStatus.APPLIED, job)
+        waited(lambda: world.status(quiet) is StartpointStatus.APPLIED, job)
         waited(world.is_at_its_end, job)
     assert world.offset_of(quiet) == end
     there = offsets_of(world.rows_of(world.input))[0]
@@ -84,16 +84,16 @@ def test_the_last_offset_again_is_resolved_once_and_a_deletion_puts_the_position
     world.send(3)
     skipping = world.ask_for(LATEST, 0)
     world.run(world.passing())
-    assert world.became(skipping) is StartpointStatus.PENDING
+    assert world.status(skipping) is StartpointStatus.PENDING
     world.delete(skipping)
     world.run(world.passing())
-    assert world.became(skipping) is StartpointStatus.DELETED
+    assert world.status(skipping) is StartpointStatus.DELETED
     assert_passed(world, 0)
     spent = world.ask_for(EARLIEST, 0)
     world.run(world.passing())
     world.delete(spent)
     world.run(world.passing())
-    assert world.became(spent) is StartpointStatus.APPLIED
+    assert world.status(spent) is StartpointStatus.APPLIED
     assert_passed(world, 0, (spent, 0))
 
 
@@ -114,7 +114,7 @@ def test_one_that_cannot_be_resolved_refuses_a_start_until_it_is_deleted(world: 
     world.delete(entry.id)
     world.send(2)
     world.run(world.passing())
-    assert world.became(entry.id) is StartpointStatus.DELETED
+    assert world.status(entry.id) is StartpointStatus.DELETED
     assert world.requests() == 0
     assert_passed(world, 0)
     assert_passed(world, 1)
@@ -126,12 +126,12 @@ def test_one_that_cannot_be_resolved_while_the_job_runs_is_refused_and_no_later_
     with world.running(world.passing()) as job:
         waited(world.is_at_its_end, job)
         (id_,) = world.ask(world.entry(SPECIFIC, 1, world.ends()[1] + 1))
-        waited(lambda: world.became(id_) is StartpointStatus.REFUSED and world.requests() == 0, job)
+        waited(lambda: world.status(id_) is StartpointStatus.REFUSED and world.requests() == 0, job)
         world.send(2)
         waited(world.is_at_its_end, job)
     world.send(2)
     world.run(world.passing())
-    assert (world.became(id_), world.records()[id_].resolutions) == (StartpointStatus.REFUSED, ())
+    assert (world.status(id_), world.records()[id_].resolutions) == (StartpointStatus.REFUSED, ())
     assert_passed(world, 0)
     assert_passed(world, 1)
 
@@ -142,7 +142,7 @@ def test_where_positions_are_set_anew_at_every_start_it_is_gone_once_it_is_read(
     source = {"start": "latest", "reset_offset": True}
     id_ = world.ask_for(EARLIEST, 0)
     job = started(world.passing(source=source))
-    assert world.became(id_) is StartpointStatus.APPLIED, "before anything moved"
+    assert world.status(id_) is StartpointStatus.APPLIED, "before anything moved"
     waited(world.is_at_its_end, job)
     job.stop()
     job.wait()
@@ -158,13 +158,13 @@ def test_one_for_a_partition_that_is_not_there_yet_waits_for_it(world: PassingWo
     with world.running(world.passing()) as job:
         waited(world.is_at_its_end, job)
         both = world.ask(world.entry(EARLIEST, 0), world.entry(LATEST, 1))
-        waited(lambda: world.became(both[0]) is StartpointStatus.APPLIED, job)
+        waited(lambda: world.status(both[0]) is StartpointStatus.APPLIED, job)
         epoch = job.status()["epoch"]
         time.sleep(0.5)  # ten looks
         assert job.status()["epoch"] == epoch, "it plans again and again"
-        assert (world.requests(), world.became(both[1])) == (1, None)
+        assert (world.requests(), world.status(both[1])) == (1, None)
         world.system.expand_stream(world.input, 2)
-        waited(lambda: world.became(both[1]) is StartpointStatus.PENDING, job)
+        waited(lambda: world.status(both[1]) is StartpointStatus.PENDING, job)
         waited(lambda: world.requests() == 0, job)  # removed after the plan is committed
         world.send(3)
         waited(world.is_at_its_end, job)
@@ -220,12 +220,12 @@ def test_one_for_a_task_that_is_gone_reaches_those_that_own_its_partition_now(wo
     id_ = world.ask_for(EARLIEST, 0, task="Partition_0")
     world.run(world.passing(*streams, ssp_grouper="GroupBySystemStreamPartition"))
     (one,) = world.records()[id_].resolutions
-    assert str(one.task) != "Partition_0" and world.became(id_) is StartpointStatus.APPLIED
+    assert str(one.task) != "Partition_0" and world.status(id_) is StartpointStatus.APPLIED
     assert_passed(world, 0, (id_, 0))
-    assert world.became(waiting) is StartpointStatus.PENDING
+    assert world.status(waiting) is StartpointStatus.PENDING
     world.send(2, stream=other)
     world.run(world.passing(*streams, ssp_grouper="GroupBySystemStreamPartition"))
-    assert world.became(waiting) is StartpointStatus.APPLIED
+    assert world.status(waiting) is StartpointStatus.APPLIED
     for partition in range(2):
         there = offsets_of(world.rows_of(other))[partition]
         assert world.processed_by_place()[other, partition] == there
@@ -241,10 +241,10 @@ def test_one_that_is_pending_for_a_stream_that_is_taken_out_waits_for_its_return
     world.run(world.passing(world.input, other))
     world.send(3)
     world.run(world.passing(world.input))
-    assert world.became(quiet) is StartpointStatus.PENDING
+    assert world.status(quiet) is StartpointStatus.PENDING
     world.send(2, stream=other)
     world.run(world.passing(world.input, other))
-    assert world.became(quiet) is StartpointStatus.APPLIED
+    assert world.status(quiet) is StartpointStatus.APPLIED
     assert world.processed_by_place()[other, 0] == offsets_of(world.rows_of(other))[0]
     assert_passed(world, 0)
 
@@ -298,5 +298,5 @@ def test_of_one_for_all_tasks_and_one_for_a_task(world: PassingWorld, own_at_us:
     general = world.entry(LATEST, 0, stream=table, at_us=general_at_us)
     world.ask(own, general)
     assert known_by_task(world, table) == {0: Counter({first: 1}), 1: Counter(old=1)}
-    assert world.became(own.id) is (StartpointStatus.APPLIED if first == "new" else StartpointStatus.SUPERSEDED)
-    assert world.became(general.id) is StartpointStatus.PENDING
+    assert world.status(own.id) is (StartpointStatus.APPLIED if first == "new" else StartpointStatus.SUPERSEDED)
+    assert world.status(general.id) is StartpointStatus.PENDING

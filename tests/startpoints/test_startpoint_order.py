@@ -29,14 +29,14 @@ def test_a_bootstrapped_stream_is_read_to_its_end_before_any_other_input(world: 
             waited(lambda: len(world.processed()) > 30, job)
             with world.sending(), world.sending(other):
                 ids = world.ask(*(world.entry(BOOTSTRAP, partition) for partition in range(2)))
-                waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids), job)
+                waited(lambda: all(world.status(id_) is StartpointStatus.APPLIED for id_ in ids), job)
             waited(lambda: world.is_at_its_end(world.input, other), job)
     else:
         world.run(app)
         world.send(3, stream=other)
         ids = world.ask(*(world.entry(BOOTSTRAP, partition) for partition in range(2)))
         job = started(app)  # a restart on the way changes nothing
-        waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids), job)
+        waited(lambda: all(world.status(id_) is StartpointStatus.APPLIED for id_ in ids), job)
         job.stop()
         job.wait()
         world.run(app)
@@ -61,7 +61,7 @@ def test_a_job_until_it_is_caught_up_takes_them_up_and_ends(world: PassingWorld)
     job = started(world.passing(world.input, other, max_records_per_round=8), until="caught-up")
     world.send(5)
     id_ = world.ask_for(BOOTSTRAP, 0)
-    waited(lambda: world.became(id_) is not None, job)
+    waited(lambda: world.status(id_) is not None, job)
     assert (world.records()[id_].resolutions[0].until or 0) >= world.ends()[0]
     job.wait(30)
     world.run(world.passing(world.input, other))
@@ -106,7 +106,7 @@ def test_parents_and_the_partitions_born_from_them_go_back_in_the_order_of_each_
         once = len(world.rows_of(world.output))
         assert once == 8 * len(KEYS)
         ids = world.ask(*(world.entry(EARLIEST, partition) for partition in range(4)))
-        waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids) and world.is_at_its_end(), job)
+        waited(lambda: all(world.status(id_) is StartpointStatus.APPLIED for id_ in ids) and world.is_at_its_end(), job)
     by_key: dict[bytes, list[int]] = {}
     for row in world.rows_of(world.output):
         by_key.setdefault(row["key"], []).append(int(row["value"]))

@@ -104,7 +104,7 @@ def test_a_job_that_runs_on_spark_takes_them_up(world: PassingWorld, spark: Any)
         waited(world.is_at_its_end, job)
         ids = world.ask(*(world.entry(PositionType.EARLIEST, partition) for partition in range(2)))
         world.send(3)
-        waited(lambda: all(world.became(id_) is StartpointStatus.APPLIED for id_ in ids) and world.is_at_its_end(), job)
+        waited(lambda: all(world.status(id_) is StartpointStatus.APPLIED for id_ in ids) and world.is_at_its_end(), job)
     finally:
         job.stop()
     there, processed = offsets_of(world.rows_of(world.input)), world.processed_by_place()

@@ -155,10 +155,10 @@ class PassingWorld(World):
         found = self.system.metadata_store(self.name).all(STARTPOINTS)
         return {id_: decode(StartpointRecord, data, id_) for id_, data in found.items()}
 
-    def became(self, id_: str) -> StartpointStatus | None:
+    def status(self, id_: str) -> StartpointStatus | None:
         """What became of a startpoint, None where no driver has taken it up."""
         found = self.records().get(id_)
-        return None if found is None else found.became
+        return None if found is None else found.status
 
     def offset_of(self, id_: str) -> int:
         """What a startpoint came to; where several tasks have it, for all of them."""

@@ -398,7 +398,7 @@ def _begin_undone(job: StoredJob, folder: Path, url: str) -> None:
 def _finish_undone(job: StoredJob, folder: Path, url: str) -> None:
     with hr.startpoints(job.app(folder, url)) as points:
         (known,) = points.list()
-        assert known.became == "pending", known
+        assert known.status == "pending", known
         points.delete(known.entry.id)
     finished(job, folder, url)
 

@@ -54,7 +54,7 @@ def startpoints_of(job: StoredJob, folder: Path, url: str) -> dict[str, int]:
     """How many there are of each outcome; `None` where one waits. None must be unreadable."""
     with hr.startpoints(job.app(folder, url)) as points:
         assert not points.unreadable(), points.unreadable()
-        return dict(Counter(str(known.became) for known in points.list()))
+        return dict(Counter(str(known.status) for known in points.list()))
 
 
 def output_of(job: StoredJob, url: str, stream: str) -> dict[str, list[Any]]:

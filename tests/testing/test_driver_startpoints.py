@@ -327,8 +327,9 @@ def test_what_is_behind_repartition_streams_begins_where_the_preview_says(
             assert before[move.task][move.ssp] == move.before
             before[move.task][move.ssp] = move.after
         assert positions(d) == before
-        assert [dict(rewind.gaps) for rewind in d._prepared.plan.rewinds] == ([preview.gaps] if preview.gaps else [])
-        assert bool(preview.gaps) == (startpoint != "latest")
+        expected = [preview.skipped_ranges] if preview.skipped_ranges else []
+        assert [dict(rewind.skipped_ranges) for rewind in d._prepared.plan.rewinds] == expected
+        assert bool(preview.skipped_ranges) == (startpoint != "latest")
         assert startpoint != 5 or read_again(preview.moves)[2], "a version behind stands before where the cut does"
         before_it = written(d)
         d.run()
@@ -457,7 +458,7 @@ def test_whatever_is_given_is_refused_or_applied_and_never_unreadable(tmp_path: 
                 return
             known = {one.entry.id: one for one in points.list()}
             assert points.unreadable() == {}
-            assert all(known[id_].became is None for id_ in ids) and len(ids) == 1
+            assert all(known[id_].status is None for id_ in ids) and len(ids) == 1
             points.delete(*ids)
             accepted.append(ids)
 

@@ -62,9 +62,9 @@ def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any
         {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None}
         for task, one in preview.rewinds.items()
     ]
-    gaps = [
+    skipped_ranges = [
         {"stream": ssp.stream, "partition": ssp.partition, "start": start, "end": end}
-        for ssp, (start, end) in preview.gaps.items()
+        for ssp, (start, end) in preview.skipped_ranges.items()
     ]
     return {
         "application": preview.application,
@@ -78,7 +78,7 @@ def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any
         "stores": [*preview.stores.own, *preview.stores.later],
         "stores_are_certain": preview.stores.is_certain,
         "rewinds": rewinds,
-        "skipped_ranges": gaps,
+        "skipped_ranges": skipped_ranges,
         "notes": list(preview.notes),
     }
 

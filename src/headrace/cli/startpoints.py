@@ -237,7 +237,7 @@ def _row(known: KnownStartpoint) -> tuple[Any, ...]:
         entry.state.value,
         entry.written_by,
         iso(entry.written_at_us),
-        became_text(known),
+        status_text(known),
     )
 
 
@@ -253,10 +253,10 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
         "state": entry.state.value,
         "written_by": entry.written_by,
         "written_at": iso(entry.written_at_us),
-        "status": "waiting" if known.became is None else known.became.value,
-        "deletion_requested": known.deletion_asked,
-        "detail": became_text(known),
-        "picked_up_at": None if record is None else iso(record.taken_up_at_us),
+        "status": "waiting" if known.status is None else known.status.value,
+        "deletion_requested": known.deletion_requested,
+        "detail": status_text(known),
+        "picked_up_at": None if record is None else iso(record.applied_at_us),
         "changed_at": iso(known.changed_at_us),
         "replay": None if record is None else record.replay,
         "offsets": []
@@ -275,21 +275,21 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
     }
 
 
-def became_text(known: KnownStartpoint) -> str:
+def status_text(known: KnownStartpoint) -> str:
     """The status of a startpoint, for people."""
     record = known.record
-    if known.became is None:
+    if known.status is None:
         if known.is_read:
             return "waiting for a driver"
         ssp = known.entry.key.ssp
         return f"waiting: the job does not read {ssp.stream}/{ssp.partition}"
     if record is None:
-        return f"{known.became.value} before a driver has seen it"
-    if known.became == "pending":
+        return f"{known.status.value} before a driver has seen it"
+    if known.status == "pending":
         offsets = sorted({one.offset for one in record.resolutions if one.ssp == known.entry.key.ssp})
         text = f"pending: at offset {', '.join(map(str, offsets))}, not moved yet"
-        return f"{text}; its deletion waits for a driver" if known.deletion_asked else text
+        return f"{text}; its deletion waits for a driver" if known.deletion_requested else text
     at = iso(known.changed_at_us)
-    if known.became == "refused":
+    if known.status == "refused":
         return f"refused at {at}: see headrace history"
-    return f"{known.became.value} at {at}" if at else f"{known.became.value} (not yet recorded by the driver)"
+    return f"{known.status.value} at {at}" if at else f"{known.status.value} (not yet recorded by the driver)"

@@ -78,8 +78,9 @@ class StoredJob:
     @property
     def unspent(self) -> list[KnownStartpoint]:
         """Startpoints that would count if nothing else were requested, in the driver's order: those that it applied first."""
-        left = [one for one in self.known.values() if one.became in (None, StartpointStatus.PENDING) and not one.deletion_asked]
-        return sorted(left, key=lambda one: one.became is None)
+        pending = [one for one in self.known.values() if one.status in (None, StartpointStatus.PENDING)]
+        left = [one for one in pending if not one.deletion_requested]
+        return sorted(left, key=lambda one: one.status is None)
 
     @property
     def is_running(self) -> bool:
@@ -147,5 +148,5 @@ def stored_job(
 def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
     """As applied, where a commit has spent it that no driver has recorded."""
     if is_spent:
-        return replace(known, became=StartpointStatus.APPLIED, deletion_asked=False)
+        return replace(known, status=StartpointStatus.APPLIED, deletion_requested=False)
     return known if is_read else replace(known, is_read=False)

@@ -109,7 +109,7 @@ def wanted_of(
         )
     wanted = [_wanted(job, one) for one in exported.positions]
     left_out = frozenset() if repartitions else job.internal
-    waiting = {known.entry.key.ssp for known in job.unspent if known.became is None}
+    waiting = {known.entry.key.ssp for known in job.unspent if known.status is None}
     return [
         (key, startpoint)
         for key, startpoint in wanted

@@ -45,22 +45,22 @@ ENTRIES_PER_REQUEST_MAX = 1000  # of some 200 to 800 bytes each: one request fit
 
 @dataclass(frozen=True, slots=True)
 class KnownStartpoint:
-    """What became of a startpoint. `became` None: no driver has applied it yet; `record`: what the one that has made of it.
+    """What became of a startpoint. `status` None: no driver has applied it yet; `record`: what the one that has made of it.
 
-    `deletion_asked`: its deletion was requested, and no driver has seen that yet. `is_read`: not known not to be of what
-    the job reads. Where `record` is pending and `became` is applied, a commit has spent it that no driver has recorded.
+    `deletion_requested`: its deletion was requested, and no driver has seen that yet. `is_read`: not known not to be of what
+    the job reads. Where `record` is pending and `status` is applied, a commit has spent it that no driver has recorded.
     """
 
     entry: StartpointEntry
-    became: StartpointStatus | None
+    status: StartpointStatus | None
     record: StartpointRecord | None = None
-    deletion_asked: bool = False
+    deletion_requested: bool = False
     is_read: bool = True
 
     @property
     def changed_at_us(self) -> int | None:
         """When it became what it is; None where no driver has recorded that."""
-        return None if self.record is None or self.record.became is not self.became else self.record.changed_at_us
+        return None if self.record is None or self.record.status is not self.status else self.record.changed_at_us
 
 
 class StartpointManager:
@@ -184,7 +184,7 @@ class StartpointManager:
             if id_ not in asked.records
         ]
         found += [
-            KnownStartpoint(record.entry, record.became, record, record.became is StartpointStatus.PENDING and id_ in to_delete)
+            KnownStartpoint(record.entry, record.status, record, record.status is StartpointStatus.PENDING and id_ in to_delete)
             for id_, record in asked.records.items()
         ]
         found.sort(key=_order_of)
@@ -271,7 +271,7 @@ class _Read:
         self.stamps, self.asked, self._assignment = stamps, asked, assignment
         self.unspent: dict[SystemStreamPartition, list[StartpointEntry]] = {}
         deleted = {entry.id for entry in asked.deleted}
-        pending = [record.entry for record in asked.records.values() if record.became is StartpointStatus.PENDING]
+        pending = [record.entry for record in asked.records.values() if record.status is StartpointStatus.PENDING]
         left = [entry for entry in pending if entry.id not in deleted]
         for entry in (*sorted(left, key=lambda entry: entry.written_at_us), *asked.entries):
             self.unspent.setdefault(entry.key.ssp, []).append(entry)
@@ -341,19 +341,19 @@ def check_deletable(ids: Collection[str], known: Mapping[str, KnownStartpoint]) 
     """`StartpointError` for an id that is not among those that are known, and for one that is done with."""
     for id_ in ids:
         if id_ not in known:
-            near = ", ".join([one for one, what in known.items() if what.became in (None, StartpointStatus.PENDING)][-3:])
+            near = ", ".join([one for one, what in known.items() if what.status in (None, StartpointStatus.PENDING)][-3:])
             raise StartpointError(
                 f"there is no startpoint {id_!r}",
                 f"the last that can be deleted: {near}" if near else "none is waiting or pending",
             )
-        if known[id_].became not in (None, StartpointStatus.PENDING):
+        if known[id_].status not in (None, StartpointStatus.PENDING):
             raise _done_with(known[id_])
 
 
 def _done_with(known: KnownStartpoint) -> StartpointError:
     at_us = known.changed_at_us
     when = "" if at_us is None else time.strftime(" at %Y-%m-%dT%H:%M:%SZ", time.gmtime(at_us // 1_000_000))
-    match known.became:
+    match known.status:
         case StartpointStatus.APPLIED:
             said, hint = f"was applied{when}", "to read from another place, write a new startpoint"
         case StartpointStatus.SUPERSEDED:

@@ -20,12 +20,12 @@ from headrace.core.rewind.previews import (
     Move,
     StartpointPreview,
     further_back,
-    minding_gaps,
     moves_between,
     moves_of,
-    older_gaps,
+    older_skipped,
     read_already,
     stores_behind,
+    with_skipped_ranges,
 )
 from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rewind.startpoints import places_of, winners
@@ -175,7 +175,7 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     asked = snapshot.with_startpoints(entries)
     after = _applied(draft, replace(asked, startpoints=replace(asked.startpoints, refused=before.refused_startpoints)))
     moves = moves_between(given, before.checkpoints, after.checkpoints, job.positions)
-    moves = minding_gaps(moves, skipped_ranges_of(after.rewinds))
+    moves = with_skipped_ranges(moves, skipped_ranges_of(after.rewinds))
     tasks = {move.task for move in given}
     stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in tasks}, job.topology)
     back = [move for move in given if move.task in after.rewound.versions]
@@ -185,7 +185,7 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     said = (
         read_already(held, _where_they_are(held, moves)),
         further_back(back, moves),
-        older_gaps(moves, skipped_ranges_of(snapshot.rewinds), after.rewound),
+        older_skipped(moves, skipped_ranges_of(snapshot.rewinds), after.rewound),
     )
     notes = [*(text for text in said if text is not None), *_notes(job, entries, at_end)]
     unit = "offsets" if job.url.startswith("kafka:") else "records"
@@ -250,9 +250,9 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     displaced = {counting[place].id for place in places if place in counting}
     for known in job.unspent:
         if known.entry.id in displaced:
-            became = "waiting for a driver" if known.became is None else "pending"
+            status = "waiting for a driver" if known.status is None else "pending"
             said = startpoint_text(known.entry.startpoint)
-            text = f"takes the place of startpoint {known.entry.id} ({said}), which is {became}"
+            text = f"takes the place of startpoint {known.entry.id} ({said}), which is {status}"
             undone = "what went back for it is put where it was first, if nothing was committed there since"
             notes.append(f"{text}: {undone}" if _is_rewound(known) else text)
     if job.url.startswith("kafka:"):

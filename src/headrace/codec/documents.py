@@ -25,7 +25,15 @@ from headrace.errors import StorageError
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.job_model import ContainerModel, JobModel
-from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StartpointRequest, StatePolicy
+from headrace.model.startpoint import (
+    PositionType,
+    Startpoint,
+    StartpointEntry,
+    StartpointKey,
+    StartpointRecord,
+    StartpointRequest,
+    StatePolicy,
+)
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -35,7 +43,11 @@ T = TypeVar("T")
 _Convert = Callable[..., object]
 
 # Where the stored names and their order are not those of the fields.
-_NAMES: dict[type, dict[str, str]] = {StartpointRequest: {"entries": "set", "deleted": "delete"}}
+_NAMES: dict[type, dict[str, str]] = {
+    Rewind: {"applied_at_us": "taken_up_at_us", "skipped_ranges": "gaps"},
+    StartpointRecord: {"applied_at_us": "taken_up_at_us", "status": "became"},
+    StartpointRequest: {"entries": "set", "deleted": "delete"},
+}
 _ORDERS: dict[type, tuple[str, ...]] = {
     ContainerModel: ("lane", "processor_id", "location_id", "tasks"),
     JobModel: (
@@ -140,7 +152,7 @@ def _form_of(kind: object) -> _Form:
 
 
 def _field_form(kind: type, name: str, hint: object) -> _Form:
-    if (kind, name) in ((ConsistentCut, "written"), (Rewind, "gaps")):
+    if (kind, name) in ((ConsistentCut, "written"), (Rewind, "skipped_ranges")):
         return _whole_ssps_form(get_args(hint)[1])
     form = _form_of(hint)
     if (kind, name) == (Checkpoint, "spent_startpoints"):  # an empty list in those of an older version
@@ -247,7 +259,7 @@ def _read_range(stored: tuple[str, int, int]) -> OffsetRange:
 
 
 def _version_of(version: StateVersion) -> _Version:
-    return _Version(version.kept_us, version.left_for, msgspec.Raw(encode(version.checkpoint)))
+    return _Version(version.kept_us, version.abandoned_for, msgspec.Raw(encode(version.checkpoint)))
 
 
 def _read_version(stored: _Version) -> StateVersion:

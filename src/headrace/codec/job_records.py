@@ -56,7 +56,7 @@ def cuts_of(metadata: MetadataStore) -> tuple[ConsistentCut, ...]:
 def rewinds_of(metadata: MetadataStore) -> tuple[Rewind, ...]:
     """The rewinds in the order in which they were applied."""
     rewinds = (decode(Rewind, data, f"rewind {key!r}") for key, data in metadata.all(REWINDS).items())
-    return tuple(sorted(rewinds, key=lambda rewind: rewind.taken_up_at_us))
+    return tuple(sorted(rewinds, key=lambda rewind: rewind.applied_at_us))
 
 
 def startpoints_of(store: MetadataStore, elsewhere: Mapping[str, bytes] | None = None) -> StartpointRequests:

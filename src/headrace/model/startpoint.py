@@ -174,8 +174,8 @@ class StartpointRecord:
 
     entry: StartpointEntry
     resolutions: tuple[Resolution, ...]
-    taken_up_at_us: int
-    became: StartpointStatus
+    applied_at_us: int
+    status: StartpointStatus
     changed_at_us: int
     replay: int | None = None
 

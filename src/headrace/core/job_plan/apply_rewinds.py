@@ -76,7 +76,7 @@ class StateRewinds:
         self._formerly_other = formerly_other
         self._versions, self._cuts, self._rewinds = kept.versions, kept.cuts, {one.key: one for one in kept.rewinds}
         self._stored = frozenset(self._rewinds)
-        self._last_us = max((one.taken_up_at_us for one in kept.rewinds), default=0)  # no two have one key, whatever the clock
+        self._last_us = max((one.applied_at_us for one in kept.rewinds), default=0)  # no two have one key, whatever the clock
         self.edges, self.offsets, self.now_us, self._born = edges, offsets, now_us, born
         self._ends: dict[str, Mapping[int, int]] = {}
         self._left: list[StateVersion] = []
@@ -158,7 +158,7 @@ class StateRewinds:
     def in_force(self, checkpoints: Mapping[TaskName, Checkpoint]) -> tuple[Rewind, ...]:
         """The rewinds that matter to tasks at `checkpoints`, oldest first."""
         read = {ssp.whole for one in checkpoints.values() for ssp in one.positions}
-        known = {ssp: self._beginning(ssp) for rewind in self._rewinds.values() for ssp in rewind.gaps if ssp in read}
+        known = {ssp: self._beginning(ssp) for rewind in self._rewinds.values() for ssp in rewind.skipped_ranges if ssp in read}
         # A stream that is not read now may be again, with versions from before the gap.
         needed = needed_rewinds(self._rewinds.values(), checkpoints, lambda ssp: known.get(ssp, 0))
         return tuple(sorted(needed, key=lambda rewind: rewind.key))

@@ -80,7 +80,7 @@ class _StartpointResolver:
     ) -> None:
         self.asked, self.rewinds, self.named = asked, rewinds, named
         # These times show which was applied last: a clock that goes back must not decide.
-        self.now_us = max(rewinds.now_us, 1 + max((record.taken_up_at_us for record in asked.records.values()), default=0))
+        self.now_us = max(rewinds.now_us, 1 + max((record.applied_at_us for record in asked.records.values()), default=0))
         self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
         self.owners = _owners(self.checkpoints.values())
         self.records = dict(asked.records) | applied_by(asked.records, stored, rewinds.now_us)
@@ -108,13 +108,13 @@ class _StartpointResolver:
             record = self.records.get(entry.id)
             if record is None:
                 self.records[entry.id] = StartpointRecord(entry, (), self.now_us, StartpointStatus.DELETED, self.now_us)
-            elif record.became is StartpointStatus.PENDING and not _needs_any(record, too_late):
+            elif record.status is StartpointStatus.PENDING and not _needs_any(record, too_late):
                 for one in record.resolutions:
                     of_place = layers[one.task, one.ssp]
                     if of_place[-1][1] is one:  # else a later one has set the position
                         self._undo(record, one, of_place[:-1])
                     of_place.remove((record, one))
-                self.records[entry.id] = replace(record, became=StartpointStatus.DELETED, changed_at_us=self.now_us)
+                self.records[entry.id] = replace(record, status=StartpointStatus.DELETED, changed_at_us=self.now_us)
 
     def _undo(
         self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
@@ -128,12 +128,12 @@ class _StartpointResolver:
             return
         marks = dict(checkpoint.watermarks) | ({} if one.watermark_us is None else {one.ssp: one.watermark_us})
         as_before = replace(checkpoint, positions={**checkpoint.positions, one.ssp: one.before}, watermarks=marks)
-        is_unspent = bool(below) and below[-1][0].became is StartpointStatus.PENDING
+        is_unspent = bool(below) and below[-1][0].status is StartpointStatus.PENDING
         self.checkpoints[one.task] = _moved(as_before, [below[-1][1]]) if is_unspent else as_before
 
     def apply(self, read_from_start: Collection[str]) -> None:
         """Resolve what counts of the new entries, and move the positions."""
-        pending = [record.entry for record in self.records.values() if record.became is StartpointStatus.PENDING]
+        pending = [record.entry for record in self.records.values() if record.status is StartpointStatus.PENDING]
         counting = winners([*sorted(pending, key=lambda entry: entry.written_at_us), *self.entries], self.owners)
         fresh: dict[str, list[TaskPartition]] = {}
         for place, entry in sorted(counting.items()):
@@ -143,7 +143,7 @@ class _StartpointResolver:
         unspent = {
             place: one
             for place, (record, one) in in_force(self.records.values()).items()
-            if record.became is StartpointStatus.PENDING
+            if record.status is StartpointStatus.PENDING
         }
         taken = [entry for entry in self.entries if entry.key.ssp in self.owners]
         resolved = {
@@ -161,7 +161,7 @@ class _StartpointResolver:
         for entry in taken:
             resolutions = tuple(resolved[entry.id])
             at_once = entry.key.ssp.stream in read_from_start
-            became = (
+            status = (
                 StartpointStatus.SUPERSEDED
                 if not resolutions
                 else StartpointStatus.APPLIED
@@ -169,7 +169,7 @@ class _StartpointResolver:
                 else StartpointStatus.PENDING
             )
             number = replay if any(one.offset < one.before for one in resolutions) else None
-            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, became, self.now_us, number)
+            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, status, self.now_us, number)
             for one in resolutions:
                 if (entry.id, one.task) not in gone_back:
                     moves.setdefault(one.task, []).append(one)
@@ -180,7 +180,7 @@ class _StartpointResolver:
     def _undo_rewinds(self, counting: Mapping[TaskPartition, StartpointEntry]) -> dict[str, list[Resolution]]:
         """Put tasks whose states went back, for a startpoint that counts no more, where they were before: they have committed
         nothing since. What else they went back for has to be done again: its resolutions, by id."""
-        pending = {id_: record for id_, record in self.records.items() if record.became is StartpointStatus.PENDING}
+        pending = {id_: record for id_, record in self.records.items() if record.status is StartpointStatus.PENDING}
         rewinds = {id_: record for id_, record in pending.items() if record.entry.state is StatePolicy.REWIND}
         for record in rewinds.values():
             ssp = record.entry.key.ssp
@@ -328,7 +328,7 @@ def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str])
     needed = {*needed, *(record.entry.id for record, _ in in_force(records.values()).values())}
     needed |= {max(records, key=lambda id_: records[id_].replay or 0)} if records else set()
     finished = [
-        record for id_, record in records.items() if record.became is not StartpointStatus.PENDING and id_ not in needed
+        record for id_, record in records.items() if record.status is not StartpointStatus.PENDING and id_ not in needed
     ]
     newest = sorted(finished, key=lambda record: (-record.changed_at_us, record.entry.id))
     return frozenset(record.entry.id for record in newest[FINISHED_MAX:])
@@ -383,7 +383,7 @@ def _superseded(records: Mapping[str, StartpointRecord], now_us: int) -> dict[st
     """Of the pending records those that count nowhere any more."""
     counting = {record.entry.id for record, _ in in_force(records.values()).values()}
     return {
-        id_: replace(record, became=StartpointStatus.SUPERSEDED, changed_at_us=now_us)
+        id_: replace(record, status=StartpointStatus.SUPERSEDED, changed_at_us=now_us)
         for id_, record in records.items()
-        if record.became is StartpointStatus.PENDING and id_ not in counting
+        if record.status is StartpointStatus.PENDING and id_ not in counting
     }

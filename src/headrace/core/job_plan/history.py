@@ -83,19 +83,19 @@ def _startpoints(draft: Draft, snapshot: Snapshot) -> Iterator[Change]:
         if record is None or record.entry.written_by == SOURCE_START:
             continue
         is_new = id_ not in known
-        if is_new or record.became is StartpointStatus.DELETED:
+        if is_new or record.status is StartpointStatus.DELETED:
             yield _startpoint(record, draft.job_model.version, snapshot.now_us, refused, is_new)
 
 
 def _startpoint(record: StartpointRecord, version: int, now_us: int, refused: Mapping[str, str], is_new: bool) -> Change:
     entry = record.entry
-    is_refused = record.became is StartpointStatus.REFUSED
+    is_refused = record.status is StartpointStatus.REFUSED
     what = f"startpoint {entry.id} of {entry.key.ssp}{'' if entry.key.task is None else f', task {entry.key.task}'}"
     ones = record.resolutions if is_new else ()
     return Change(
         now_us,
         ChangeKind.STARTPOINT,
-        what if record.became is not StartpointStatus.DELETED else f"{what} is deleted",
+        what if record.status is not StartpointStatus.DELETED else f"{what} is deleted",
         Outcome.REFUSED if is_refused else Outcome.APPLIED,
         version,
         entry.written_by,

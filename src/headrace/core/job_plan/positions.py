@@ -76,11 +76,11 @@ def _check_stored(carried: InheritedPositions, draft: Draft, snapshot: Snapshot)
     terms, seen = draft.terms, draft.streams
     sources = {source.stream: source for sub in terms.subs for source in sub.sources if not source.reset_offset}
     checked = sources.keys() & seen.counts.keys() & seen.existing.keys() - seen.refused.keys()
-    gaps, to_set = skipped_ranges_of(snapshot.rewinds), snapshot.startpoints.ssps
+    skipped_ranges, to_set = skipped_ranges_of(snapshot.rewinds), snapshot.startpoints.ssps
     positions = [
         (ssp, position)
         for ssp, position in carried.positions()
-        if ssp.stream in checked and ssp not in to_set and not beyond_skipped({ssp.whole: position}, gaps)
+        if ssp.stream in checked and ssp not in to_set and not beyond_skipped({ssp.whole: position}, skipped_ranges)
     ]
     streams = sorted({ssp.stream for ssp, _ in positions})
     beginnings = {SSP(terms.system, s, p): offset for s in streams for p, offset in draft.offsets.beginnings(s).items()}

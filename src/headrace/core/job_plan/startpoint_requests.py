@@ -90,6 +90,6 @@ def applied_by(
 ) -> dict[str, StartpointRecord]:
     """Of the pending records those that a commit has spent without the driver's having stored it, as applied."""
     return {
-        id_: replace(records[id_], became=StartpointStatus.APPLIED, changed_at_us=now_us)
+        id_: replace(records[id_], status=StartpointStatus.APPLIED, changed_at_us=now_us)
         for id_ in sorted(spent_of(records.values(), checkpoints))
     }

@@ -93,21 +93,21 @@ def handovers_set_elsewhere(
     handovers: Mapping[str, Handover],
     stored: Mapping[TaskName, Checkpoint],
     checkpoints: Mapping[TaskName, Checkpoint],
-    gaps: SkippedRanges,
+    skipped_ranges: SkippedRanges,
 ) -> dict[str, Handover]:
     """What a new plan changes of the stored handovers, by the titles of sub-topologies: it begins with `checkpoints`, and
-    `stored` are those that were committed last. `gaps` are skipped: what was handed out of them is written again. See
+    `stored` are those that were committed last. `skipped_ranges` are skipped: what was handed out of them is written again. See
     `core.handover.set_elsewhere`."""
     before, now = lowest_positions(stored.values()), lowest_positions(checkpoints.values())
     moved = {ssp for ssp, position in before.items() if now.get(ssp, position) != position}
     committed = {checkpoint.round_id for checkpoint in stored.values()}
     changed: dict[str, Handover] = {}
-    for title, found in handovers.items() if moved or gaps else ():
-        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, gaps)}
+    for title, found in handovers.items() if moved or skipped_ranges else ():
+        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, skipped_ranges)}
         if (after := set_elsewhere(found, moved | passed, committed)) != found:
             changed[title] = after
     return changed
 
 
-def _meets_gap(piece: OffsetRange, gaps: SkippedRanges) -> bool:
-    return any(start < piece.end and piece.start < end for start, end in gaps.get(piece.ssp, ()))
+def _meets_gap(piece: OffsetRange, skipped_ranges: SkippedRanges) -> bool:
+    return any(start < piece.end and piece.start < end for start, end in skipped_ranges.get(piece.ssp, ()))

@@ -93,9 +93,9 @@ def _changes(draft: Draft) -> Iterator[str]:
     for id_ in sorted(draft.waiting):
         yield f"request {id_} waits"
     for key, version in sorted(draft.rewind_changes.versions.items()):
-        yield f"version {key}: {'deleted' if version is None else f'kept, left for {version.left_for}'}"
+        yield f"version {key}: {'deleted' if version is None else f'kept, left for {version.abandoned_for}'}"
     for rewind in draft.rewinds:
-        for ssp, (start, end) in sorted(rewind.gaps.items()):
+        for ssp, (start, end) in sorted(rewind.skipped_ranges.items()):
             yield f"skips {start} to {end - 1} of {ssp}"
     for title, handover in sorted(draft.handovers.items()):
         ranges = ", ".join(f"{piece.ssp} {piece.start} to {piece.end - 1}" for piece in handover.ranges)
@@ -105,7 +105,7 @@ def _changes(draft: Draft) -> Iterator[str]:
 def _startpoint(record: StartpointRecord) -> str:
     moves = ", ".join(f"{one.task} {one.ssp} {one.before} to {one.offset}" for one in record.resolutions)
     replay = "" if record.replay is None else f", replay {record.replay}"
-    return f"{record.became}{replay}{': ' if moves else ''}{moves}"
+    return f"{record.status}{replay}{': ' if moves else ''}{moves}"
 
 
 def _partitions(count: int) -> str:

@@ -93,9 +93,9 @@ class StartpointPreview:
         return self.past.versions
 
     @property
-    def gaps(self) -> Mapping[SSP, Span]:
+    def skipped_ranges(self) -> Mapping[SSP, Span]:
         """Per partition of a repartition stream the skipped range, from the first offset to the one behind the last."""
-        return self.past.gaps
+        return self.past.skipped_ranges
 
     @property
     def read_again(self) -> int:
@@ -141,7 +141,7 @@ def moves_between(
     return tuple(sorted([*moves, *(move for move in given if move.task is None)], key=_order))
 
 
-def minding_gaps(moves: Iterable[Move], gaps: SkippedRanges) -> tuple[Move, ...]:
+def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) -> tuple[Move, ...]:
     """The same moves with what they skip.
 
     >>> from headrace.model.tasks import PartitionGroup
@@ -151,8 +151,8 @@ def minding_gaps(moves: Iterable[Move], gaps: SkippedRanges) -> tuple[Move, ...]
     (110, 20)
     """
     return tuple(
-        replace(move, in_skipped_ranges=sum(_shared(move, span) for span in gaps[move.ssp.whole]))
-        if move.ssp.whole in gaps
+        replace(move, in_skipped_ranges=sum(_shared(move, span) for span in skipped_ranges[move.ssp.whole]))
+        if move.ssp.whole in skipped_ranges
         else move
         for move in moves
     )
@@ -164,7 +164,7 @@ def _shared(move: Move, span: Span) -> int:
     return max(0, min(max(before, move.after), span[1]) - max(min(before, move.after), span[0]))
 
 
-def older_gaps(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
+def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
     """What is to be said where moves come across gaps of earlier rewinds that are not within those of this one; None: none
     does."""
     found = {
@@ -172,7 +172,7 @@ def older_gaps(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) 
         for move in moves
         for ssp in [move.ssp.whole]
         for span in older.get(ssp, ())
-        if _shared(move, span) and not _is_within(span, past.gaps.get(ssp))
+        if _shared(move, span) and not _is_within(span, past.skipped_ranges.get(ssp))
     }
     return f"still skipped, because an earlier rewind wrote it again: {_spans_text(found)}" if found else None
 
@@ -304,8 +304,8 @@ def _rewind_text(preview: StartpointPreview) -> str:
     together = list(dict.fromkeys(task.sub_topology or _SOURCE for task in rewinds if task.sub_topology in by_cuts))
     if together:
         lines.append(_together_text(together))
-    if preview.gaps:
-        lines.append(f"skipped, because it is written again: {_spans_text(preview.gaps.items())}")
+    if preview.skipped_ranges:
+        lines.append(f"skipped, because it is written again: {_spans_text(preview.skipped_ranges.items())}")
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ def replays_of(records: Iterable[StartpointRecord]) -> dict[TaskPartition, Repla
     """
     found: dict[TaskPartition, Replay] = {}
     for record in records:
-        if record.replay is None or record.became not in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
+        if record.replay is None or record.status not in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
             continue
         for one in record.resolutions:
             if one.offset < one.before:

@@ -41,7 +41,7 @@ class RewindTarget:
     """What a rewind comes to: per task that goes back the version, and the skipped ranges behind it."""
 
     versions: Mapping[TaskName, StateVersion] = field(default_factory=dict)
-    gaps: Mapping[SSP, Span] = field(default_factory=dict)
+    skipped_ranges: Mapping[SSP, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Rewind:
     to undo it.
     """
 
-    taken_up_at_us: int
+    applied_at_us: int
     rounds: Mapping[TaskName, RoundId]
-    gaps: Mapping[SSP, Span]
+    skipped_ranges: Mapping[SSP, Span]
 
     @property
     def key(self) -> str:
-        return f"{self.taken_up_at_us:020d}"
+        return f"{self.applied_at_us:020d}"
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def _past(
         for ssp in going.checkpoints[task].positions:
             read.setdefault(ssp.stream, set()).add(ssp.whole)
     by_cuts = going_by_cuts(flows)
-    gaps: dict[SSP, Span] = {}
+    skipped_ranges: dict[SSP, Span] = {}
     for flow in flows:
         here.append(flow)
         tasks = by_sub.get(flow.name, [])
@@ -216,18 +216,18 @@ def _past(
             written = {ssp for stream in flow.writes for ssp in read.get(stream, ())}
             ends = going.together(tasks, mine, written)
             going.limits |= ends
-            gaps |= {ssp: (start, end(ssp)) for ssp, start in ends.items()}
+            skipped_ranges |= {ssp: (start, end(ssp)) for ssp, start in ends.items()}
         elif flow.has_state:
             for task in ahead:
                 going.alone(task)
-    return RewindTarget(going.found, {ssp: span for ssp, span in sorted(gaps.items()) if span[0] < span[1]})
+    return RewindTarget(going.found, {ssp: span for ssp, span in sorted(skipped_ranges.items()) if span[0] < span[1]})
 
 
 def rewind_of(past: RewindTarget, checkpoints: Mapping[TaskName, Checkpoint], now_us: int) -> Rewind:
     """What is to be stored of it. `checkpoints`: where all tasks were before."""
-    reading = {task for task, one in checkpoints.items() if any(ssp.whole in past.gaps for ssp in one.positions)}
+    reading = {task for task, one in checkpoints.items() if any(ssp.whole in past.skipped_ranges for ssp in one.positions)}
     rounds = {task: checkpoints[task].round_id for task in sorted(reading | past.versions.keys())}
-    return Rewind(now_us, rounds, past.gaps)
+    return Rewind(now_us, rounds, past.skipped_ranges)
 
 
 def undone_with(
@@ -282,7 +282,7 @@ def skipped_ranges_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
     ((3, 20), (30, 31))
     """
     found: dict[SSP, list[Span]] = {}
-    for ssp, span in sorted(item for rewind in rewinds for item in rewind.gaps.items()):
+    for ssp, span in sorted(item for rewind in rewinds for item in rewind.skipped_ranges.items()):
         spans = found.setdefault(ssp, [])
         if spans and span[0] <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(spans[-1][1], span[1])
@@ -297,7 +297,7 @@ def needed_rewinds(
     """Those of which a skipped record still exists, or a task that could be rewound back."""
     for one in rewinds:
         is_open = any(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
-        if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.gaps.items()):
+        if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
             yield one
 
 

@@ -10,24 +10,27 @@ Span = tuple[int, int]  # offsets start <= o < end
 SkippedRanges = Mapping[SSP, tuple[Span, ...]]  # of each partition in order, apart from each other
 
 
-def beyond_skipped(positions: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
+def beyond_skipped(positions: Mapping[SSP, int], skipped_ranges: SkippedRanges) -> dict[SSP, int]:
     """Of these positions those that lie in a gap, each where that ends."""
     return {
-        ssp: end for ssp, spans in gaps.items() for start, end in spans if ssp in positions and start <= positions[ssp] < end
+        ssp: end
+        for ssp, spans in skipped_ranges.items()
+        for start, end in spans
+        if ssp in positions and start <= positions[ssp] < end
     }
 
 
-def before_skipped(positions: Mapping[SSP, int], ends: Mapping[SSP, int], gaps: SkippedRanges) -> dict[SSP, int]:
+def before_skipped(positions: Mapping[SSP, int], ends: Mapping[SSP, int], skipped_ranges: SkippedRanges) -> dict[SSP, int]:
     """Up to where each partition may be read from these positions: nothing of a gap."""
     allowed = dict(ends)
-    for ssp, spans in gaps.items():
+    for ssp, spans in skipped_ranges.items():
         if ssp in allowed and ssp in positions:
             before = positions[ssp]
             allowed[ssp] = min([allowed[ssp], *(max(start, before) for start, end in spans if before < end)])
     return allowed
 
 
-def skipped_between(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: SkippedRanges) -> int:
+def skipped_between(before: Mapping[SSP, int], after: Mapping[SSP, int], skipped_ranges: SkippedRanges) -> int:
     """How many offsets between these positions are in gaps, over all partitions.
 
     >>> a = SSP("log", "s", 0)
@@ -36,7 +39,7 @@ def skipped_between(before: Mapping[SSP, int], after: Mapping[SSP, int], gaps: S
     """
     return sum(
         max(0, min(end, after[ssp]) - max(start, before[ssp]))
-        for ssp, spans in gaps.items()
+        for ssp, spans in skipped_ranges.items()
         if ssp in before and ssp in after
         for start, end in spans
     )

@@ -141,7 +141,7 @@ def spent_of(records: Iterable[StartpointRecord], checkpoints: Mapping[TaskName,
     return frozenset(
         record.entry.id
         for record, one in in_force(records).values()
-        if record.became is StartpointStatus.PENDING
+        if record.status is StartpointStatus.PENDING
         and one.task in checkpoints
         and _has_moved(record, one, checkpoints[one.task])
     )
@@ -169,8 +169,8 @@ def in_force(records: Iterable[StartpointRecord]) -> dict[TaskPartition, tuple[S
 
 def in_order(records: Iterable[StartpointRecord]) -> Iterator[tuple[StartpointRecord, Resolution]]:
     """What startpoints that were neither deleted nor superseded came to, in the order in which positions were set."""
-    for record in sorted(records, key=lambda record: (record.taken_up_at_us, *_rank(record.entry), record.entry.id)):
-        if record.became in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
+    for record in sorted(records, key=lambda record: (record.applied_at_us, *_rank(record.entry), record.entry.id)):
+        if record.status in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
             yield from ((record, one) for one in record.resolutions)
 
 

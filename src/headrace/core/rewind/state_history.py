@@ -30,12 +30,12 @@ _EMPTY_ORDER = 0, 0  # before that of any round
 class StateVersion:
     """What was a task's checkpoint at `kept_us` (µs since the epoch).
 
-    `left_for`: the round of the version that the task went back to from here; None of one that it did not leave so.
+    `abandoned_for`: the round of the version that the task went back to from here; None of one that it did not leave so.
     """
 
     checkpoint: Checkpoint
     kept_us: int
-    left_for: RoundId | None = None
+    abandoned_for: RoundId | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -79,8 +79,8 @@ def on_the_line(versions: Sequence[StateVersion]) -> tuple[StateVersion, ...]:
     line: list[StateVersion] = []
     limit: tuple[int, int] | None = None
     for version in reversed(versions):
-        if version.left_for is not None:
-            target = order_of(version.left_for)
+        if version.abandoned_for is not None:
+            target = order_of(version.abandoned_for)
             limit = target if limit is None else min(limit, target)
         elif limit is None or version.order <= limit:
             line.append(version)
@@ -220,13 +220,13 @@ def abandoned_version(
     """
     first = before_rewind(versions, checkpoint)
     came_from = StateVersion(checkpoint, now_us) if first is None else first
-    return replace(came_from, left_for=version.checkpoint.round_id)
+    return replace(came_from, abandoned_for=version.checkpoint.round_id)
 
 
 def before_rewind(versions: Iterable[StateVersion], checkpoint: Checkpoint) -> StateVersion | None:
     """Where a task was before it went back, if it has committed nothing since; else None: it cannot be undone."""
     for version in versions:
-        if version.left_for is not None and version.checkpoint.round_id == checkpoint.round_id:
+        if version.abandoned_for is not None and version.checkpoint.round_id == checkpoint.round_id:
             return version
     return None
 
@@ -241,7 +241,7 @@ def undo_rewind(
     first = before_rewind(versions, checkpoint)
     if first is None:
         return tuple(versions), checkpoint
-    there = replace(first, left_for=None)
+    there = replace(first, abandoned_for=None)
     return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
 
 

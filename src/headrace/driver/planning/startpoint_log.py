@@ -45,10 +45,10 @@ class StartpointRecords:
     def settle(self, store: JobStore, epoch: int, now_us: int) -> tuple[str, ...]:
         """Store that those which were spent are applied; their ids, sorted. From then on no commit names them."""
         with self._lock:
-            due = sorted(id_ for id_ in self._spent if self._records[id_].became is StartpointStatus.PENDING)
+            due = sorted(id_ for id_ in self._spent if self._records[id_].status is StartpointStatus.PENDING)
         if not due:
             return ()
-        changed = {id_: replace(self._records[id_], became=StartpointStatus.APPLIED, changed_at_us=now_us) for id_ in due}
+        changed = {id_: replace(self._records[id_], status=StartpointStatus.APPLIED, changed_at_us=now_us) for id_ in due}
         store.write_metadata(epoch, STARTPOINTS, {id_: encode(one) for id_, one in changed.items()})
         with self._lock:
             self._records |= changed
@@ -59,6 +59,6 @@ class StartpointRecords:
     def _find_pending(self) -> None:
         found: dict[TaskName, dict[SSP, tuple[str, int]]] = {}
         for record, one in in_force(self._records.values()).values():
-            if record.became is StartpointStatus.PENDING:
+            if record.status is StartpointStatus.PENDING:
                 found.setdefault(one.task, {})[one.ssp] = record.entry.id, one.offset
         self._pending = found

@@ -29,7 +29,7 @@ class _Claim:
 
 
 class TaskPositions:
-    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read. `gaps` are skipped."""
+    """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class TaskPositions:
         model: SubTopologyModel,
         checkpoints: Mapping[TaskName, Checkpoint],
         system: System,
-        gaps: SkippedRanges | None = None,
+        skipped_ranges: SkippedRanges | None = None,
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
-        self._system, self._gaps = system, gaps or {}
+        self._system, self._gaps = system, skipped_ranges or {}
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
 
