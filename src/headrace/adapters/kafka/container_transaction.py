@@ -138,7 +138,6 @@ class LaneTransaction:
         self._open = True
 
     def produce(self, topic: str, messages: Iterable[Message]) -> None:
-        """Send records."""
         assert self._producer is not None
         failed = self._undelivered.setdefault(topic, [])
         try:

@@ -55,12 +55,9 @@ _JAVA_OPTIONS = (
 
 
 class Cluster(ABC):
-    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only.
+    """`brokers` Kafka brokers with the node ids 1 to `brokers`, reached through loopback only: see `KafkaServer`.
 
-    `port` is the first broker's (then counted up), any free one if None. `folder` keeps the data for another cluster to
-    continue with; without it they go when this one stops. `properties` win over `server.properties` of ours. `users` are
-    names to passwords, for `security="sasl_ssl"`; with `security="ssl"` a client shows a certificate. `tell` reports what
-    takes long, to standard error by default.
+    `port` is the first broker's (then counted up), any free one if None; without a `folder` the data go when it stops.
     """
 
     def __init__(
