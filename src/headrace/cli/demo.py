@@ -114,6 +114,7 @@ def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, s
 
     totals, worst = totals_of(result.windows, names), worst_hour_of(result.windows, names)
     console = Console(file=raw_of(sys.stdout), highlight=False, markup=False)
+    console.print()
     console.print(report_tables(totals))
     console.print()
     if worst is not None:
