@@ -178,7 +178,7 @@ def test_it_travels_to_a_process_without_the_generated_class() -> None:
         capture_output=True,
         check=False,
     )
-    assert (done.stdout.strip(), done.stderr) == (b"a", b"")
+    assert (done.stdout.strip(), done.stderr.decode()) == (b"a", "")
 
 
 @pytest.mark.parametrize(

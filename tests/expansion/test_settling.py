@@ -162,7 +162,8 @@ def test_who_is_set_back_behind_the_barrier_reads_the_parents_up_to_it_first(rou
         assert by_key(driver) == wanted
         plan, job = driver._opened.plan, driver._held
         in_a_minute_us = time.time_ns() // 1000 + 61_000_000  # a new job model is dated by the machine's clock
-        assert plan.records.settle(job.system, job.store, plan.epoch, ["in"], in_a_minute_us, 60_000_000) == ("in",)
+        backend, us = job.backend, in_a_minute_us
+        assert plan.records.settle(backend.system, backend.store, plan.epoch, ["in"], us, 60_000_000) == ("in",)
         rewind(driver)
         driver.run()
         assert by_key(driver) == wanted

@@ -47,13 +47,13 @@ def test_a_renamed_store_goes_on_with_its_state_and_back(tmp_path: Path) -> None
     with opened(counts, "old", tmp_path) as d:
         send(d, 1, "old")
     with opened(counts, "new", tmp_path, "rename_stores=old=new") as d:
-        assert "store 'old' is now 'new', with its state" in d._held.made.plan.notes
-        (edit,) = (note for note in d._held.made.plan.notes if note.startswith("operators since the last run: "))
+        assert "store 'old' is now 'new', with its state" in d._held.prepared.plan.notes
+        (edit,) = (note for note in d._held.prepared.plan.notes if note.startswith("operators since the last run: "))
         renamed = "old to new, old-to_stream to new-to_stream, old-to_stream-to to new-to_stream-to"
         assert edit == f"operators since the last run: renamed {renamed}"
         send(d, 2, "new")
     with opened(counts, "new", tmp_path, "rename_stores=old=new") as d:  # it may stay in a configuration
-        assert not d._held.made.plan.notes
+        assert not d._held.prepared.plan.notes
         send(d, 3, "new")
     with opened(counts, "new", tmp_path) as d:
         send(d, 4, "new")

@@ -22,7 +22,6 @@ import xxhash
 
 import headrace as hr
 from headrace.adapters.log import metadata
-from headrace.client import store_form as store_forms
 from headrace.codec import documents
 from headrace.core.keys import key_layout
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges
@@ -34,7 +33,7 @@ from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.startpoint import StartpointRecord, StartpointRequest
 from headrace.serdes import scalars
 from headrace.state import files as state_files
-from headrace.worker.operators import aggregate, expiry
+from headrace.worker.operators import aggregate
 from stored.archives import archive_of, expected_in, files_in, unpacked, versions
 from stored.jobs import JOBS
 from stored.results import result_of
@@ -73,9 +72,8 @@ def _number_raised(patch: Patch) -> None:
 
 
 def _times_changed(patch: Patch) -> None:
-    patch.setattr(expiry, "_BIAS", 1 << 62)
     patch.setattr(aggregate, "_BIAS", np.uint64(1 << 62))
-    patch.setattr(store_forms, "_TIME_BIAS", 1 << 62)
+    patch.setattr(key_layout, "_TIME_BIAS", 1 << 62)
 
 
 def _checksum_changed(patch: Patch) -> None:

@@ -44,10 +44,10 @@ class Ends:
         from headrace.core.rewind.skipped_ranges import skipped_between
 
         end = max(position, self.of(ssp) or 0)
-        return end - position - skipped_between({ssp.whole: position}, {ssp.whole: end}, self._gaps)
+        return end - position - skipped_between({ssp.whole: position}, {ssp.whole: end}, self._skipped)
 
     @cached_property
-    def _gaps(self) -> SkippedRanges:
+    def _skipped(self) -> SkippedRanges:
         from headrace.codec.job_records import rewinds_of
         from headrace.core.rewind.rewinds import skipped_ranges_of
 

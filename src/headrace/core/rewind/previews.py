@@ -31,7 +31,7 @@ _SOURCE = "source"  # what the sub-topology without a name is called where its s
 class Move:
     """How the position of a task in a partition moves. `task` and `before` are None where no task reads the partition yet.
 
-    `in_skipped_ranges`: how many of the offsets between the two are in gaps, and are not read: what they hold is written again.
+    `in_skipped_ranges`: how many of the offsets between the two are not read, as what they hold is written again.
     """
 
     ssp: SSP
@@ -146,7 +146,7 @@ def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) ->
 
     >>> from headrace.model.tasks import PartitionGroup
     >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
-    >>> (minded,) = minding_gaps([move], {move.ssp: ((20, 30), (100, 230))})
+    >>> (minded,) = with_skipped_ranges([move], {move.ssp: ((20, 30), (100, 230))})
     >>> minded.in_skipped_ranges, minded.read_again
     (110, 20)
     """
@@ -165,7 +165,7 @@ def _shared(move: Move, span: Span) -> int:
 
 
 def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
-    """What is to be said where moves come across gaps of earlier rewinds that are not within those of this one; None: none
+    """What is to be said where moves come across skipped ranges of earlier rewinds, not within those of this one; None: none
     does."""
     found = {
         (ssp, span)

@@ -262,7 +262,7 @@ def undone_with(
 
 def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkpoints: Mapping[TaskName, Checkpoint]) -> bool:
     """Whether something that these tasks went back for may still be undone: no cut can be taken of them until then, it would
-    go by gaps that were never there."""
+    go by skipped ranges that were never there."""
     return any(
         not one.rounds.keys().isdisjoint(tasks)
         and all(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())

@@ -31,7 +31,7 @@ def before_skipped(positions: Mapping[SSP, int], ends: Mapping[SSP, int], skippe
 
 
 def skipped_between(before: Mapping[SSP, int], after: Mapping[SSP, int], skipped_ranges: SkippedRanges) -> int:
-    """How many offsets between these positions are in gaps, over all partitions.
+    """How many offsets between these positions are skipped, over all partitions.
 
     >>> a = SSP("log", "s", 0)
     >>> skipped_between({a: 2}, {a: 40}, {a: ((3, 20), (30, 31))})

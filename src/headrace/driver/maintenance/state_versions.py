@@ -220,7 +220,7 @@ class StateVersions:
 
     def _may_cut(self, name: str | None, now_us: int) -> bool:
         """Whether a cut would be another than the last, as far as that is known without asking, of states that are those of
-        their positions, and none that may turn out to go by gaps that were never there."""
+        their positions, and none that may turn out to go by skipped ranges that were never there."""
         current = self._garbage.current()[name]
         is_known = current is self._cut_at.get(name)
         if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):

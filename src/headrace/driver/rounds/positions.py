@@ -43,7 +43,7 @@ class TaskPositions:
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
         self._reads = sub.reads
         self._kinds = {source.stream: source.kind for source in sub.sources}
-        self._system, self._gaps = system, skipped_ranges or {}
+        self._system, self._skipped = system, skipped_ranges or {}
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
 
@@ -60,7 +60,7 @@ class TaskPositions:
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
         after = self.positions()
-        return sum(position - before[ssp] for ssp, position in after.items()) - skipped_between(before, after, self._gaps)
+        return sum(position - before[ssp] for ssp, position in after.items()) - skipped_between(before, after, self._skipped)
 
     def positions(self) -> dict[SSP, int]:
         """Per whole partition the lowest position among the tasks that read it."""
@@ -94,14 +94,15 @@ class TaskPositions:
     def lag(self, ends: Mapping[SSP, int]) -> int:
         """Offsets that can be read and were not, nor are skipped; `OffsetOutOfRangeError` for a position behind the end."""
         positions = self.positions()
-        return sum(lags_of(positions, ends).values()) - skipped_between(positions, ends, self._gaps)
+        return sum(lags_of(positions, ends).values()) - skipped_between(positions, ends, self._skipped)
 
     def unread(self, stream: str) -> int:
         """How many offsets of one stream can be read and were not, nor are skipped."""
         positions = {ssp: position for ssp, position in self.positions().items() if ssp.stream == stream}
         found = self._system.end_offsets(stream)
         ends = {ssp: max(position, found.get(ssp.partition, 0)) for ssp, position in positions.items()}
-        return sum(ends[ssp] - position for ssp, position in positions.items()) - skipped_between(positions, ends, self._gaps)
+        skipped = skipped_between(positions, ends, self._skipped)
+        return sum(ends[ssp] - position for ssp, position in positions.items()) - skipped
 
     # --- event time -------------------------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ class RoundPlanner:
         if self._replays:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
-        passed = self._beyond_gaps(inputs) | {piece.ssp: piece.end for piece in lost}
+        passed = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
         ranges = self._ranges(inputs, passed)
         handover = None
         if self._handovers is not None:
@@ -187,7 +187,7 @@ class RoundPlanner:
     def _knows_beginnings(self, now_us: int) -> bool:
         return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
 
-    def _beyond_gaps(self, inputs: RoundInputs) -> dict[SSP, int]:
+    def _beyond_skipped(self, inputs: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
         beyond = beyond_skipped(self._task_positions.positions(), self._skipped) if self._skipped else {}
