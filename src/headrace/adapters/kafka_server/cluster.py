@@ -160,7 +160,7 @@ class Cluster(ABC):
     def pause(self, broker: int | None = None) -> None:
         """SIGSTOP: it keeps its connections, and answers nothing."""
         for process in self._chosen(broker).values():
-            process.signal(signal.SIGSTOP)
+            process.pause()
 
     def resume(self, broker: int | None = None) -> None:
         """SIGCONT."""

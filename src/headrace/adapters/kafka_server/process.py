@@ -70,6 +70,12 @@ class BrokerProcess:
         if self.pid is not None:
             os.kill(self.pid, number)
 
+    def pause(self) -> None:
+        """SIGSTOP; it answers nothing any more when this returns."""
+        self.signal(signal.SIGSTOP)
+        if self.pid is not None and hasattr(os, "waitid"):  # a busy machine may let it answer some more; not on macOS
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def kill(self) -> None:
         """SIGKILL, and wait until it has ended; a paused broker too."""
         self.signal(signal.SIGKILL)
