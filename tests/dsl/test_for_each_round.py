@@ -8,10 +8,10 @@ import pytest
 
 import headrace as hr
 from headrace.core.topology.engine_prefix import endpoints_of
+from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import has_open_types, resolved
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.errors import NotSupportedError, TopologyError
-from headrace.exchange.messages import Program
 from headrace.model.topology import ForEachRound, Repartition, Topology
 from headrace.worker.inline_engine import InlineEngine
 

@@ -12,9 +12,9 @@ import headrace as hr
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.store_reader import entries_of, form_of
 from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound
+from headrace.core.topology.program import Program
 from headrace.driver.maintenance.state_garbage import files_of
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS, to_store, versions_of
-from headrace.exchange.messages import Program
 from headrace.model.checkpoint import Checkpoint
 from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView

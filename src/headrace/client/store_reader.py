@@ -15,8 +15,8 @@ import msgspec
 from headrace.core.accumulators import accumulators_of
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, time_from
 from headrace.core.keys.long_keys import entry_of
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import Program
 from headrace.model import topology as t
 from headrace.model.checkpoint import Head
 from headrace.model.windows import SessionWindows

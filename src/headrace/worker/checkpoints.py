@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
+from headrace.core.topology.program import Program
+from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Checkpoint, Head, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName

@@ -18,9 +18,10 @@ import pyarrow as pa
 from headrace.codec.documents import encode
 from headrace.core.rounds.event_times import METRIC
 from headrace.core.rounds.stream_limits import ANY
+from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Failure, Program, Summary
+from headrace.exchange.messages import ContainerPlan, Failure, Summary
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import SourceKind
 from headrace.worker import dead_letters

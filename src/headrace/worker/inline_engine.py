@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.core.topology.program import Program
 from headrace.errors import NotSupportedError
-from headrace.exchange.messages import Program
 from headrace.ports import ContainerWork, DriverAddress, EngineFailure
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.exchange.messages import ContainerPlan, Program
+from headrace.core.topology.program import Program
+from headrace.exchange.messages import ContainerPlan
 from headrace.worker.rows import Rows
 
 FIRST_ROWS, MOST_ROWS = 1_000, 1 << 20

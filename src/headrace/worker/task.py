@@ -14,8 +14,9 @@ import pyarrow as pa
 from headrace.core.rewind.replays import REPLAY_HEADER
 from headrace.core.rounds.event_times import NO_TIME_US, FarTime
 from headrace.core.rounds.stream_limits import ANY, StreamLimits
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import stores_of
-from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
+from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model import topology as t
 from headrace.worker.operators import Graph
 from headrace.worker.operators.base import Reject

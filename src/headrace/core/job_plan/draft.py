@@ -17,6 +17,8 @@ from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
 from headrace.core.topology.compatibility import check_compatible, notes
 from headrace.core.topology.operator_changes import RunOperator, changes_between
+from headrace.core.topology.program import Program
+from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import StoreRequests, change_notes
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
@@ -38,7 +40,8 @@ class PlanTerms:
     `containers`: how many a sub-topology is to have, None for as many as there are slots. `grouper`: makes the grouper of a
     sub-topology with this many containers. `stores`: what of state is to be renamed or given up. `is_replan`: the job runs;
     what a stream's readers cannot follow stops them alone then, and a request that cannot be done is refused alone.
-    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find.
+    `refused_streams`: changed streams that are to be refused, and why, besides those that the steps find. `sides`: the serdes
+    of what operators give, by name; None where some are not known. `far_us`: see `Program`.
     """
 
     topology: Topology
@@ -54,6 +57,8 @@ class PlanTerms:
     stores: StoreRequests = field(default_factory=StoreRequests)
     is_replan: bool = False
     refused_streams: Mapping[str, HeadraceError] = field(default_factory=dict)
+    sides: Mapping[str, Sides] | None = None
+    far_us: int = 0
 
     @property
     def application(self) -> str:
@@ -162,6 +167,7 @@ class Draft:
     rewound: RewindTarget = field(default_factory=RewindTarget)
     rewind_changes: RewindChanges = field(default_factory=RewindChanges)
     handovers: Mapping[str, Handover] = field(default_factory=dict)
+    programs: Mapping[str | None, Program] = field(default_factory=dict)
     refused_startpoints: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
     log: tuple[str, ...] = ()

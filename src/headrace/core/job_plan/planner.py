@@ -14,6 +14,7 @@ from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.edits import edits
 from headrace.core.job_plan.history import history
 from headrace.core.job_plan.positions import inheritance, positions, stranded
+from headrace.core.job_plan.programs import programs
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.job_plan.streams import changed_streams, streams
@@ -35,6 +36,7 @@ STEPS: tuple[Step, ...] = (
     job_model,
     positions,
     startpoints,
+    programs,
     history,
 )
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.core.rewind.rewinds import Rewind
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.partition_history import PartitionRecords
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.errors import HeadraceError
-from headrace.exchange.messages import Program
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel

@@ -15,6 +15,7 @@ from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import counts_before
 from headrace.core.rounds.handover import Handover
+from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import requests_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.driver.maintenance.state_versions import versions_of
@@ -32,7 +33,14 @@ from headrace.ports import JobStore, MetadataStore, System, SystemConsumer
 LAGGING_S = 5.0  # for this long a broker may not have heard of new partitions
 
 
-def terms_of(topology: Topology, config: Config, system: str, slots: int = 1, is_replan: bool = False) -> PlanTerms:
+def terms_of(
+    topology: Topology,
+    config: Config,
+    system: str,
+    slots: int = 1,
+    is_replan: bool = False,
+    sides: Mapping[str, Sides] | None = None,
+) -> PlanTerms:
     """What application and configuration say of a plan. `system`: its name in SSPs; `slots`: of the engine."""
     subs = sub_topologies_of(topology)
     return PlanTerms(
@@ -48,6 +56,8 @@ def terms_of(topology: Topology, config: Config, system: str, slots: int = 1, is
         config.dead_letter_stream,
         requests_of(config.drop_stores, config.rename_stores),
         is_replan,
+        sides=sides,
+        far_us=round(config.event_time_warning_s * 1_000_000),
     )
 
 

@@ -19,24 +19,22 @@ from headrace.core.job_plan.history import to_forget
 from headrace.core.job_plan.planner import BEFORE_ENGINE, Refusal, plan, planned
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
-from headrace.core.topology.operator_changes import timer_owners
+from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.partition_history import PartitionRecords
-from headrace.driver.planning.programs import program_of, seeing_replays, with_limits
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.driver.rounds.handover import NAMESPACE as HANDOVERS
 from headrace.driver.rounds.output_checks import watched_streams
-from headrace.errors import StreamExistsError
+from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import Program
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
-from headrace.model.topology import Topology
+from headrace.model.topology import Repartition, Topology
 from headrace.ports import JobStore, Metadata, System
 
 Value = TypeVar("Value")
@@ -82,7 +80,7 @@ class JobPlanner:
     ) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
-        terms = terms_of(self.topology, self.config, self.system.name, slots, is_replan=before is not None)
+        terms = terms_of(self.topology, self.config, self.system.name, slots, before is not None, self.sides)
         self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
         elsewhere = None if self.elsewhere is None else self.elsewhere.requests()
@@ -97,7 +95,7 @@ class JobPlanner:
             self.log(line)
         draft, existing = self._with_created(draft)
         reached("start", 7)
-        programs = self._programs(draft, existing)
+        programs = with_limits(self.topology, draft.programs, self.system)
         changes = self._changes(draft, snapshot)
         reached("start", 8)
         self.store.commit_job_model(snapshot.epoch, draft.job_model, tuple(draft.checkpoints.values()), changes)
@@ -140,16 +138,6 @@ class JobPlanner:
         records = {name: replace(one, stream_id=ids.get(name, one.stream_id)) for name, one in draft.records.items()}
         return replace(draft, model=model, records=records), {**draft.streams.existing, **created}
 
-    def _programs(self, draft: Draft, existing: Mapping[str, StreamDescription]) -> dict[str | None, Program]:
-        """What the containers of each sub-topology get; `ConfigError` for an output stream that cannot take its records."""
-        written = {stream.name: stream.partitions for stream in existing.values()}
-        owners, model = timer_owners(draft.edit.operators), draft.job_model
-        programs = {
-            sub.name: program_of(self.topology, self.sides, sub, model, self.config, written, owners)
-            for sub in draft.terms.subs
-        }
-        return seeing_replays(with_limits(self.topology, programs, self.system), draft.startpoints.values())
-
     def _changes(self, draft: Draft, snapshot: Snapshot) -> Metadata:
         """What is stored with the plan, as bytes."""
         stored = SystemStreamPartitionAssignmentManager(self.system.metadata_store(self.topology.application))
@@ -171,6 +159,24 @@ class JobPlanner:
 
 def _encoded(values: Mapping[str, object]) -> dict[str, bytes | None]:
     return {key: None if value is None else encode(value) for key, value in values.items()}
+
+
+def with_limits(
+    topology: Topology, programs: Mapping[str | None, Program], system: System
+) -> dict[str | None, Program]:
+    """The programs, with what the streams that they write take."""
+    internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+    limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
+    for stream, found in sorted(limits.items()):
+        if not found.keeps_times and stream in internal:
+            raise ConfigError(
+                f"repartition stream {stream!r} does not keep the timestamps of records, which its readers need",
+                "on Kafka: set message.timestamp.type of that topic to CreateTime",
+            )
+    return {
+        name: replace(program, limits={stream: limits[stream] for stream in program.partition_counts if stream in limits})
+        for name, program in programs.items()
+    }
 
 
 def create(system: System, stream: str, count: int, internal_of: str | None) -> StreamDescription:

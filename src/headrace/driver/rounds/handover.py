@@ -17,11 +17,12 @@ import msgspec
 from headrace.codec.documents import decode, encode
 from headrace.core.rounds.handover import Handover, HandoverRound, next_handover
 from headrace.core.rounds.offset_ranges import OffsetRange, spark_tasks_of
+from headrace.core.topology.program import Program
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import PACKAGE_FOLDER, RoundFailedError, UnavailableError
-from headrace.exchange.messages import ContainerPlan, InputRange, Program, encoded
+from headrace.exchange.messages import ContainerPlan, InputRange, encoded
 from headrace.exchange.texts import message_of
 from headrace.model.checkpoint import RoundId
 from headrace.model.streams import SSP

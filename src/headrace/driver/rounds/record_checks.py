@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.core.rounds.event_times import warning_of
-from headrace.exchange.messages import Program, Summary
+from headrace.core.topology.program import Program
+from headrace.exchange.messages import Summary
 from headrace.model.topology import Source
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.exchange.messages import ContainerPlan, Program, decoded_plan
+from headrace.core.topology.program import Program
+from headrace.exchange.messages import ContainerPlan, decoded_plan
 from headrace.model.topology import Source
 from headrace.wiring.worker.entry import run_container
 from headrace.wiring.worker.log_worker import records_of

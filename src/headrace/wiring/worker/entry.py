@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.errors import worker_error
-from headrace.exchange.messages import ContainerPlan, Program, Summary, decoded_plan, encoded
+from headrace.exchange.messages import ContainerPlan, Summary, decoded_plan, encoded
 from headrace.worker import container
 from headrace.worker.operators.faults import is_signal
 from headrace.worker.ports import ReaderReport, WorkerPorts

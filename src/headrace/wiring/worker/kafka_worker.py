@@ -18,9 +18,10 @@ from headrace.adapters.kafka.messages import messages_of
 from headrace.adapters.kafka.names import checkpoint_topic
 from headrace.adapters.kafka.positions import Position, task_positions
 from headrace.codec.documents import decode, encode
+from headrace.core.topology.program import Program
 from headrace.errors import OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Program
+from headrace.exchange.messages import ContainerPlan
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName

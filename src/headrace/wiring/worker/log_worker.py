@@ -12,7 +12,8 @@ import pyarrow as pa
 from headrace.adapters.log.chunks import Chunk, chunks_from, terms_of
 from headrace.adapters.log.data_files import ChunkWriter, read_range
 from headrace.adapters.log.file_names import parts_of_round
-from headrace.exchange.messages import ContainerPlan, InputRange, Program
+from headrace.core.topology.program import Program
+from headrace.exchange.messages import ContainerPlan, InputRange
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.topology import Repartition
 from headrace.wiring.worker.worker_state import WorkerState

@@ -18,9 +18,10 @@ from headrace.adapters.lmdb.opening import open_task_store
 from headrace.adapters.lmdb.store import TaskStore
 from headrace.adapters.round_control.files import FileSignals
 from headrace.adapters.round_control.worker_socket import SocketSignals
+from headrace.core.topology.program import Program
 from headrace.errors import StoreDamagedError
 from headrace.exchange.fault_injection import reached
-from headrace.exchange.messages import ContainerPlan, Program, TaskPlan
+from headrace.exchange.messages import ContainerPlan, TaskPlan
 from headrace.model.checkpoint import Head
 from headrace.state.files import StateFiles, task_folder_of
 from headrace.wiring.shared_folder import check_sign

@@ -1,36 +1,47 @@
-"""What the containers of a sub-topology are given: its operators, serdes, and the streams that it writes."""
+"""The step that makes what the containers of a sub-topology are given: operators, serdes, the streams that they write."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.config.loading import Config
+from headrace.core.job_plan.draft import Draft, PlanTerms
+from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.emission import emission_of
 from headrace.core.topology.engine_prefix import Endpoint, endpoints_of
+from headrace.core.topology.operator_changes import timer_owners
+from headrace.core.topology.program import EndpointSide, Program
 from headrace.core.topology.record_parts import PARTS, parts_used
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
-from headrace.errors import ConfigError
-from headrace.exchange.messages import EndpointSide, Program
 from headrace.model.job_model import JobModel
-from headrace.model.startpoint import StartpointRecord
-from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Topology, Transform
-from headrace.ports import System
+from headrace.model.topology import MapValues, Repartition, SelectKey, Sink, Source, SourceKind, Transform
 
 
-def is_repartition(topology: Topology, stream: str) -> bool:
-    return any(isinstance(node, Repartition) and node.stream == stream for node in topology.nodes)
+def programs(draft: Draft, snapshot: Snapshot) -> Draft:
+    """Make what the containers of each sub-topology are given. Not of a topology whose types only Spark can tell: a dry run.
+
+    Where any startpoint began a replay, records of repartition streams may say that they were written in one, so that their
+    headers are looked at.
+    """
+    terms = draft.terms
+    if terms.sides is None:
+        return draft
+    written = {**{name: stream.partitions for name, stream in draft.streams.existing.items()}, **draft.creates}
+    owners = timer_owners(draft.edit.operators)
+    made = {sub.name: _program_of(sub, terms, terms.sides, draft.job_model, written, owners) for sub in terms.subs}
+    if any(record.replay for record in draft.startpoints.values()):
+        made = {name: _seeing_replays(program) for name, program in made.items()}
+    return replace(draft, programs=made)
 
 
-def program_of(
-    topology: Topology,
-    sides: Mapping[str, Sides],
+def _program_of(
     sub: SubTopology,
+    terms: PlanTerms,
+    sides: Mapping[str, Sides],
     model: JobModel,
-    config: Config,
     written: Mapping[str, int],
     owners: Mapping[str, str],
 ) -> Program:
@@ -38,12 +49,12 @@ def program_of(
 
     A sink that chooses its stream by a function may write to any stream that exists now.
     """
+    topology, dead_letter, far_us = terms.topology, terms.dead_letter_stream, terms.far_us
     outputs = {node.stream for node in sub.nodes if isinstance(node, (Repartition, Sink)) and isinstance(node.stream, str)}
     if any(not isinstance(sink.stream, str) for sink in sub.sinks):
         outputs = set(written)
-    if config.dead_letter_stream is not None:
-        outputs.add(config.dead_letter_stream)
-    far_us = round(config.event_time_warning_s * 1_000_000)
+    if dead_letter is not None:
+        outputs.add(dead_letter)
     units = [f"{node.timestamp_unit} {far_us}" for node in sub.nodes if isinstance(node, Source) and node.timestamp is not None]
     text = "\n".join([topology.application, str(model.version), sub.title, *(node.name for node in sub.nodes), *units])
     endpoints = endpoints_of(sub, topology)
@@ -55,7 +66,7 @@ def program_of(
         endpoints=endpoints,
         endpoint_sides=tuple(_endpoint_side(sub, endpoint, sides) for endpoint in endpoints),
         partition_counts={stream: written[stream] for stream in sorted(outputs)},
-        dead_letter=config.dead_letter_stream,
+        dead_letter=dead_letter,
         stateful=has_state(sub),
         key_serdes={node.name: sides[node.parents[0]][0] for node in sub.nodes if is_stateful(node)},
         removed_stores=emptied_databases(model, sub.title),
@@ -64,33 +75,6 @@ def program_of(
         timer_owners={node.name: owners[node.name] for node in sub.nodes if node.name in owners},
         far_us=far_us,
     )
-
-
-def with_limits(
-    topology: Topology, programs: Mapping[str | None, Program], system: System
-) -> dict[str | None, Program]:
-    """The programs, with what the streams that they write take."""
-    limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
-    for stream, found in sorted(limits.items()):
-        if not found.keeps_times and is_repartition(topology, stream):
-            raise ConfigError(
-                f"repartition stream {stream!r} does not keep the timestamps of records, which its readers need",
-                "on Kafka: set message.timestamp.type of that topic to CreateTime",
-            )
-    return {
-        name: replace(program, limits={stream: limits[stream] for stream in program.partition_counts if stream in limits})
-        for name, program in programs.items()
-    }
-
-
-def seeing_replays(
-    programs: Mapping[str | None, Program], startpoints: Iterable[StartpointRecord]
-) -> dict[str | None, Program]:
-    """The programs; where any of `startpoints` began a replay, records of repartition streams may say that they were written
-    in one, so that their headers are looked at."""
-    if not any(record.replay for record in startpoints):
-        return dict(programs)
-    return {name: _seeing_replays(program) for name, program in programs.items()}
 
 
 def _seeing_replays(program: Program) -> Program:
