@@ -96,7 +96,7 @@ def test_a_cancelled_round_whose_worker_lives_on_spoils_nothing(world: Any, tmp_
     job = app.start(until="caught-up")
     wait_for(asleep.exists, job)
     for planned in list(job._generation._current.values()):
-        job._engine.cancel(str(planned.id))
+        job._launched.backend.engine.cancel(str(planned.id))
     job.wait(100)
     wait_for(awake.exists)
     assert sorted(world.values("out")) == list(range(40))
