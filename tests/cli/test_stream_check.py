@@ -105,12 +105,12 @@ def test_keys_that_moved_with_an_expansion_are_where_they_may_be(views: Run, nam
 
 
 def test_the_keys_are_shown_by_the_serde_of_the_application(fresh: Run) -> None:
-    Path("numbers.py").write_text(APP.replace("key=hr.String()", "key=hr.Long()").replace('"views"', '"numbers"'))
+    Path("counts.py").write_text(APP.replace("key=hr.String()", "key=hr.Long()").replace('"views"', '"numbers"'))
     with hr.open_system("log:./data") as system:
         system.create_stream("numbers", 2)
         records = [hr.Record(7, 1, partition=number) for number in range(2)]
         system.produce("numbers", records, key=hr.Long(), value=hr.Long())
-    assert "key '7' is in partitions 0 and 1" in fresh("stream", "check", "numbers", "numbers.py").stderr
+    assert "key '7' is in partitions 0 and 1" in fresh("stream", "check", "numbers", "counts.py").stderr
     assert "key '0x0000000000000007' is in" in fresh("stream", "check", "numbers").stderr
 
 
