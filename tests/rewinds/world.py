@@ -78,9 +78,8 @@ class RewindWorld(PassingWorld):
         """Startpoints of each of the partitions (none given: all), to a record so far on in what the job has ever read."""
         name, found = stream or self.input, []
         for partition in partitions or self.ends(name):
-            position = None
+            position, reached = None, self._reached_now(name, partition)
             if kind in (OFFSET, TIME):
-                reached = self._reached_now(name, partition)
                 read = [row for row in self.rows_of(name) if row["partition"] == partition and row["offset"] < reached]
                 position = read[int(share * (len(read) - 1))]["offset" if kind is OFFSET else "timestamp_us"]
             found.append(replace(self.entry(kind, partition, position, stream=name), state=state))
