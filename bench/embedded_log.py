@@ -1,9 +1,10 @@
 """Figures of the embedded log on this machine, each beside what it is to be compared with, in one run.
 
-    .venv/bin/python bench/embedded_log.py [read|count|latency|memory|all] [--records N] [--keys N]
+    .venv/bin/python bench/embedded_log.py [read|count|split|latency|memory|all] [--records N] [--keys N]
 
 read     the log through `mapInArrow` into a function that only counts rows
 count    the durable keyed count, beside Structured Streaming's groupBy().count() with the RocksDB provider on the same data
+split    two counts, each of half the keys: chosen by SQL expressions (in the JVM), then by batch functions (in the worker)
 latency  a round of one record, from the producer's call to the committed result
 memory   10 million records in rounds of 500,000 with 5 million keys of state: the peak of all processes together
 
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import headrace as hr
@@ -113,6 +115,32 @@ def bench_count(root: Path, count: int, keys: int) -> None:
     print(f"Structured Streaming, RocksDB provider with changelog: {count / theirs:,.0f} records/s")
     print(f"ratio: {theirs / ours:.2f}")
     app.spark.stop()
+
+
+def bench_split(root: Path, count: int, keys: int) -> None:
+    url = produced(root, count, keys)
+    halves = {"expressions": ("substring(key, 16, 1) < X'35'", "substring(key, 16, 1) >= X'35'"),
+              "batch functions": (hr.batch(_low), hr.batch(_high))}
+    rates = {}
+    for kind, (low, high) in halves.items():
+        place = root / kind.split()[0]
+        folders = {"local_store_dir": str(place / "stores"), "state_uri": str(place / "state")}
+        app = hr.App(f"bench-split-{place.name}", system=url, **folders)
+        stream = app.stream("in")
+        stream.filter(low).group_by_key().count(store="low")
+        stream.filter(high).group_by_key().count(store="high")
+        rates[kind] = count / timed_run(app)
+        print(f"two counts of halves, by {kind}: {rates[kind]:,.0f} records/s")
+    print(f"ratio: {rates['expressions'] / rates['batch functions']:.2f}")
+    app.spark.stop()
+
+
+def _low(batch: Any) -> Any:
+    return pc.less(pc.binary_slice(batch.column("key"), 15, 16), pa.scalar(b"5", pa.binary()))
+
+
+def _high(batch: Any) -> Any:
+    return pc.invert(_low(batch))
 
 
 def structured_streaming(spark: Any, root: Path, count: int, keys: int) -> float:
@@ -224,13 +252,13 @@ def family(pid: int) -> list[int]:
 
 
 def main() -> None:
+    names = ["read", "count", "split", "latency", "memory"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="all", choices=["read", "count", "latency", "memory", "all"])
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *names])
     parser.add_argument("--records", type=int)
     parser.add_argument("--keys", type=int)
     given = parser.parse_args()
-    names = ["read", "count", "latency", "memory"] if given.what == "all" else [given.what]
-    for name in names:
+    for name in names if given.what == "all" else [given.what]:
         root = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
         try:
             if name == "latency":
@@ -238,7 +266,7 @@ def main() -> None:
             elif name == "memory":
                 bench_memory(root, given.records or 10_000_000, given.keys or 5_000_000)
             else:
-                bench = bench_read if name == "read" else bench_count
+                bench = {"read": bench_read, "count": bench_count, "split": bench_split}[name]
                 bench(root, given.records or 2_000_000, given.keys or 100_000)
         finally:
             shutil.rmtree(root, ignore_errors=True)
