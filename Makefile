@@ -5,6 +5,8 @@
 VENV = .venv
 PYTHON ?=
 PYTEST_ARGS ?=
+# Tests start some thousand processes of Python: without what Python compiled once, each compiles the source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-unit lint types imports check docs bench soak clean java venv venv-dev
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import headrace as hr
 from headrace.adapters.log.data_files import RECORD_SCHEMA
-from headrace.wiring import config_of
+from headrace.wiring import config_of, launch
 from headrace.wiring.spark_sessions import session_of
 
 VALUE = b"v" * 40

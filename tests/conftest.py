@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getvalue("dist") != "loadfile":
         return None
-    from support.two_processes import FromBothEnds
+    from support.both_ends import FromBothEnds
 
     return FromBothEnds(config, log)
 

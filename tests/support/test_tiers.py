@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.tiers import Need, heaviest_files_first, mark_units, need_of
-from support.two_processes import FromBothEnds
+from support.both_ends import FromBothEnds
 
 
 class Item:
@@ -64,7 +64,7 @@ def test_files_come_by_need_and_then_by_their_longest_limit_and_keep_their_order
     assert [item.name for item in items] == ["storm::1", "storm::2", "spark::1", "kills::2", "kills::1", "unit::1"]
 
 
-def test_the_first_process_takes_from_the_front_and_the_other_from_the_end() -> None:
+def test_the_second_process_takes_from_the_end_and_all_others_from_the_front() -> None:
     class Node:
         def __init__(self, name: str) -> None:
             self.gateway, self.given = SimpleNamespace(id=name), []
@@ -75,8 +75,8 @@ def test_the_first_process_takes_from_the_front_and_the_other_from_the_end() -> 
     scheduler = FromBothEnds.__new__(FromBothEnds)
     names = [f"{file}::test" for file in "abcde"]
     scheduler.workqueue = OrderedDict((name[0], {name: False}) for name in names)
-    first, second = Node("gw0"), Node("gw1")
-    scheduler.assigned_work, scheduler.registered_collections = {}, {first: names, second: names}
-    for node in (first, second, second, first, second):
+    first, second, third = (Node(f"gw{number}") for number in range(3))
+    scheduler.assigned_work, scheduler.registered_collections = {}, dict.fromkeys((first, second, third), names)
+    for node in (first, second, third, second, first):
         scheduler._assign_work_unit(node)
-    assert (first.given, second.given) == ([0, 1], [4, 3, 2])
+    assert (first.given, second.given, third.given) == ([0, 2], [4, 3], [1])
