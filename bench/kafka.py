@@ -35,7 +35,7 @@ from confluent_kafka import Producer
 import headrace as hr
 from headrace.adapters.artifacts import cache, pins
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring import config_of, launch
+from headrace.wiring import config_of
 from headrace.wiring.spark_sessions import session_of
 
 PEERS = Path(__file__).with_name("peers")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.tiers import Need, heaviest_files_first, mark_units, need_of
 from support.both_ends import FromBothEnds
+from support.tiers import Need, heaviest_files_first, mark_units, need_of
 
 
 class Item:
