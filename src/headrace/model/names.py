@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from headrace.errors import InvalidNameError
 
@@ -48,6 +49,20 @@ def checked_to_look_up(kind: str, name: object) -> str:
 
 def _too_long(kind: str, name: str, most: int) -> InvalidNameError:
     return InvalidNameError(f"{kind} name {name[:40]!r}…: {len(name)} characters, at most {most} are allowed", _ALLOWED)
+
+
+def few(named: Sequence[str], most: int = 8) -> str:
+    """The first of many, for one sentence.
+
+    >>> few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = len(named) - most
+    return ", ".join(named[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def partitions_text(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def checked_own_name(kind: str, name: object) -> str:

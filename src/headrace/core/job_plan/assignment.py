@@ -73,13 +73,18 @@ def tasks_of(
     return tuple(sorted(virtual, key=lambda task: task.name))
 
 
+def owners_of(tasks: Iterable[tuple[TaskName, Iterable[SSP]]]) -> dict[SSP, tuple[TaskName, ...]]:
+    """The tasks that read each SSP, all sorted."""
+    readers: dict[SSP, set[TaskName]] = {}
+    for name, ssps in tasks:
+        for ssp in ssps:
+            readers.setdefault(ssp, set()).add(name)
+    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+
+
 def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
     """The assignment that a job model makes, sorted."""
-    readers: dict[SSP, set[TaskName]] = {}
-    for task in model.tasks:
-        for ssp in task.ssps:
-            readers.setdefault(ssp, set()).add(task.name)
-    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+    return owners_of((task.name, task.ssps) for task in model.tasks)
 
 
 def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, ...]]:

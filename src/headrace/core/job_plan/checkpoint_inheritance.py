@@ -7,9 +7,10 @@ task that has some would read other partitions than before, the edit is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.core.job_plan.assignment import owners_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports
 from headrace.core.topology.sub_topologies import SubTopology
@@ -114,9 +115,9 @@ def check_tasks(
     going_on = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
     streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
     timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
-    before = _owners((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
-    now = _owners((task.name, task.ssps) for task in _tasks(models))
-    names = {task.name for task in _tasks(models)}
+    tasks = [task for model in models for task in model.tasks]
+    before = owners_of((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
+    now, names = owners_of((task.name, task.ssps) for task in tasks), {task.name for task in tasks}
     for name in sorted(stored):
         checkpoint = stored[name]
         in_stores = checkpoint.head is not None and (name.sub_topology or "source") in going_on
@@ -127,25 +128,11 @@ def check_tasks(
                 raise _refusal(
                     previous,
                     f"task {name} has state, and partition {ssp.partition} of stream {ssp.stream!r} was read by "
-                    f"{_listed(before[ssp])} and would be read by {_listed(now.get(ssp, set()))}",
+                    f"{_listed(before[ssp])} and would be read by {_listed(now.get(ssp, ()))}",
                 )
         if name not in names:
             read = ", ".join(sorted({repr(ssp.stream) for ssp in checkpoint.positions}))
             raise _refusal(previous, f"task {name} has state, of records of {read}, and there would be no such task any more")
-
-
-def _tasks(models: Iterable[SubTopologyModel]) -> Iterable[TaskModel]:
-    return (task for model in models for task in model.tasks)
-
-
-def _owners(
-    tasks: Iterable[tuple[TaskName, Iterable[SystemStreamPartition]]],
-) -> dict[SystemStreamPartition, set[TaskName]]:
-    owners: dict[SystemStreamPartition, set[TaskName]] = {}
-    for name, ssps in tasks:
-        for ssp in ssps:
-            owners.setdefault(ssp, set()).add(name)
-    return owners
 
 
 def _has_timers(sub: SubTopology) -> bool:
@@ -157,7 +144,7 @@ def _timer_is_set(checkpoint: Checkpoint) -> bool:
 
 
 def _listed(names: Collection[TaskName]) -> str:
-    return ("task " if len(names) == 1 else "tasks ") + (", ".join(map(str, sorted(names))) or "none")
+    return ("task " if len(names) == 1 else "tasks ") + (", ".join(map(str, names)) or "none")
 
 
 def _refusal(previous: JobModel, what: str) -> IncompatibleChangeError:

@@ -15,7 +15,7 @@ from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
 from headrace.core.rewind.rewinds import Rewind, RewindTarget
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
-from headrace.core.topology.compatibility import check_compatible, notes
+from headrace.core.topology.compatibility import notes
 from headrace.core.topology.operator_changes import RunOperator, changes_between
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
@@ -29,7 +29,7 @@ from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.startpoint import StartpointRecord
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Repartition, Topology
+from headrace.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +70,6 @@ class PlanTerms:
         return frozenset(stream for sub in self.subs for stream in sub.reads)
 
     @property
-    def repartitions(self) -> tuple[Repartition, ...]:
-        return tuple(node for node in self.topology.nodes if isinstance(node, Repartition))
-
-    @property
     def flows(self) -> tuple[SubTopologyEdges, ...]:
         return edges_of(self.subs)
 
@@ -97,12 +93,6 @@ class Edit:
     databases: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[RunOperator, ...] = ()
     operators_before: tuple[RunOperator, ...] | None = None
-    inputs: tuple[str, ...] = ()
-    drops: frozenset[str] = frozenset()
-
-    def check(self, system: str) -> None:
-        """Raise what the state of the stores cannot follow; `system` is its URL, for hints."""
-        check_compatible(self.carried, self.forms, self.inputs, system, self.drops)
 
     def operator_notes(self) -> list[str]:
         return changes_between(self.operators_before, self.operators).notes()

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from headrace.core.job_plan.draft import Draft, Edit, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.topology.compatibility import store_forms
+from headrace.core.topology.compatibility import check_compatible, store_forms
 from headrace.core.topology.operator_changes import run_operators
 from headrace.core.topology.store_changes import databases_of, requested
 
 
 def edits(draft: Draft, snapshot: Snapshot) -> Draft:
     """Find what was edited; `IncompatibleChangeError` for what the state of the stores cannot follow."""
-    edit = edit_of(draft.terms, snapshot)
-    edit.check(draft.terms.url)
+    terms, edit = draft.terms, edit_of(draft.terms, snapshot)
+    check_compatible(edit.carried, edit.forms, terms.topology.inputs, terms.url, terms.stores.drops)
     return replace(draft, edit=edit)
 
 
@@ -22,9 +22,6 @@ def edit_of(terms: PlanTerms, snapshot: Snapshot) -> Edit:
     """What was edited; serdes of the topology may be open."""
     previous, forms = snapshot.model, store_forms(terms.topology)
     carried = requested(previous, forms, terms.stores)
-    internal = {node.stream for node in terms.repartitions}
-    inputs = tuple(sorted({source.stream for source in terms.topology.sources} - internal))
     before = None if previous is None else snapshot.operators
     databases = databases_of(carried, forms)
-    operators = run_operators(terms.subs, databases, before)
-    return Edit(previous, carried, forms, databases, operators, before, inputs, terms.stores.drops)
+    return Edit(previous, carried, forms, databases, run_operators(terms.subs, databases, before), before)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import lcm
 
 from headrace.errors import ConfigError, IncompatibleChangeError
+from headrace.model.names import partitions_text
 
 PARTITIONS_MAX = 100_000  # of one stream, on any system: more is a typing error, not a need
 
@@ -44,7 +45,7 @@ where producers take hash(key) mod n, but not where they take the last bits of t
     if rest:
         harm = "its older ones and its state" if has_state else "its older ones, and might overtake them"
         raise IncompatibleChangeError(
-            f"stream {stream!r} had {_partitions(before)} and now has {after}, which is no multiple of {before}: "
+            f"stream {stream!r} had {partitions_text(before)} and now has {after}, which is no multiple of {before}: "
             f"a key's new records would come to other tasks than {harm}",
             _ways_out(stream, before, after, has_state, system),
         )
@@ -112,7 +113,8 @@ def check_expansion(stream: str, before: int, after: object) -> None:
         raise bad_count(stream, after)
     if after <= before:
         raise IncompatibleChangeError(
-            f"stream {stream!r} has {_partitions(before)}, and cannot be expanded to {after}: partitions are only ever added",
+            f"stream {stream!r} has {partitions_text(before)}, and cannot be expanded to {after}: partitions are only ever "
+            "added",
             _larger_counts(before),
         )
 
@@ -179,7 +181,7 @@ def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str
 
 def _unknown_to_us(stream: str, before: int, after: int) -> IncompatibleChangeError:
     return IncompatibleChangeError(
-        f"stream {stream!r} had {_partitions(before)} and now has {after}, and a partitioner of the application's own "
+        f"stream {stream!r} had {partitions_text(before)} and now has {after}, and a partitioner of the application's own "
         "distributes its records: where that puts a key among more partitions is not known, and its state would not be found",
         "give the repartition, and the stores behind it, other names, so that they start empty; or remove the partitioner",
     )
@@ -187,7 +189,3 @@ def _unknown_to_us(stream: str, before: int, after: int) -> IncompatibleChangeEr
 
 def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"

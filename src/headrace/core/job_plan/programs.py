@@ -9,10 +9,9 @@ from dataclasses import replace
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.emission import emission_of
-from headrace.core.topology.engine_prefix import Endpoint, endpoints_of
+from headrace.core.topology.engine_prefix import PARTS, Endpoint, endpoints_of, parts_used
 from headrace.core.topology.operator_changes import timer_owners
 from headrace.core.topology.program import EndpointSide, Program
-from headrace.core.topology.record_parts import PARTS, parts_used
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, least_missed, on_the_line, order_of, rewound
+from headrace.core.rewind.state_history import (
+    RetentionPolicy,
+    StateVersion,
+    Versions,
+    least_missed,
+    on_the_line,
+    order_of,
+    rewound,
+)
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-
-Versions = Mapping[TaskName, Sequence[StateVersion]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.sub_topologies import stores_of, sub_topologies_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.names import few
 from headrace.model.startpoint import StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -197,7 +198,7 @@ def read_already(asked: Iterable[Move], held: Iterable[Move]) -> str | None:
 
 def _offsets_text(moves: Iterable[Move]) -> str:
     named = list(dict.fromkeys(f"offset {move.after} of {move.ssp.stream}/{move.ssp.partition}" for move in moves))
-    return ", ".join(named[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
+    return few(named, NAMED_MAX)
 
 
 def _order(move: Move) -> tuple[str, SSP, tuple[object, ...]]:
@@ -217,9 +218,7 @@ def stores_behind(model: JobModel, streams: Collection[str], topology: Topology 
 def _stores_by_model(model: JobModel, streams: Collection[str]) -> StoresBehind:
     """A job model says where stores are, not which operators are behind which stream. Of a sub-topology that reads nothing
     else all stores are. Behind the source sub-topology are all the others, and it is behind none of them."""
-    reads = {
-        sub.name or _SOURCE: {ssp.stream for task in sub.tasks for ssp in task.ssps} for sub in model.sub_topologies
-    }
+    reads = {sub.title: {ssp.stream for task in sub.tasks for ssp in task.ssps} for sub in model.sub_topologies}
     reading = {title for title, read in reads.items() if read & set(streams)}
     places = {store: form.partition("|")[0] for store, form in in_use(model.stores).items()}
     own = sorted(store for store, place in places.items() if place in reading)
@@ -323,8 +322,7 @@ def _spans_text(spans: Iterable[tuple[SSP, Span]]) -> str:
         f"{start:,}{f' to {end - 1:,}' if end - start > 1 else ''} of {ssp.stream}/{ssp.partition}"
         for ssp, (start, end) in sorted(spans)
     ]
-    more = len(named) - NAMED_MAX
-    return ", ".join(named[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return few(named, NAMED_MAX)
 
 
 def _version_text(version: StateVersion) -> str:

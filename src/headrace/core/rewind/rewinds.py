@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, Versions, going_by_cuts
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.skipped_ranges import Span
 from headrace.core.rewind.state_history import (
     StateVersion,
+    Versions,
     empty_order,
     no_common_version,
     no_version,

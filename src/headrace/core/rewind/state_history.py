@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.names import few
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -46,6 +47,9 @@ class StateVersion:
     def key(self) -> str:
         """Its name among all versions of all tasks."""
         return f"{self.checkpoint.task}/{self.checkpoint.round_id.epoch}-{self.checkpoint.round_id.number}"
+
+
+Versions = Mapping[TaskName, tuple[StateVersion, ...]]  # of each task, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +250,6 @@ def undo_rewind(
 
 
 _WAYS_OUT = "keep the state as it is (--state keep), or run the application under another name"
-_NAMED_MAX = 8  # positions in one sentence
 
 
 def no_version(task: TaskName, versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateError:
@@ -271,8 +274,7 @@ def no_common_version(sub_topology: str | None, targets: Iterable[Mapping[SSP, i
 
 
 def _asked_text(targets: Mapping[SSP, int]) -> str:
-    named = [f"{ssp} {targets[ssp]}" for ssp in sorted(targets)]
-    return ", ".join(named[:_NAMED_MAX]) + (f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else "")
+    return few([f"{ssp} {targets[ssp]}" for ssp in sorted(targets)])
 
 
 def described(version: StateVersion) -> str:

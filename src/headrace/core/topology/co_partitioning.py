@@ -10,6 +10,7 @@ from headrace.core.topology.partitioning import same_partitioner
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
+from headrace.model.names import partitions_text
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Function
 
@@ -45,8 +46,8 @@ def check_co_partitioned(
             apart = _residue_apart(owners[first], owners[other], first in by_users or other in by_users)
             if counts[first] != counts[other] and apart is not None:
                 raise TopologyError(
-                    f"{operator!r} {does} and takes records of the streams {first!r} ({_partitions(counts[first])})"
-                    f" and {other!r} ({_partitions(counts[other])}): a key's records would come to different tasks",
+                    f"{operator!r} {does} and takes records of the streams {first!r} ({partitions_text(counts[first])})"
+                    f" and {other!r} ({partitions_text(counts[other])}): a key's records would come to different tasks",
                     "put a repartition() between them and that operator, or give both streams as many partitions",
                 )
             if not same_partitioner(by_users.get(first), by_users.get(other)):
@@ -81,10 +82,6 @@ def _residue_apart(
 
 def _by(partitioner: Function | None) -> str:
     return "the key" if partitioner is None else partitioner.label
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _names(tasks: Iterable[TaskName]) -> str:

@@ -34,7 +34,7 @@ from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
-from headrace.model.topology import Repartition, Topology
+from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, System
 
 Value = TypeVar("Value")
@@ -127,7 +127,7 @@ class JobPlanner:
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
         """The plan with the ids of the streams that it creates, and all streams then."""
         created: dict[str, StreamDescription] = {}
-        internal = {node.stream for node in draft.terms.repartitions}
+        internal = {node.stream for node in draft.terms.topology.repartitions}
         for stream, count in draft.creates.items():
             owner = draft.terms.application if stream in internal else None
             created[stream] = create(self.system, stream, count, owner)
@@ -165,7 +165,7 @@ def with_limits(
     topology: Topology, programs: Mapping[str | None, Program], system: System
 ) -> dict[str | None, Program]:
     """The programs, with what the streams that they write take."""
-    internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+    internal = {node.stream for node in topology.repartitions}
     limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
     for stream, found in sorted(limits.items()):
         if not found.keeps_times and stream in internal:
