@@ -152,29 +152,22 @@ class _StartpointResolver:
         }
         gone_back = self._take_states_back([*(self.records[id_].entry for id_ in again), *taken], resolved | again)
         replay = max((record.replay or 0 for record in self.records.values()), default=0) + 1
-        moves: dict[TaskName, list[Resolution]] = {}
         for id_, ones in again.items():
             record = self.records[id_]
             self.records[id_] = replace(record, resolutions=(*record.resolutions, *ones))
+        for entry in taken:
+            resolutions = tuple(resolved[entry.id])
+            status = StartpointStatus.PENDING if resolutions else StartpointStatus.SUPERSEDED
+            if resolutions and entry.key.ssp.stream in read_from_start:
+                status = StartpointStatus.APPLIED
+            number = replay if any(one.offset < one.before for one in resolutions) else None
+            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, status, self.now_us, number)
+            self.notes += [_note(entry, one) for one in resolutions]
+        moves: dict[TaskName, list[Resolution]] = {}
+        for id_, ones in (*again.items(), *((entry.id, resolved[entry.id]) for entry in taken)):
             for one in ones:
                 if (id_, one.task) not in gone_back:
                     moves.setdefault(one.task, []).append(one)
-        for entry in taken:
-            resolutions = tuple(resolved[entry.id])
-            at_once = entry.key.ssp.stream in read_from_start
-            status = (
-                StartpointStatus.SUPERSEDED
-                if not resolutions
-                else StartpointStatus.APPLIED
-                if at_once
-                else StartpointStatus.PENDING
-            )
-            number = replay if any(one.offset < one.before for one in resolutions) else None
-            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, status, self.now_us, number)
-            for one in resolutions:
-                if (entry.id, one.task) not in gone_back:
-                    moves.setdefault(one.task, []).append(one)
-                self.notes.append(_note(entry, one))
         for task, ones in moves.items():
             self.checkpoints[task] = _moved(self.checkpoints[task], ones)
 

@@ -12,10 +12,11 @@ from headrace.core.rewind.state_history import (
     RetentionPolicy,
     StateVersion,
     Versions,
-    least_missed,
+    left_open,
     on_the_line,
     order_of,
     rewound,
+    thinned_over_time,
 )
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -106,24 +107,13 @@ def thinned_cuts(
         return all(order_of(round_id) in known.get(task, ()) for task, round_id in cut.rounds.items())
 
     ordered = sorted(cuts, key=lambda cut: cut.kept_us)
-    stay = [cut for cut in ordered if is_of(cut, on_line)]
-    if keeping.span_us is not None:
-        stay = [cut for cut in stay if now_us - cut.kept_us <= keeping.span_us]
-    while len(stay) > keeping.most:
-        del stay[least_missed([cut.kept_us for cut in stay], now_us, is_spread=keeping.span_us is not None)]
-    left = {task: _left_open(kept, lines[task]) if keeping.most else set() for task, kept in versions.items()}
+    stay = thinned_over_time([cut for cut in ordered if is_of(cut, on_line)], now_us, keeping)
+    wanted = {task: {one.order for one in left_open(kept, lines[task]) if keeping.most} for task, kept in versions.items()}
     aside = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
-    if not any(left.values()):
+    if not any(wanted.values()):
         aside = []
-    wanted: dict[TaskName, set[tuple[int, int]]] = {task: set(orders) for task, orders in left.items()}
     for cut in (*stay, *aside):
         for task, round_id in cut.rounds.items():
             wanted.setdefault(task, set()).add(order_of(round_id))
     kept_versions = {task: tuple(one for one in kept if one.order in wanted[task]) for task, kept in versions.items()}
     return kept_versions, tuple(sorted([*stay, *aside], key=lambda cut: cut.kept_us))
-
-
-def _left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> set[tuple[int, int]]:
-    """Of a task's versions those that are off its line, where nothing newer is on it."""
-    left = [one for one in versions if one not in line]
-    return set() if left and line and line[-1].order > left[-1].order else {one.order for one in left}

@@ -61,6 +61,10 @@ class Rewind:
     def key(self) -> str:
         return f"{self.applied_at_us:020d}"
 
+    def tasks_still_there(self, checkpoints: Mapping[TaskName, Checkpoint]) -> list[TaskName]:
+        """Of the tasks concerned those that have committed nothing since."""
+        return [task for task, at in self.rounds.items() if task in checkpoints and checkpoints[task].round_id == at]
+
 
 # --- going back -----------------------------------------------------------------------------------------------------
 
@@ -240,11 +244,7 @@ def undone_with(
     """Of `tasks`, which are to be put where they were before they went back, those that can be, with all that went back with
     them; and the rewinds that were never there then. One of which a task has committed something since cannot be undone, nor
     one of a task that is `fixed`."""
-    open_ = [
-        rewind
-        for rewind in rewinds
-        if any(_is_still_at(checkpoints, task, round_id) for task, round_id in rewind.rounds.items())
-    ]
+    open_ = [rewind for rewind in rewinds if rewind.tasks_still_there(checkpoints)]
     found: set[TaskName] = set()
     undone: list[Rewind] = []
     left = set(tasks)
@@ -254,7 +254,7 @@ def undone_with(
             of_group += new
             group.update(task for one in new for task in one.rounds)
         left -= group
-        are_there = all(_is_still_at(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds)
+        are_there = all(len(one.tasks_still_there(checkpoints)) == len(one.rounds) for one in of_group)
         if are_there and group.isdisjoint(fixed):
             found |= group
             undone += of_group
@@ -265,14 +265,9 @@ def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkp
     """Whether something that these tasks went back for may still be undone: no cut can be taken of them until then, it would
     go by skipped ranges that were never there."""
     return any(
-        not one.rounds.keys().isdisjoint(tasks)
-        and all(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
+        not one.rounds.keys().isdisjoint(tasks) and len(one.tasks_still_there(checkpoints)) == len(one.rounds)
         for one in rewinds
     )
-
-
-def _is_still_at(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName, round_id: RoundId) -> bool:
-    return task in checkpoints and checkpoints[task].round_id == round_id
 
 
 def skipped_ranges_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
@@ -297,8 +292,7 @@ def needed_rewinds(
 ) -> Iterator[Rewind]:
     """Those of which a skipped record still exists, or a task that could be rewound back."""
     for one in rewinds:
-        is_open = any(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
-        if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
+        if one.tasks_still_there(checkpoints) or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
             yield one
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -25,6 +26,14 @@ from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 _EMPTY_ORDER = 0, 0  # before that of any round
+
+
+class _KeptAt(Protocol):
+    @property
+    def kept_us(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=_KeptAt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +138,29 @@ def thinned(versions: Sequence[StateVersion], now_us: int, keeping: RetentionPol
 
     What is off the line stays until something newer is on it: so long going back may be taken back.
     """
-    line = list(on_the_line(versions))
+    line = on_the_line(versions)
+    left = left_open(versions, line) if keeping.most else []
+    return tuple(sorted([*thinned_over_time(line, now_us, keeping), *left], key=lambda version: version.order))
+
+
+def left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> list[StateVersion]:
+    """Of a task's versions those that are off its line, where nothing newer is on it."""
     left = [version for version in versions if version not in line]
-    if not keeping.most or (left and line and line[-1].order > left[-1].order):
-        left = []
-    if keeping.span_us is not None:
-        line = [version for version in line if now_us - version.kept_us <= keeping.span_us]
-    while len(line) > keeping.most:
-        del line[least_missed([one.kept_us for one in line], now_us, is_spread=keeping.span_us is not None)]
-    return tuple(sorted([*line, *left], key=lambda version: version.order))
+    return [] if left and line and line[-1].order > left[-1].order else left
 
 
-def least_missed(kept_us: Sequence[int], now_us: int, is_spread: bool) -> int:
-    """Of what was kept at these times, oldest first, the index of what goes first, see `thinned`."""
-    if not is_spread or len(kept_us) < 3:
-        return 0
+def thinned_over_time(kept: Sequence[Kept], now_us: int, keeping: RetentionPolicy) -> list[Kept]:
+    """Of versions or cuts, oldest first, those that stay, see `thinned`."""
+    span_us = keeping.span_us
+    stay = [one for one in kept if span_us is None or now_us - one.kept_us <= span_us]
 
     def gap_for_its_age(index: int) -> float:
-        return (kept_us[index + 1] - kept_us[index - 1]) / max(1, now_us - kept_us[index])
+        return (stay[index + 1].kept_us - stay[index - 1].kept_us) / max(1, now_us - stay[index].kept_us)
 
-    return min(range(1, len(kept_us) - 1), key=gap_for_its_age)
+    while len(stay) > keeping.most:
+        is_spread = span_us is not None and len(stay) > 2
+        del stay[min(range(1, len(stay) - 1), key=gap_for_its_age) if is_spread else 0]
+    return stay
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
