@@ -35,9 +35,6 @@ class SubTopology:
         """The name, `source` for the source sub-topology."""
         return self.name or "source"
 
-    def node(self, name: str) -> t.Node:
-        return next(node for node in self.nodes if node.name == name)
-
     def children(self, name: str) -> tuple[t.Node, ...]:
         return tuple(node for node in self.nodes if name in node.parents)
 
