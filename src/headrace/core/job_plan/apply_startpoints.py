@@ -117,9 +117,7 @@ class _StartpointResolver:
                     of_place.remove((record, one))
                 self.records[entry.id] = replace(record, status=StartpointStatus.DELETED, changed_at_us=self.now_us)
 
-    def _undo(
-        self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
-    ) -> None:
+    def _undo(self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]) -> None:
         """`below`: what set this position before, the last of which counts again if it is not spent."""
         checkpoint = self.checkpoints.get(one.task)
         if checkpoint is None or checkpoint.positions.get(one.ssp) != one.offset:

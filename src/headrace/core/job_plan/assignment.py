@@ -166,4 +166,3 @@ def _check_keys_stay(
             "leave ssp_grouper as it was, or unset; a grouper of your own has to keep partitions with the tasks that its "
             "argument previous_assignment names, and to put a new partition p of a stream that had n to partition p % n",
         )
-

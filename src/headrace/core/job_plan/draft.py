@@ -172,5 +172,3 @@ class Draft:
 
     def saying(self, *lines: str) -> Draft:
         return replace(self, log=(*self.log, *lines))
-
-

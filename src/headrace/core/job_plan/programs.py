@@ -82,8 +82,7 @@ def _seeing_replays(program: Program) -> Program:
     if not numbers:
         return program
     sides = tuple(
-        replace(side, parts=side.parts | {"headers"}) if i in numbers else side
-        for i, side in enumerate(program.endpoint_sides)
+        replace(side, parts=side.parts | {"headers"}) if i in numbers else side for i, side in enumerate(program.endpoint_sides)
     )
     # Workers know programs by their ids.
     return replace(program, id=f"{program.id}-replays", endpoint_sides=sides, marked_endpoints=frozenset(numbers))

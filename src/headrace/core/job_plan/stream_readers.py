@@ -30,9 +30,7 @@ class Reader:
     multiples_help: bool = True  # of what it knows; nothing does where a partitioner of its own writes the stream
 
 
-def readers_of(
-    stream: str, stream_id: str, present: int, partitions: int, models: Iterable[JobModel]
-) -> tuple[Reader, ...]:
+def readers_of(stream: str, stream_id: str, present: int, partitions: int, models: Iterable[JobModel]) -> tuple[Reader, ...]:
     """The applications with these job models that read `stream`, by name, and what its growth to `partitions` does to each.
 
     `present`: how many it has now. A job that does not run may know it with fewer.

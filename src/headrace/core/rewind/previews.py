@@ -136,9 +136,7 @@ def moves_between(
     for task, one in after.items():
         old = before[task].positions
         places |= {(task, ssp) for ssp, position in one.positions.items() if old.get(ssp) != position}
-    moves = [
-        Move(ssp, task, positions.get((task, ssp)), after[task].positions[ssp]) for task, ssp in places if task in after
-    ]
+    moves = [Move(ssp, task, positions.get((task, ssp)), after[task].positions[ssp]) for task, ssp in places if task in after]
     return tuple(sorted([*moves, *(move for move in given if move.task is None)], key=_order))
 
 

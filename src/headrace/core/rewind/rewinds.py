@@ -294,5 +294,3 @@ def needed_rewinds(
     for one in rewinds:
         if one.tasks_still_there(checkpoints) or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
             yield one
-
-

@@ -247,9 +247,7 @@ def before_rewind(versions: Iterable[StateVersion], checkpoint: Checkpoint) -> S
     return None
 
 
-def undo_rewind(
-    versions: Sequence[StateVersion], checkpoint: Checkpoint
-) -> tuple[tuple[StateVersion, ...], Checkpoint]:
+def undo_rewind(versions: Sequence[StateVersion], checkpoint: Checkpoint) -> tuple[tuple[StateVersion, ...], Checkpoint]:
     """A task's versions and checkpoint as if it had not been rewound, where it has committed nothing since; else as they are.
 
     So what takes the place of going back begins from where the task was, and all versions up to there are on the line again.

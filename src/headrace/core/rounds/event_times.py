@@ -54,9 +54,7 @@ def likely_unit(time_us: int, own_us: int, unit: str, far_us: int) -> str | None
     >>> likely_unit(1_300_000_000_000_000, 1_700_000_000_000_000, "us", year_us) is None
     True
     """
-    distances = {
-        other: abs(time_us * ns // UNIT_NS[unit] - own_us) for other, ns in UNIT_NS.items() if other != unit
-    }
+    distances = {other: abs(time_us * ns // UNIT_NS[unit] - own_us) for other, ns in UNIT_NS.items() if other != unit}
     nearest = min(distances, key=lambda other: distances[other])
     return nearest if distances[nearest] <= far_us else None
 

@@ -66,9 +66,7 @@ def check_co_partitioned(
                 )
 
 
-def _residue_apart(
-    first: Mapping[int, Set[TaskName]], other: Mapping[int, Set[TaskName]], by_users: bool
-) -> int | None:
+def _residue_apart(first: Mapping[int, Set[TaskName]], other: Mapping[int, Set[TaskName]], by_users: bool) -> int | None:
     """The lowest hash whose keys are in different tasks of two streams; None if all are in the same.
 
     `first`, `other`: who reads partition 0, 1, … of each. Of 2 and 4 partitions the hashes 0 to 3 are all that there are:

@@ -75,9 +75,7 @@ def _endpoints(topology: Topology, source: str, entry: str, chain: tuple[Node, .
     in_worker = tuple(child.name for child in children if not runs_in_jvm(child))
     in_jvm = [child for child in children if runs_in_jvm(child)]
     own = [Endpoint(source, chain, entry, in_worker)] if in_worker or not in_jvm else []
-    return own + [
-        endpoint for child in in_jvm for endpoint in _endpoints(topology, source, child.name, (*chain, child))
-    ]
+    return own + [endpoint for child in in_jvm for endpoint in _endpoints(topology, source, child.name, (*chain, child))]
 
 
 # --- which parts of its records a job looks at: unused parts need not be carried to a worker ---------------------------

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
-from headrace.core.topology.sub_topologies import stores_of
 from headrace.core.topology.compatibility import REMOVED, in_use, refusals
+from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
 from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, Suppress, Table

@@ -110,9 +110,7 @@ def reads_inputs(topology: t.Topology, operator: str) -> bool:
 
 def upstream_names_of(subs: tuple[SubTopology, ...]) -> Mapping[str | None, tuple[str | None, ...]]:
     """For each sub-topology those that write a stream which it reads, in the order of `subs`."""
-    return {
-        reader.name: tuple(writer.name for writer in subs if set(writer.writes) & set(reader.reads)) for reader in subs
-    }
+    return {reader.name: tuple(writer.name for writer in subs if set(writer.writes) & set(reader.reads)) for reader in subs}
 
 
 def ancestors_of(topology: t.Topology, name: str) -> t.Topology:
