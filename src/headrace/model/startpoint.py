@@ -172,7 +172,6 @@ class StartpointRecord:
 
 
 def _check(what: str, field: str, given: Any, kind: type, example: str) -> None:
-    """`StartpointError` unless `given` is a `kind`."""
     if not isinstance(given, kind):
         raise StartpointError(
             f"{what}: {field}={given!r:.80}: expected a {kind.__name__}, found {type(given).__name__}", f"give {example}"

@@ -45,7 +45,6 @@ class InheritedPositions:
         return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
 
     def positions(self) -> list[tuple[SSP, int]]:
-        """Every position, sorted."""
         return sorted((ssp.whole, position) for (_, ssp), position in self.by_task.items())
 
 

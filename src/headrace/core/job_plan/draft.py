@@ -15,11 +15,10 @@ from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
 from headrace.core.rewind.rewinds import Rewind, RewindTarget
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
-from headrace.core.topology.compatibility import notes
-from headrace.core.topology.operator_changes import RunOperator, changes_between
+from headrace.core.topology.operator_changes import RunOperator
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
-from headrace.core.topology.store_changes import StoreRequests, change_notes
+from headrace.core.topology.store_changes import StoreRequests
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
 from headrace.model.change import Change
@@ -66,7 +65,6 @@ class PlanTerms:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The streams that the job reads."""
         return frozenset(stream for sub in self.subs for stream in sub.reads)
 
     @property
@@ -83,24 +81,15 @@ class PlanTerms:
 class Edit:
     """What was edited since the last run.
 
-    `previous`: the job model as it is stored; `carried`: the same, with its stores named and given up as requested.
-    `forms` and `databases`: of the stores that the application has now. `operators_before` None: not on record.
+    `carried`: the stored job model, with its stores named and given up as requested. `forms` and `databases`: of the stores
+    that the application has now. `operators_before` None: not on record.
     """
 
-    previous: JobModel | None = None
     carried: JobModel | None = None
     forms: Mapping[str, str] = field(default_factory=dict)
     databases: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[RunOperator, ...] = ()
     operators_before: tuple[RunOperator, ...] | None = None
-
-    def operator_notes(self) -> list[str]:
-        return changes_between(self.operators_before, self.operators).notes()
-
-    def notes(self) -> list[str]:
-        """What continues, but should be known."""
-        stores = [*change_notes(self.previous, self.carried), *notes(self.carried, self.forms)]
-        return [*self.operator_notes(), *stores]
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,6 @@ def check_expansion(stream: str, before: int, after: object) -> None:
 
 
 def bad_count(stream: str, partitions: object) -> ConfigError:
-    """The error for a number of partitions that no stream has."""
     return ConfigError(
         f"stream {stream!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"
     )

@@ -62,7 +62,7 @@ def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
     known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
     carried = inherited_positions_of(snapshot.model, stored, known)
     _check_stored(carried, draft, snapshot)
-    return replace(draft, inherited=carried, notes=(*draft.edit.notes(), *carrying_notes(snapshot.model, stored, known)))
+    return replace(draft, inherited=carried, notes=(*draft.notes, *carrying_notes(snapshot.model, stored, known)))
 
 
 def _check_stored(carried: InheritedPositions, draft: Draft, snapshot: Snapshot) -> None:

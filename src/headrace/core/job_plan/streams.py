@@ -131,7 +131,6 @@ def _counts(
     recorded: Mapping[str, tuple[int, ...]],
     assignment: Assignment,
 ) -> dict[str, int]:
-    """The number of partitions of every stream that the job reads."""
     counts = {stream: existing[stream].partitions for stream in topology.inputs}
     made = {node.stream: existing[node.stream].partitions for node in topology.repartitions if node.stream in existing}
     bases = bases_of(assignment, recorded)

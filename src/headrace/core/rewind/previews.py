@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.rewinds import RewindTarget
-from headrace.core.rewind.skipped_ranges import SkippedRanges, Span
+from headrace.core.rewind.skipped_ranges import SkippedRanges, Span, shared
 from headrace.core.rewind.startpoints import places_of
 from headrace.core.rewind.state_history import StateVersion, described
 from headrace.core.topology.compatibility import in_use
@@ -50,6 +50,12 @@ class Move:
     def skipped(self) -> int:
         """Offsets that are never read, and of which nothing is written again."""
         return 0 if self.before is None else max(0, self.after - self.before - self.in_skipped_ranges)
+
+    @property
+    def span(self) -> Span:
+        """The offsets between its ends."""
+        before = self.after if self.before is None else self.before
+        return min(before, self.after), max(before, self.after)
 
     @property
     def is_back(self) -> bool:
@@ -100,12 +106,10 @@ class StartpointPreview:
 
     @property
     def read_again(self) -> int:
-        """Over all moves."""
         return sum(move.read_again for move in self.moves)
 
     @property
     def skipped(self) -> int:
-        """Over all moves."""
         return sum(move.skipped for move in self.moves)
 
 
@@ -150,17 +154,11 @@ def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) ->
     (110, 20)
     """
     return tuple(
-        replace(move, in_skipped_ranges=sum(_shared(move, span) for span in skipped_ranges[move.ssp.whole]))
+        replace(move, in_skipped_ranges=sum(shared(move.span, span) for span in skipped_ranges[move.ssp.whole]))
         if move.ssp.whole in skipped_ranges
         else move
         for move in moves
     )
-
-
-def _shared(move: Move, span: Span) -> int:
-    """How many offsets between the ends of a move lie in a span."""
-    before = move.after if move.before is None else move.before
-    return max(0, min(max(before, move.after), span[1]) - max(min(before, move.after), span[0]))
 
 
 def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
@@ -171,7 +169,7 @@ def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarge
         for move in moves
         for ssp in [move.ssp.whole]
         for span in older.get(ssp, ())
-        if _shared(move, span) and not _is_within(span, past.skipped_ranges.get(ssp))
+        if shared(move.span, span) and not _is_within(span, past.skipped_ranges.get(ssp))
     }
     return f"still skipped, because an earlier rewind wrote it again: {_spans_text(found)}" if found else None
 

@@ -90,13 +90,6 @@ def offset_of(startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_ti
             return beginning
 
 
-_BY_WORD = {
-    "earliest": PositionType.EARLIEST,
-    "latest": PositionType.LATEST,
-    "bootstrap": PositionType.BOOTSTRAP,
-}
-
-
 def start_of(given: str | int | Startpoint) -> Startpoint:
     """Where a source begins by default, whichever way a topology has it.
 
@@ -108,7 +101,7 @@ def start_of(given: str | int | Startpoint) -> Startpoint:
             return given
         case int():
             return Startpoint(PositionType.SPECIFIC_OFFSET, given)
-    return Startpoint(_BY_WORD[given])
+    return Startpoint(PositionType[given.upper()])
 
 
 def start_offset_of(start: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]) -> int:

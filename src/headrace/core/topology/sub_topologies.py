@@ -49,7 +49,6 @@ def short_name_of(application: str, stream: str) -> str:
 
 
 def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
-    """The stores that an operator has."""
     match node:
         case t.Aggregate(store=store) | t.Table(store=store) | t.DropDuplicates(store=store) | t.Suppress(store=store):
             return (store,)

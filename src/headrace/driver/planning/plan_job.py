@@ -19,6 +19,7 @@ from headrace.core.job_plan.history import to_forget
 from headrace.core.job_plan.planner import BEFORE_ENGINE, Refusal, plan, planned
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
+from headrace.core.topology.operator_changes import changes_between
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
@@ -50,8 +51,10 @@ def check_before_engine(
     steps = BEFORE_ENGINE if snapshot.model is not None else BEFORE_ENGINE[:1]
     made = plan(terms, snapshot, steps)
     if isinstance(made, Refusal):
-        for note in edit_of(terms, snapshot).operator_notes() if made.step == BEFORE_ENGINE[0].__name__ else ():
-            say(note)
+        if made.step == BEFORE_ENGINE[0].__name__:
+            edit = edit_of(terms, snapshot)
+            for note in changes_between(edit.operators_before, edit.operators).notes():
+                say(note)
         raise made.error
 
 
