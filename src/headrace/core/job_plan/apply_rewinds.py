@@ -60,8 +60,8 @@ class StateRewinds:
     ) -> None:
         all_known = kept
         kept = kept.without(recreated) if recreated else kept
-        self._gone = {one.key for of_task in all_known.versions.values() for one in of_task}
-        self._gone -= {one.key for of_task in kept.versions.values() for one in of_task}
+        self._recreated_keys = {one.key for of_task in all_known.versions.values() for one in of_task}
+        self._recreated_keys -= {one.key for of_task in kept.versions.values() for one in of_task}
         self._formerly_other = formerly_other
         self._versions, self._cuts, self._rewinds = kept.versions, kept.cuts, {one.key: one for one in kept.rewinds}
         self._stored = frozenset(self._rewinds)
@@ -156,5 +156,5 @@ class StateRewinds:
         """What is to be stored with the plan: where the tasks come from, so that its files stay, and what is skipped."""
         now = {one.key: one for one in in_force}
         new = {key: one for key, one in now.items() if key not in self._stored}
-        versions = {**dict.fromkeys(self._gone), **{one.key: one for one in self._left}}
+        versions = {**dict.fromkeys(self._recreated_keys), **{one.key: one for one in self._left}}
         return RewindChanges(versions, {**new, **dict.fromkeys(self._stored - now.keys())})

@@ -88,8 +88,8 @@ def carrying_notes(
     """What continues, but should be said of inputs that went or came back. `ids` as for `inherited_positions_of`."""
     if previous is None:
         return []
-    gone = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
-    notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(gone)]
+    removed = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
+    notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(removed)]
     for name, id_ in sorted({(one.ssp.stream, one.stream_id) for one in previous.left}):
         if name in ids and ids[name] == id_:
             notes.append(f"stream {name!r} is an input again; reading resumes at the job's last position")
@@ -111,7 +111,7 @@ def check_tasks(
     """
     if previous is None:
         return
-    going_on = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
+    kept_places = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
     streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
     timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
     tasks = [task for model in models for task in model.tasks]
@@ -119,7 +119,7 @@ def check_tasks(
     now, names = owners_of((task.name, task.ssps) for task in tasks), {task.name for task in tasks}
     for name in sorted(stored):
         checkpoint = stored[name]
-        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in going_on
+        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in kept_places
         if not in_stores and not (_timer_is_set(checkpoint) and any(ssp.stream in timed for ssp in checkpoint.positions)):
             continue
         for ssp in sorted(checkpoint.positions):

@@ -47,7 +47,7 @@ where producers take hash(key) mod n, but not where they take the last bits of t
         raise IncompatibleChangeError(
             f"stream {stream!r} had {partitions_text(before)} and now has {after}, which is no multiple of {before}: "
             f"a key's new records would come to other tasks than {harm}",
-            _ways_out(stream, before, after, has_state, system),
+            _recovery(stream, before, after, has_state, system),
         )
     if _is_power_of_two(times):
         return Growth(stream, before, after)
@@ -164,7 +164,7 @@ def expand_command(stream: str, partitions: int, system: str | None = None, *, f
     return f"headrace stream expand {stream} --partitions {partitions}{at}{' --force' if force else ''}"
 
 
-def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str | None) -> str:
+def _recovery(stream: str, before: int, after: int, has_state: bool, system: str | None) -> str:
     """The first count is a multiple of both, so that what is still unread is read in order: the command takes it unforced."""
     both = lcm(before, after)
     forced = {count for count in (next_multiple(before, after), next_doubling(before, after)) if count < both}
@@ -172,9 +172,9 @@ def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str
     expand = " or ".join(f"`{expand_command(stream, count, system, force=count in forced)}`" for count in counts)
     misplaced = f"records written by hash(key) mod {after} until then stay in other tasks than their keys'"
     ways = [f"{expand} ({misplaced})"] if counts else []
-    anew = "run the application under another name, from the beginning"
+    restart = "run the application under another name, from the beginning"
     otherwise = 'partitioning="other" if its producer does not take hash(key) mod n'
-    ways += [f"{anew} (with {otherwise})"] if has_state else [f"declare the stream with {otherwise}", anew]
+    ways += [f"{restart} (with {otherwise})"] if has_state else [f"declare the stream with {otherwise}", restart]
     return "; or ".join(ways)
 
 

@@ -119,7 +119,9 @@ class UnassignedPartitions:
     refusal: IncompatibleChangeError | None = None
 
 
-def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]) -> tuple[UnassignedPartitions, ...]:
+def unassigned_of(
+    model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]
+) -> tuple[UnassignedPartitions, ...]:
     """What the job of `model` does not read yet, of streams that have `present` partitions and these ids now, by stream.
 
     Not of a stream that was recreated: it is another one, whatever its number.
@@ -132,20 +134,20 @@ def untaken_of(model: JobModel, present: Mapping[str, int], stream_ids: Mapping[
     )
 
 
-def untaken_text(untaken: UnassignedPartitions, is_running: bool) -> str:
+def unassigned_text(found: UnassignedPartitions, is_running: bool) -> str:
     """What is to be said of it.
 
-    >>> untaken_text(UnassignedPartitions("flights", 4, 8), is_running=False)
+    >>> unassigned_text(UnassignedPartitions("flights", 4, 8), is_running=False)
     "partitions 4 to 7 of stream 'flights' are not read yet: the job picks them up at its next start"
-    >>> untaken_text(UnassignedPartitions("flights", 4, 5), is_running=True)
+    >>> unassigned_text(UnassignedPartitions("flights", 4, 5), is_running=True)
     "partition 4 of stream 'flights' is not read yet: the job picks it up at its next check, within partition_check_interval_s"
     """
-    last = untaken.present - 1
-    one = last == untaken.known
-    which = f"partition {last}" if one else f"partitions {untaken.known} to {last}"
-    which += f" of stream {untaken.stream!r} {'is' if one else 'are'} not read"
-    if untaken.refusal is None:
+    last = found.present - 1
+    one = last == found.known
+    which = f"partition {last}" if one else f"partitions {found.known} to {last}"
+    which += f" of stream {found.stream!r} {'is' if one else 'are'} not read"
+    if found.refusal is None:
         when = "at its next check, within partition_check_interval_s" if is_running else "at its next start"
         return f"{which} yet: the job picks {'it' if one else 'them'} up {when}"
-    ways = f"; how to recover: {untaken.refusal.hint}" if untaken.refusal.hint else ""
-    return f"{which}; the next start will fail: {untaken.refusal.message}{ways}"
+    ways = f"; how to recover: {found.refusal.hint}" if found.refusal.hint else ""
+    return f"{which}; the next start will fail: {found.refusal.message}{ways}"

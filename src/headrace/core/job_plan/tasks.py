@@ -14,7 +14,7 @@ from headrace.core.job_plan.streams import partitioners_of
 from headrace.core.rounds.partition_barrier import recorded
 from headrace.core.topology.co_partitioning import check_co_partitioned
 from headrace.core.topology.compatibility import remembered
-from headrace.core.topology.partition_counts import untaken_hints
+from headrace.core.topology.partition_counts import unused_hints
 from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
@@ -42,7 +42,7 @@ def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
     for sub, model in zip(terms.subs, draft.tasks, strict=True):
         check_co_partitioned(sub, draft.streams.counts, model.tasks, by_users)
     check_tasks(draft.edit.carried, snapshot.checkpoints, draft.edit.forms, terms.subs, draft.tasks)
-    return draft.saying(*untaken_hints(count_requests_of(terms.subs).hints, draft.streams.counts))
+    return draft.saying(*unused_hints(count_requests_of(terms.subs).hints, draft.streams.counts))
 
 
 def creations(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -79,7 +79,7 @@ def cut_of(
     now_us: int,
 ) -> ConsistentCut | None:
     """The cut of a sub-topology whose tasks are at `checkpoints`, of which versions are kept; None where one has none, and
-    only what it left aside."""
+    only what it left by going back."""
     rounds = {one.task: _round_of_state(one, on_the_line(versions.get(one.task, ()))) for one in checkpoints}
     known = {task: round_id for task, round_id in rounds.items() if round_id is not None}
     return ConsistentCut(sub_topology, now_us, known, written) if len(known) == len(rounds) else None
@@ -109,11 +109,11 @@ def thinned_cuts(
     ordered = sorted(cuts, key=lambda cut: cut.kept_us)
     stay = thinned_over_time([cut for cut in ordered if is_of(cut, on_line)], now_us, keeping)
     wanted = {task: {one.order for one in left_open(kept, lines[task]) if keeping.most} for task, kept in versions.items()}
-    aside = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
+    left = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
     if not any(wanted.values()):
-        aside = []
-    for cut in (*stay, *aside):
+        left = []
+    for cut in (*stay, *left):
         for task, round_id in cut.rounds.items():
             wanted.setdefault(task, set()).add(order_of(round_id))
     kept_versions = {task: tuple(one for one in kept if one.order in wanted[task]) for task, kept in versions.items()}
-    return kept_versions, tuple(sorted([*stay, *aside], key=lambda cut: cut.kept_us))
+    return kept_versions, tuple(sorted([*stay, *left], key=lambda cut: cut.kept_us))

@@ -149,8 +149,8 @@ def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) ->
 
     >>> from headrace.model.tasks import PartitionGroup
     >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
-    >>> (minded,) = with_skipped_ranges([move], {move.ssp: ((20, 30), (100, 230))})
-    >>> minded.in_skipped_ranges, minded.read_again
+    >>> (moved,) = with_skipped_ranges([move], {move.ssp: ((20, 30), (100, 230))})
+    >>> moved.in_skipped_ranges, moved.read_again
     (110, 20)
     """
     return tuple(

@@ -259,17 +259,17 @@ def undo_rewind(versions: Sequence[StateVersion], checkpoint: Checkpoint) -> tup
     return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
 
 
-_WAYS_OUT = "keep the state as it is (--state keep), or run the application under another name"
+_RECOVERY = "keep the state as it is (--state keep), or run the application under another name"
 
 
 def no_version(task: TaskName, versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateError:
     """The error where `version_for` finds none among the `usable` versions of `task`."""
     asked = _asked_text(targets)
     if not versions:
-        return StateError(f"task {task}: no kept version of its state can be used for {asked}", _WAYS_OUT)
+        return StateError(f"task {task}: no kept version of its state can be used for {asked}", _RECOVERY)
     return StateError(
         f"task {task}: no kept version of its state is at or before {asked}; the oldest is {described(versions[0])}",
-        f"go back no further than that; or {_WAYS_OUT}",
+        f"go back no further than that; or {_RECOVERY}",
     )
 
 
@@ -279,7 +279,7 @@ def no_common_version(sub_topology: str | None, targets: Iterable[Mapping[SSP, i
     return StateError(
         f"sub-topology {sub_topology or 'source'!r}: its tasks go back together, and there is no consistent cut at or before "
         f"{asked}",
-        f"go back less far; or {_WAYS_OUT}",
+        f"go back less far; or {_RECOVERY}",
     )
 
 

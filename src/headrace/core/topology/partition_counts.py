@@ -200,10 +200,10 @@ def _positive(stream: str, count: int) -> int:
     return count
 
 
-def untaken_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
+def unused_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
     """What is to be said where a stream has another number of partitions than a hint asks for.
 
-    >>> untaken_hints({"by-day": 4, "by-shop": 2}, {"by-day": 6, "by-shop": 2})
+    >>> unused_hints({"by-day": 4, "by-shop": 2}, {"by-day": 6, "by-shop": 2})
     ["repartition stream by-day has 6 partitions, not the 4 of its grouping's hint: that is for a new stream"]
     """
     return [
