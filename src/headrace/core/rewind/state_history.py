@@ -58,7 +58,7 @@ class StateVersion:
         return f"{self.checkpoint.task}/{self.checkpoint.round_id.epoch}-{self.checkpoint.round_id.number}"
 
 
-Versions = Mapping[TaskName, tuple[StateVersion, ...]]  # of each task, oldest first
+Versions = Mapping[TaskName, Sequence[StateVersion]]  # of each task, oldest first
 
 
 @dataclass(frozen=True, slots=True)
