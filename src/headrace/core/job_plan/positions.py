@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions, carrying_notes, inherited_positions_of
 from headrace.core.job_plan.draft import Draft, PlanTerms
@@ -134,7 +135,9 @@ class _Starts:
     """
 
     def __init__(self, offsets: Offsets, before: Mapping[str, int]) -> None:
-        self._offsets, self._before = offsets, before
+        self._before = before
+        # Kept, as those of a stream to be created are made of its number of partitions each time.
+        self._beginnings, self._ends, self._for_time = cache(offsets.beginnings), cache(offsets.ends), cache(offsets.for_time)
         self._known: dict[tuple[SSP, Startpoint], int] = {}
         self._empty: set[SSP] = set()
         self.bootstraps: set[SSP] = set()
@@ -153,10 +156,10 @@ class _Starts:
 
     def _resolved(self, ssp: SSP, start: Startpoint) -> int:
         stream, partition = ssp.stream, ssp.partition
-        low, high = self._offsets.beginnings(stream)[partition], self._offsets.ends(stream)[partition]
+        low, high = self._beginnings(stream)[partition], self._ends(stream)[partition]
         if low == high:
             self._empty.add(ssp)
-        found = start_offset_of(start, ssp, low, high, lambda time_us: self._offsets.for_time(stream, time_us)[partition])
+        found = start_offset_of(start, ssp, low, high, lambda time_us: self._for_time(stream, time_us)[partition])
         if start.position_type is PositionType.SPECIFIC_OFFSET and found != start.position:
             held = f"offsets {low} to {high - 1}" if high > low else "no record"
             self.notes.append(
