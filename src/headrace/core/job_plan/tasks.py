@@ -31,8 +31,7 @@ def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
     wanted = terms.containers(sub.name) or terms.slots
-    # `compatibility` knows which tasks have state of stores that stay: a partition may well leave any other.
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor, stateful=())
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor)
     return SubTopologyModel(sub.name, containers_of(made, wanted))
 
 
