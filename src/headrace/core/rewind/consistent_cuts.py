@@ -14,7 +14,6 @@ from headrace.core.rewind.state_history import (
     Versions,
     left_open,
     on_the_line,
-    order_of,
     rewound,
     thinned_over_time,
 )
@@ -100,11 +99,11 @@ def thinned_cuts(
     What is off the line stays until something newer is on it: so long going back may be taken back.
     """
     lines = {task: on_the_line(kept) for task, kept in versions.items()}
-    on_line = {task: {order_of(one.checkpoint.round_id) for one in line} for task, line in lines.items()}
+    on_line = {task: {one.order for one in line} for task, line in lines.items()}
     all_known = {task: {one.order for one in kept} for task, kept in versions.items()}
 
     def is_of(cut: ConsistentCut, known: Mapping[TaskName, set[tuple[int, int]]]) -> bool:
-        return all(order_of(round_id) in known.get(task, ()) for task, round_id in cut.rounds.items())
+        return all(round_id.order in known.get(task, ()) for task, round_id in cut.rounds.items())
 
     ordered = sorted(cuts, key=lambda cut: cut.kept_us)
     stay = thinned_over_time([cut for cut in ordered if is_of(cut, on_line)], now_us, keeping)
@@ -114,6 +113,6 @@ def thinned_cuts(
         left = []
     for cut in (*stay, *left):
         for task, round_id in cut.rounds.items():
-            wanted.setdefault(task, set()).add(order_of(round_id))
+            wanted.setdefault(task, set()).add(round_id.order)
     kept_versions = {task: tuple(one for one in kept if one.order in wanted[task]) for task, kept in versions.items()}
     return kept_versions, tuple(sorted([*stay, *left], key=lambda cut: cut.kept_us))

@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.skipped_ranges import Span
 from headrace.core.rewind.state_history import (
+    EMPTY_ORDER,
     StateVersion,
     Versions,
-    empty_order,
     no_common_version,
     no_version,
-    order_of,
     rewound,
     usable,
     version_for,
@@ -112,7 +111,7 @@ class _RewindPlanner:
             beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
         found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
         # What came of a stream that is not read now would not come again.
-        return found[1:] if found and found[0].order == empty_order() and task.sub_topology in self.formerly_other else found
+        return found[1:] if found and found[0].order == EMPTY_ORDER and task.sub_topology in self.formerly_other else found
 
     def alone(self, task: TaskName) -> None:
         found = self.usable(task)
@@ -124,7 +123,7 @@ class _RewindPlanner:
     def together(self, tasks: Sequence[TaskName], cuts: Sequence[ConsistentCut], written: Collection[SSP]) -> dict[SSP, int]:
         """All tasks of a sub-topology go back to its newest cut that suits; where what it writes (`written`) was then."""
         usable = {task: self.usable(task) for task in tasks}
-        by_round = {task: {order_of(one.checkpoint.round_id): one for one in found} for task, found in usable.items()}
+        by_round = {task: {one.order: one for one in found} for task, found in usable.items()}
         sub = self.checkpoints[tasks[0]].task.sub_topology
         nothing = ConsistentCut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
@@ -150,9 +149,9 @@ class _RewindPlanner:
         self, task: TaskName, cut: ConsistentCut, by_round: Mapping[tuple[int, int], StateVersion]
     ) -> StateVersion | None:
         if task in cut.rounds:
-            return by_round.get(order_of(cut.rounds[task]))
+            return by_round.get(cut.rounds[task].order)
         is_born = set(self.checkpoints[task].positions) <= set(self.born)  # it was not there yet
-        return by_round.get(empty_order()) if is_born or not cut.rounds else None
+        return by_round.get(EMPTY_ORDER) if is_born or not cut.rounds else None
 
     def _suits(self, task: TaskName, version: StateVersion | None) -> bool:
         if version is None:

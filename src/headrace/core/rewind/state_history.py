@@ -25,7 +25,7 @@ from headrace.model.names import few
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
-_EMPTY_ORDER = 0, 0  # before that of any round
+EMPTY_ORDER = 0, 0  # of the empty state, before that of any round
 
 
 class _KeptAt(Protocol):
@@ -49,8 +49,8 @@ class StateVersion:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Rises from version to version of a task: epochs do, and rounds within each."""
-        return order_of(self.checkpoint.round_id)
+        """Rises from version to version of a task."""
+        return self.checkpoint.round_id.order
 
     @property
     def key(self) -> str:
@@ -74,11 +74,6 @@ class RetentionPolicy:
     interval_us: int
 
 
-def order_of(round_id: RoundId) -> tuple[int, int]:
-    """Of the rounds of one task, which is the later one."""
-    return round_id.epoch, round_id.number
-
-
 def by_task(versions: Iterable[StateVersion]) -> dict[TaskName, tuple[StateVersion, ...]]:
     """The versions of each task, oldest first."""
     found: dict[TaskName, list[StateVersion]] = {}
@@ -93,7 +88,7 @@ def on_the_line(versions: Sequence[StateVersion]) -> tuple[StateVersion, ...]:
     limit: tuple[int, int] | None = None
     for version in reversed(versions):
         if version.abandoned_for is not None:
-            target = order_of(version.abandoned_for)
+            target = version.abandoned_for.order
             limit = target if limit is None else min(limit, target)
         elif limit is None or version.order <= limit:
             line.append(version)
@@ -196,13 +191,8 @@ def usable(
 
 def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> StateVersion:
     positions = {ssp: beginnings[ssp] for ssp in sorted(checkpoint.positions)}
-    round_id = RoundId(_EMPTY_ORDER[0], checkpoint.round_id.sub_topology, _EMPTY_ORDER[1])
+    round_id = RoundId(EMPTY_ORDER[0], checkpoint.round_id.sub_topology, EMPTY_ORDER[1])
     return StateVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
-
-
-def empty_order() -> tuple[int, int]:
-    """The `order` of the empty state among `usable` ones."""
-    return _EMPTY_ORDER
 
 
 def version_for(versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateVersion | None:

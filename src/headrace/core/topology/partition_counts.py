@@ -13,7 +13,8 @@ from enum import StrEnum
 from itertools import combinations
 
 from headrace.core.job_plan.partition_growth import expand_command
-from headrace.core.topology.partition_families import CountRequests, Families
+from headrace.core.topology.partition_families import CountRequests
+from headrace.core.topology.sub_topologies import Families
 from headrace.errors import IncompatibleChangeError, TopologyError
 from headrace.model.names import partitions_text
 
@@ -239,6 +240,7 @@ class StatedCount:
 def stated_counts_of(requests: CountRequests) -> dict[str, StatedCount]:
     """Of every repartition stream, by the rules of `partition_counts_of`. What meets are streams of `feeds`.
 
+    >>> from headrace.core.topology.partition_families import Meetings
     >>> meetings = Meetings(joined={"both": ("left", "right")})
     >>> stated_counts_of(CountRequests({"left": ("a",), "right": ("b",)}, {"right": 8}, {}, meetings))["left"]
     StatedCount(stated=<Stated.JOINED: 'joined'>, partitions=8, is_hint=False, of=('right',))

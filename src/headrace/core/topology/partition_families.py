@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.core.topology.sub_topologies import SubTopology, meets_by_key
+from headrace.core.topology.sub_topologies import Families, SubTopology, families_of, meets_by_key
 from headrace.model.topology import Join, Repartition
-
-Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +51,6 @@ def count_requests_of(subs: Collection[SubTopology]) -> CountRequests:
     explicit = {n.stream: n.partitions for n in nodes if n.partitions is not None and not n.partitions_is_hint}
     hints = {n.stream: n.partitions for n in nodes if n.partitions is not None and n.partitions_is_hint}
     return CountRequests(feeds_of(subs), explicit, hints, meetings_of(subs))
-
-
-def families_of(streams: Iterable[str], meetings: Iterable[Collection[str]]) -> dict[str, tuple[str, ...]]:
-    """For every stream all that it meets, directly or around, with itself.
-
-    >>> families_of(["a", "b", "c", "d"], [["a", "b"], ["b", "d"]])
-    {'a': ('a', 'b', 'd'), 'b': ('a', 'b', 'd'), 'c': ('c',), 'd': ('a', 'b', 'd')}
-    """
-    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
-    for met in sorted(map(sorted, meetings)):
-        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in met))
-        for stream in together:
-            family[stream] = together
-    return {stream: tuple(sorted(members)) for stream, members in family.items()}
 
 
 def meetings_of(subs: Iterable[SubTopology]) -> Meetings:

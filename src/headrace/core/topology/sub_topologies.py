@@ -6,13 +6,14 @@ reads (of several the first by name). `has_state` is the one definition of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import TopologyError
 from headrace.model import topology as t
 
 REPARTITION_SUFFIX = "-repartition"
+Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,20 @@ class SubTopology:
 
     def children(self, name: str) -> tuple[t.Node, ...]:
         return tuple(node for node in self.nodes if name in node.parents)
+
+
+def families_of(streams: Iterable[str], meetings: Iterable[Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """For every stream (or operator) all that it meets, directly or around, with itself.
+
+    >>> families_of(["a", "b", "c", "d"], [["a", "b"], ["b", "d"]])
+    {'a': ('a', 'b', 'd'), 'b': ('a', 'b', 'd'), 'c': ('c',), 'd': ('a', 'b', 'd')}
+    """
+    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
+    for met in sorted(map(sorted, meetings)):
+        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in met))
+        for stream in together:
+            family[stream] = together
+    return {stream: tuple(sorted(members)) for stream, members in family.items()}
 
 
 def short_name_of(application: str, stream: str) -> str:
@@ -128,27 +143,16 @@ def ancestors_of(topology: t.Topology, name: str) -> t.Topology:
 
 def _parts(topology: t.Topology) -> list[tuple[t.Node, ...]]:
     """The connected parts, where all external sources count as connected; but a global table is where it is joined."""
-    part_of: dict[str, int] = {}
-    members: dict[int, list[str]] = {}
-    external: int | None = None
-    for number, node in enumerate(topology.nodes):
-        joined = {part_of[parent] for parent in node.parents}
-        if _is_external(node):
-            if external is not None:
-                joined.add(part_of[topology.nodes[external].name])
-            external = number
-        members[number] = [node.name]
-        for part in sorted(joined):
-            members[number].extend(members.pop(part))
-        for name in members[number]:
-            part_of[name] = number
     by_name = {node.name: node for node in topology.nodes}
-    alone = {number for number in members if _has_global_tables_only([by_name[name] for name in members[number]])}
-    home = min(alone, default=0) if external is None else part_of[topology.nodes[external].name]
-    part_of = {name: home if part in alone else part for name, part in part_of.items()}
-    found: dict[int, list[t.Node]] = {part: [] for part in sorted({*part_of.values()})}
+    external = [node.name for node in topology.nodes if _is_external(node)]
+    part_of = families_of(by_name, [*((node.name, *node.parents) for node in topology.nodes), external])
+    alone = sorted(part for part in {*part_of.values()} if _has_global_tables_only([by_name[name] for name in part]))
+    if alone:
+        home = part_of[external[0]] if external else alone[0]
+        part_of |= {name: home for part in alone for name in part}
+    found: dict[tuple[str, ...], list[t.Node]] = {}
     for node in topology.nodes:
-        found[part_of[node.name]].append(node)
+        found.setdefault(part_of[node.name], []).append(node)
     return [tuple(nodes) for nodes in found.values()]
 
 
