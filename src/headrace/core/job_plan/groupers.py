@@ -67,10 +67,10 @@ def takes_broadcast(grouper: SystemStreamPartitionGrouper) -> bool:
 class _BuiltIn(SystemStreamPartitionGrouper):
     """The groupers that come with Headrace; they can be called the older way too, as `group(ssps)`.
 
-    `is_fixed`: they keep the number of tasks when partitions are added.
+    `_is_fixed`: they keep the number of tasks when partitions are added.
     """
 
-    is_fixed = False
+    _is_fixed = False
 
     def group(
         self, previous_assignment: PreviousAssignment | Iterable[SSP], ssps: Iterable[SSP] | None = None
@@ -91,11 +91,11 @@ class _BuiltIn(SystemStreamPartitionGrouper):
     def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
         """A stream that is new, or that another kind of grouper has shared out, is grouped as if for the first time.
 
-        Of another that had n partitions, where `is_fixed`: partition p goes to the task that owned p mod n, since hash(key) mod
+        Of another that had n partitions, where `_is_fixed`: partition p goes to the task that owned p mod n, since hash(key) mod
         n says in which of them its keys were. So those below n stay where they are, and a chain of expansions (4, 8, 16) comes
         to the first owners by looking up, whatever they are called.
         """
-        counts = _partition_counts(previous) if self.is_fixed else {}
+        counts = _partition_counts(previous) if self._is_fixed else {}
         others = {ssp.system_stream for ssp, name in previous.items() if not self._is_own(name.group, ssp)}
         owned: dict[TaskName, set[SSP]] = {}
         for ssp in ssps:
@@ -147,13 +147,13 @@ class GroupByPartitionFixedTaskNum(GroupByPartition):
     {'Partition_0': [0, 2], 'Partition_1': [1, 3]}
     """
 
-    is_fixed = True
+    _is_fixed = True
 
 
 class GroupBySystemStreamPartitionFixedTaskNum(GroupBySystemStreamPartition):
     """As `GroupBySystemStreamPartition`; but partitions that a stream has grown by come to the tasks that it has."""
 
-    is_fixed = True
+    _is_fixed = True
 
 
 TASKS_MAX = 10_000  # that a grouper makes of a number alone, whatever there is to read
