@@ -91,8 +91,8 @@ class _BuiltIn(SystemStreamPartitionGrouper):
     def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
         """A stream that is new, or that another kind of grouper has shared out, is grouped as if for the first time.
 
-        Of another that had n partitions, where `_is_fixed`: partition p goes to the task that owned p mod n, since hash(key) mod
-        n says in which of them its keys were. So those below n stay where they are, and a chain of expansions (4, 8, 16) comes
+        Of another that had n partitions, where `_is_fixed`: partition p goes to the task that owned p mod n, since hash(key)
+        mod n says in which of them its keys were. So those below n stay where they are, and a chain of expansions (4, 8, 16) comes
         to the first owners by looking up, whatever they are called.
         """
         counts = _partition_counts(previous) if self._is_fixed else {}
