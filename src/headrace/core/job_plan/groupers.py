@@ -89,10 +89,10 @@ class _BuiltIn(SystemStreamPartitionGrouper):
         return self._grouped(previous_assignment, everything)
 
     def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
-        """A stream that is new, or that another kind of grouper has shared out, is grouped as if for the first time. So is every
-        stream, unless `_is_fixed`: then partition p of one that had n goes to the task that owned p mod n, since hash(key) mod n
-        says in which of them its keys were. Those below n stay where they are, and a chain of expansions (4, 8, 16) comes to
-        the first owners by looking up, whatever they are called.
+        """A stream that is new, or that another kind of grouper has shared out, is grouped as if for the first time. So is
+        every stream, unless `_is_fixed`: then partition p of one that had n goes to the task that owned p mod n, since
+        hash(key) mod n says in which of them its keys were. Those below n stay where they are, and a chain of expansions
+        (4, 8, 16) comes to the first owners by looking up, whatever they are called.
         """
         counts = _partition_counts(previous) if self._is_fixed else {}
         others = {ssp.system_stream for ssp, name in previous.items() if not self._is_own(name.group, ssp)}
