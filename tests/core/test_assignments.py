@@ -268,15 +268,15 @@ def test_a_grouper_that_takes_no_broadcast_partitions_may_give_none() -> None:
 
 
 def test_names_of_ones_own_keep_their_partitions_as_any_others() -> None:
-    """Under state a partition stays with its task, and one that is born comes to the task that has its keys."""
+    """Under state a partition that is born comes to the task that has its keys."""
     sub = sub_of("a")
     by_two = Mine(lambda _, ssps: {name(each): [s for s in ssps if (s.partition % 2 == 0) == (each == "even")] for each in TWO})
     first = tasks_of(sub, ssps_of(a=2), {}, by_two)
     assert by_text(first) == {"even": ["a.0"], "odd": ["a.1"]}
     grown = tasks_of(sub, ssps_of(a=4), stored_of(first, sub), by_two)
     assert by_text(grown) == {"even": ["a.0", "a.2"], "odd": ["a.1", "a.3"]}
-    with pytest.raises(IncompatibleChangeError, match=r"task even has state.* would be read by task Partition_0"):
-        tasks_of(sub, ssps_of(a=2), stored_of(first, sub), PLAIN)
+    with pytest.raises(IncompatibleChangeError, match=r"partition 2 of stream 'a' is new.* would be read by task Partition_2"):
+        tasks_of(sub, ssps_of(a=4), stored_of(first, sub), PLAIN)
 
 
 TWO = ("even", "odd")

@@ -107,8 +107,8 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
     "a refused expansion is not on record": (history, "_expansions", lambda function: lambda *args: iter(())),
     "who has requested a startpoint is not on record": (
         history,
-        "_startpoint",
-        returning(lambda change: replace(change, requested_by="")),
+        "_startpoints",
+        returning(lambda changes: (replace(change, requested_by="") for change in changes)),
     ),
     "a job that runs ends where its grouper refuses an expansion": (
         planner,
