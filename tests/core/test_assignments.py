@@ -156,7 +156,7 @@ def test_all_to_every_task_and_not_under_state() -> None:
 def test_a_first_state_behind_all_to_every_task_gets_tasks_of_its_own() -> None:
     sub = sub_of("a", state=False)
     before = stored_of(tasks_of(sub, ssps_of(a=2), {}, AllSspsToEveryTask(1)), sub)
-    tasks = tasks_of(sub_of("a"), ssps_of(a=2), before, PLAIN, stateful=())
+    tasks = tasks_of(sub_of("a"), ssps_of(a=2), before, PLAIN)
     assert [str(task.name) for task in tasks] == ["Partition_0", "Partition_1"]
 
 
@@ -268,15 +268,15 @@ def test_a_grouper_that_takes_no_broadcast_partitions_may_give_none() -> None:
 
 
 def test_names_of_ones_own_keep_their_partitions_as_any_others() -> None:
-    """Under state a partition stays with its task, and one that is born comes to the task that has its keys."""
+    """Under state a partition that is born comes to the task that has its keys."""
     sub = sub_of("a")
     by_two = Mine(lambda _, ssps: {name(each): [s for s in ssps if (s.partition % 2 == 0) == (each == "even")] for each in TWO})
     first = tasks_of(sub, ssps_of(a=2), {}, by_two)
     assert by_text(first) == {"even": ["a.0"], "odd": ["a.1"]}
     grown = tasks_of(sub, ssps_of(a=4), stored_of(first, sub), by_two)
     assert by_text(grown) == {"even": ["a.0", "a.2"], "odd": ["a.1", "a.3"]}
-    with pytest.raises(IncompatibleChangeError, match=r"task even has state.* would be read by task Partition_0"):
-        tasks_of(sub, ssps_of(a=2), stored_of(first, sub), PLAIN)
+    with pytest.raises(IncompatibleChangeError, match=r"partition 2 of stream 'a' is new.* would be read by task Partition_2"):
+        tasks_of(sub, ssps_of(a=4), stored_of(first, sub), PLAIN)
 
 
 TWO = ("even", "odd")
@@ -378,13 +378,13 @@ def test_a_grouper_that_changes_what_it_is_given_changes_nothing_but_its_own() -
     class Clearing(SystemStreamPartitionGrouper):
         def group(self, previous_assignment: Any, ssps: Any) -> Any:
             previous_assignment.clear()
-            groups = {name("Partition_0"): list(ssps)}
+            groups = {name("Partition_0"): ssps[:3], name("Partition_1"): ssps[3:]}
             ssps.clear()
             return groups
 
-    with pytest.raises(IncompatibleChangeError, match="task Partition_1 has state, and partition 1 of stream 'a' was read"):
-        tasks_of(sub, ssps_of(a=2), before, Clearing())
-    assert len(tasks_of(sub_of("a", state=False), ssps_of(a=2), before, Clearing())) == 1
+    with pytest.raises(IncompatibleChangeError, match="partition 3 of stream 'a' is new, and its keys were in partition 1"):
+        tasks_of(sub, ssps_of(a=4), before, Clearing())
+    assert len(tasks_of(sub_of("a", state=False), ssps_of(a=4), before, Clearing())) == 2
 
 
 def moving(first: str, *later: str) -> Mine:
@@ -397,25 +397,13 @@ def moving(first: str, *later: str) -> Mine:
     return Mine(group)
 
 
-def test_under_state_no_partition_leaves_its_task() -> None:
-    sub = sub_of("a")
-    before = stored_of(tasks_of(sub, ssps_of(a=2), {}, PLAIN), sub)
-    to_others = moving("Partition_0", "Partition_0")
-    words = r"task Partition_1 has state, and partition 1 of stream 'a' was read by it and would be read by task Partition_0"
-    with pytest.raises(IncompatibleChangeError, match=rf"'source' is incompatible with .* ssp_grouper Mine: {words}"):
-        tasks_of(sub, ssps_of(a=2), before, to_others)
-    assert len(tasks_of(sub, ssps_of(a=2), before, to_others, stateful=[name("Partition_0")])) == 1
-    assert len(tasks_of(sub_of("a", state=False), ssps_of(a=2), before, to_others)) == 1
-
-
 def test_under_state_a_new_partition_is_with_the_one_that_had_its_keys() -> None:
     sub = sub_of("a")
     before = stored_of(tasks_of(sub, ssps_of(a=2), {}, PLAIN), sub)
     apart = moving("Partition_0", "Partition_1", "Partition_1", "Partition_1")
     words = r"partition 2 of stream 'a' is new, and its keys were in partition 0, which task Partition_0 reads: it would be"
-    for stateful in (None, ()):
-        with pytest.raises(IncompatibleChangeError, match=words):
-            tasks_of(sub, ssps_of(a=4), before, apart, stateful=stateful)
+    with pytest.raises(IncompatibleChangeError, match=rf"'source' is incompatible with .* ssp_grouper Mine: {words}"):
+        tasks_of(sub, ssps_of(a=4), before, apart)
     assert len(tasks_of(sub_of("a", state=False), ssps_of(a=4), before, apart)) == 2
     with_its_keys = moving("Partition_0", "Partition_1", "Partition_0", "Partition_1")
     assert len(tasks_of(sub, ssps_of(a=4), before, with_its_keys)) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.rounds.back_pressure import held_back_by
+from headrace.core.rounds.purging import held_back_by
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 20)), st.integers(1, 20))

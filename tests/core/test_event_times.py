@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.rounds.event_times import UNIT_NS, FarTime, in_us, iso_text, likely_unit, warning_of
+from headrace.core.rounds.event_times import UNIT_NS, FarTime, in_us, likely_unit, warning_of
 from headrace.errors import OutOfRangeError
+from headrace.model.durations import time_text
 
 YEAR_US = 365 * 86_400 * 1_000_000
 NOW_US = 1_700_000_000_000_000
@@ -43,7 +44,7 @@ def test_an_old_time_is_of_no_other_unit() -> None:
 )
 def test_the_warning_names_the_record_both_times_and_the_likely_fix(time_us: int, said: str) -> None:
     text = warning_of(FarTime("clicks", 3, 17, time_us, NOW_US), "us", YEAR_US)
-    assert text.startswith(f"stream 'clicks' partition 3 offset 17: the event time is {iso_text(time_us)}, ")
+    assert text.startswith(f"stream 'clicks' partition 3 offset 17: the event time is {time_text(time_us)}, ")
     assert "the record's own timestamp 2023-11-14T22:13:20Z" in text and "(31,536,000 s)" in text
     assert said in text
 

@@ -14,7 +14,6 @@ from headrace.core.rounds.partition_barrier import (
     held,
     inherited_watermarks,
     needs_barrier,
-    parents_of,
     recorded,
     settled,
     to_settle,
@@ -147,15 +146,20 @@ def test_nobody_waits_for_what_lies_behind_a_limit() -> None:
     assert allowed_ends(lasting, {}, positions, ends)[ssp(1)] == 0
 
 
+def parents_of(partition: SSP, expansions: list[Expansion]) -> list[int]:
+    born = born_in([partition], {"s": expansions})
+    return [parent.partition for _, parent in born.get(partition, ())]
+
+
 def test_parents_are_of_every_age_that_is_on_record() -> None:
     grown = [Expansion(2, 4, 0), Expansion(4, 12, 1), Expansion(12, 24, 2)]
-    assert [parent.partition for _, parent in parents_of(ssp(23), grown)] == [11, 3, 1]
-    assert [parent.partition for _, parent in parents_of(ssp(11), grown)] == [3, 1]
+    assert parents_of(ssp(23), grown) == [11, 3, 1]
+    assert parents_of(ssp(11), grown) == [3, 1]
     twice = [Expansion(2, 12, 0)]  # perhaps by way of 4, or of 6
-    assert [parent.partition for _, parent in parents_of(ssp(11), twice)] == [5, 3, 1]
-    assert [parent.partition for _, parent in parents_of(ssp(5), twice)] == [1, 1]
-    assert [parent.partition for _, parent in parents_of(ssp(2), grown)] == [0]
-    assert parents_of(ssp(1), grown) == ()
+    assert parents_of(ssp(11), twice) == [5, 3, 1]
+    assert parents_of(ssp(5), twice) == [1, 1]
+    assert parents_of(ssp(2), grown) == [0]
+    assert parents_of(ssp(1), grown) == []
 
 
 def test_a_born_partition_begins_with_its_parents_watermark() -> None:

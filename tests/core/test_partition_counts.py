@@ -1,11 +1,37 @@
 """How many partitions a repartition stream has, against a dumb solver that repeats until nothing changes."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.topology.partition_counts import partition_counts_of
+from headrace.core.topology import partition_counts
+from headrace.core.topology.partition_families import CountRequests, Meetings
 from headrace.errors import IncompatibleChangeError, TopologyError
+
+Streams = Mapping[str, Sequence[str]]
+
+
+def partition_counts_of(
+    feeds: Streams,
+    explicit: Mapping[str, int],
+    external: Mapping[str, int],
+    existing: Mapping[str, int],
+    hints: Mapping[str, int] | None = None,
+    joined: Streams | None = None,
+    recorded: Mapping[str, tuple[int, ...]] | None = None,
+    bases: Mapping[str, int] | None = None,
+    **met: Streams,
+) -> dict[str, int]:
+    asked = requests_of(feeds, explicit, hints or {}, joined=joined or {}, **met)
+    return partition_counts.partition_counts_of(asked, external, existing, recorded, bases)
+
+
+def requests_of(feeds: Streams, explicit: Mapping[str, int], hints: Mapping[str, int], **met: Streams) -> CountRequests:
+    meetings = {kind: {name: tuple(streams) for name, streams in of_kind.items()} for kind, of_kind in met.items()}
+    return CountRequests({stream: tuple(of) for stream, of in feeds.items()}, explicit, hints, Meetings(**meetings))
+
 
 EXTERNAL = {"x": 2, "y": 5, "z": 3}
 STREAMS = ["a", "b", "c", "d", "e"]

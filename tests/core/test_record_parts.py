@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.core.topology.engine_prefix import endpoints_of
-from headrace.core.topology.record_parts import PARTS, parts_used
+from headrace.core.topology.engine_prefix import PARTS, endpoints_of, parts_used
 from headrace.core.topology.sub_topologies import sub_topologies_of
 
 ALL, KEY = set(PARTS), {"key"}

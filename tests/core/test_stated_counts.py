@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headrace.core.topology.partition_counts import partition_counts_of
-from headrace.core.topology.stated_counts import Stated, StatedCount, stated_counts
+from core.test_partition_counts import partition_counts_of, requests_of
+from headrace.core.topology.partition_counts import Stated, StatedCount, stated_counts_of
 from headrace.errors import TopologyError
 
 INPUTS = {"x": 2, "y": 5, "z": 3}
@@ -32,7 +32,7 @@ def test_what_is_said_is_what_a_start_makes(
     except TopologyError:
         assume(False)
         return
-    said = stated_counts(feeds, explicit, hints, joined, keyed, merged)
+    said = stated_counts_of(requests_of(feeds, explicit, hints, joined=joined, keyed=keyed, merged=merged))
     assert said.keys() == made.keys()
     for stream, count in said.items():
         if count.partitions is None:
@@ -65,4 +65,4 @@ BOTH = {"j": ["a", "b"]}
 def test_of_a_stream_beside_another(
     explicit: dict[str, int], hints: dict[str, int], joined: Met, merged: Met, expected: StatedCount
 ) -> None:
-    assert stated_counts(FEEDS_OF_TWO, explicit, hints, joined, {}, merged)["a"] == expected
+    assert stated_counts_of(requests_of(FEEDS_OF_TWO, explicit, hints, joined=joined, merged=merged))["a"] == expected

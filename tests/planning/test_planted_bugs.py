@@ -14,6 +14,7 @@ import pytest
 from headrace.core.job_plan import apply_startpoints, history, planner, positions, streams, tasks
 from headrace.core.job_plan import startpoints as startpoints_step
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions
+from headrace.core.topology.partition_families import Meetings
 from headrace.model.startpoint import StartpointEntry
 from planning.scenarios import SCENARIOS, text_of_scenario
 
@@ -58,7 +59,7 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
     "streams that meet may have any counts": (
         streams,
         "partition_counts_of",
-        lambda function: lambda feeds, *rest: function(feeds, *rest[:4]),
+        lambda function: lambda requests, *rest: function(replace(requests, meetings=Meetings()), *rest),
     ),
     "growth that cannot be followed is followed": (
         streams,
@@ -107,8 +108,8 @@ BUGS: dict[str, tuple[ModuleType, str, Callable[[Callable[..., Any]], Callable[.
     "a refused expansion is not on record": (history, "_expansions", lambda function: lambda *args: iter(())),
     "who has requested a startpoint is not on record": (
         history,
-        "_startpoint",
-        returning(lambda change: replace(change, requested_by="")),
+        "_startpoints",
+        returning(lambda changes: (replace(change, requested_by="") for change in changes)),
     ),
     "a job that runs ends where its grouper refuses an expansion": (
         planner,

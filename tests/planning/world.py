@@ -119,7 +119,7 @@ class World:
     def commit(self, made: Draft) -> None:
         """Make a plan the stored one, as the driver does, and create its streams."""
         for name, count in made.creates.items():
-            internal = any(node.stream == name for node in made.terms.repartitions)
+            internal = any(node.stream == name for node in made.terms.topology.repartitions)
             self.create(name, count, "tally" if internal else None)
         before, model = self.snapshot, made.job_model
         ids = {name: before.streams[name].id for name in made.creates}

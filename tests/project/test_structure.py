@@ -22,7 +22,6 @@ PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,  # what users write, by name
     "adapters.spark.engine.SparkEngine._endpoint": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
-    "core.topology.partition_counts.partition_counts_of": 10,
     "driver.maintenance.state_versions.StateVersions.__init__": 10,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.joinable.StreamJoins.join": 9,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.core.job_plan.unassigned_partitions import UnassignedPartitions
+    from headrace.core.job_plan.stream_readers import UnassignedPartitions
     from headrace.core.rewind.skipped_ranges import SkippedRanges
     from headrace.model.checkpoint import Checkpoint
     from headrace.model.job_model import JobModel, SubTopologyModel
@@ -68,11 +68,11 @@ class NewPartitions:
 
     @cached_property
     def _found(self) -> tuple[UnassignedPartitions, ...]:
-        from headrace.core.job_plan.unassigned_partitions import untaken_of
+        from headrace.core.job_plan.stream_readers import unassigned_of
 
         known = self._model.partition_counts
         grown = {name: count for name, count in self._system.partition_counts(sorted(known)).items() if count > known[name]}
-        return untaken_of(self._model, grown, {stream: self._system.describe_stream(stream).id for stream in grown})
+        return unassigned_of(self._model, grown, {stream: self._system.describe_stream(stream).id for stream in grown})
 
     def lag_of(self, sub: SubTopologyModel) -> int:
         """Records in those that `sub` would read, counted once."""
@@ -80,10 +80,10 @@ class NewPartitions:
 
     def notes(self, subs: Iterable[SubTopologyModel]) -> list[str]:
         """What is to be said of those that `subs` would read."""
-        from headrace.core.job_plan.unassigned_partitions import untaken_text
+        from headrace.core.job_plan.stream_readers import unassigned_text
 
         reads = {stream for sub in subs for stream in _reads(sub)}
-        return [untaken_text(one, self._is_running) for one in self._found if one.stream in reads]
+        return [unassigned_text(one, self._is_running) for one in self._found if one.stream in reads]
 
     def _records_in(self, one: UnassignedPartitions) -> int:
         beginnings = self._system.beginning_offsets(one.stream)

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.startpoint_manager import KnownStartpoint, StartpointManager
 from headrace.codec.job_records import STARTPOINTS
+from headrace.core.job_plan.assignment import assignment_of
 from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.snapshot import Snapshot
@@ -20,6 +21,7 @@ from headrace.driver.planning.observe import observe
 from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.names import few
 from headrace.model.startpoint import StartpointStatus
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -46,13 +48,9 @@ class StoredJob:
     elsewhere: MetadataStore | None = None
 
     @cached_property
-    def owners(self) -> dict[SSP, list[TaskName]]:
+    def owners(self) -> dict[SSP, tuple[TaskName, ...]]:
         """Per SSP the tasks that read it, in their order."""
-        found: dict[SSP, list[TaskName]] = {}
-        for task in sorted(self.model.tasks, key=lambda task: task.name):
-            for ssp in task.ssps:
-                found.setdefault(ssp, []).append(task.name)
-        return found
+        return assignment_of(self.model)
 
     @cached_property
     def positions(self) -> dict[TaskPartition, int]:
@@ -113,11 +111,7 @@ class StoredJob:
             what = f"task {str(name)!r} of application {self.application!r} does not read stream {stream!r}"
         else:
             what = f"application {self.application!r} has no task {str(name)!r}"
-        raise ConfigError(what, hint_of_missing(str(name), reading, f"name one that reads {stream!r}: {_few(reading)}"))
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        raise ConfigError(what, hint_of_missing(str(name), reading, f"name one that reads {stream!r}: {few(reading)}"))
 
 
 def stored_job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -119,7 +119,7 @@ def wanted_of(
 
 
 def _positions(job: StoredJob, key: StartpointKey) -> list[int | None]:
-    tasks: list[Any] = job.owners[key.ssp] if key.task is None else [key.task]
+    tasks = job.owners[key.ssp] if key.task is None else (key.task,)
     return [job.positions.get((task, key.ssp)) for task in tasks]
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from typing import Any
 
 from headrace.model.topology import NamedAggregate
@@ -63,17 +64,17 @@ def accumulators_of(named: Mapping[str, NamedAggregate]) -> list[Accumulator]:
 def _accumulator(kind: str, field: str | None) -> Accumulator:
     if kind == "count":
         column = field or "ordinal"
-        return Accumulator(kind, field, _each(column, "count"), _counts(column), lambda a, b: a + b, _same)
+        return Accumulator(kind, field, _each(column, "count"), _joined(column, "count", add), add, _same)
     assert field is not None, kind
     if kind == "sum":
-        wanted = _each(field, "sum")
-        return Accumulator(kind, field, wanted, _sums(field), _sums_merged, _sum, _parts, lambda _, total: _packed(*total))
+        wanted, sums = _each(field, "sum"), _joined(field, "sum", _packed)
+        return Accumulator(kind, field, wanted, sums, _sums_merged, _sum, _parts, lambda _, total: _packed(*total))
     if kind == "mean":
         wanted = _each(field, "sum", "count")
         return Accumulator(kind, field, wanted, _mean_parts(field), _means_merged, _mean, _mean_total, _with_total)
     if kind in ("min", "max"):
         choose = _either(_least if kind == "min" else _greatest)
-        return Accumulator(kind, field, _each(field, kind), _chosen(field, kind, choose), choose, _same)
+        return Accumulator(kind, field, _each(field, kind), _joined(field, kind, choose), choose, _same)
     if kind == "first":
         return Accumulator(kind, field, _with_kind(field, kind), _at(field, kind), lambda a, b: b if a is None else a, _same)
     if kind == "last":
@@ -117,24 +118,19 @@ def _parts_of(groups: Any, field: str, aggregation: str) -> list[list[Any]]:
     return [groups[column + end].to_pylist() for column in columns_of(field, present)]
 
 
-def _joined(groups: Any, field: str, aggregation: str, join: Callable[[Any, Any], Any]) -> list[Any]:
+def _joined(field: str, aggregation: str, join: Callable[[Any, Any], Any]) -> Callable[[Any], list[Any]]:
     """`join` of a field's columns, one after the other; where there is only one, as for most fields, that one."""
-    first, *others = _parts_of(groups, field, aggregation)
-    for other in others:
-        first = list(map(join, first, other))
-    return first
+
+    def joined(groups: Any) -> list[Any]:
+        first, *others = _parts_of(groups, field, aggregation)
+        for other in others:
+            first = list(map(join, first, other))
+        return first
+
+    return joined
 
 
 # --- counts, sums and means -----------------------------------------------------------------------------------------
-
-
-def _counts(column: str) -> Callable[[Any], list[Any]]:
-    return lambda groups: _joined(groups, column, "count", lambda own, real: own + real)
-
-
-def _sums(field: str) -> Callable[[Any], list[Any]]:
-    """Of whole numbers, floats or both: a sum takes nothing else."""
-    return lambda groups: _joined(groups, field, "sum", _packed)
 
 
 def _packed(whole: int | None, real: float | None) -> Any:
@@ -167,10 +163,8 @@ def _sum(state: Any) -> Any:
 
 
 def _mean_parts(field: str) -> Callable[[Any], list[Any]]:
-    def parts(groups: Any) -> list[Any]:
-        return [list(pair) for pair in zip(_sums(field)(groups), _counts(field)(groups), strict=True)]
-
-    return parts
+    sums, counts = _joined(field, "sum", _packed), _joined(field, "count", add)
+    return lambda groups: [list(pair) for pair in zip(sums(groups), counts(groups), strict=True)]
 
 
 def _mean_total(state: list[Any]) -> Total:
@@ -199,10 +193,6 @@ def _mean(state: list[Any]) -> float | None:
 
 
 # --- values as they came --------------------------------------------------------------------------------------------
-
-
-def _chosen(field: str, aggregation: str, choose: Callable[[Any, Any], Any]) -> Callable[[Any], list[Any]]:
-    return lambda groups: _joined(groups, field, aggregation, choose)
 
 
 def _either(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -21,6 +21,11 @@ class RoundId:
     sub_topology: str | None
     number: int
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Rises from round to round of a task: epochs do, and numbers within each."""
+        return self.epoch, self.number
+
     def __str__(self) -> str:
         return f"{self.epoch}:{self.sub_topology or 'source'}:{self.number}"
 

@@ -45,6 +45,11 @@ class SubTopologyModel:
     containers: tuple[ContainerModel, ...]
 
     @property
+    def title(self) -> str:
+        """The name, `source` for the source sub-topology."""
+        return self.name or "source"
+
+    @property
     def tasks(self) -> Iterator[TaskModel]:
         return (task for container in self.containers for task in container.tasks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from headrace.errors import InvalidNameError
 
@@ -10,8 +11,6 @@ NAME_LENGTH_MAX = 200  # Kafka allows 249 for a topic; ours leaves room for "<ap
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALLOWED = "use letters, digits, '_', '-' and single '.', and begin with a letter, a digit or '_'"
 RESERVED = frozenset({"source", "coordinator"})
-
-
 LOOKED_UP_LENGTH_MAX = 249  # of a topic that others have made
 
 
@@ -21,13 +20,7 @@ def checked_name(kind: str, name: object) -> str:
     >>> checked_name("stream", "flights")
     'flights'
     """
-    if not isinstance(name, str) or not name:
-        raise InvalidNameError(f"{kind} name {name!r}: expected a text that is not empty", _ALLOWED)
-    if len(name) > NAME_LENGTH_MAX:
-        raise _too_long(kind, name, NAME_LENGTH_MAX)
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise InvalidNameError(f"{kind} name {name!r} is not allowed", _ALLOWED)
-    return name
+    return _checked(kind, name, NAME_LENGTH_MAX, lambda text: _NAME.fullmatch(text) is not None and ".." not in text)
 
 
 def checked_to_look_up(kind: str, name: object) -> str:
@@ -37,17 +30,32 @@ def checked_to_look_up(kind: str, name: object) -> str:
     >>> checked_to_look_up("stream", ".theirs")
     '.theirs'
     """
+    return _checked(kind, name, LOOKED_UP_LENGTH_MAX, str.isprintable)
+
+
+def _checked(kind: str, name: object, most: int, is_allowed: Callable[[str], bool]) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidNameError(f"{kind} name {name!r}: expected a text that is not empty", _ALLOWED)
-    if len(name) > LOOKED_UP_LENGTH_MAX:
-        raise _too_long(kind, name, LOOKED_UP_LENGTH_MAX)
-    if not name.isprintable():
+    if len(name) > most:
+        text = f"{kind} name {name[:40]!r}…: {len(name)} characters, at most {most} are allowed"
+        raise InvalidNameError(text, _ALLOWED)
+    if not is_allowed(name):
         raise InvalidNameError(f"{kind} name {name!r} is not allowed", _ALLOWED)
     return name
 
 
-def _too_long(kind: str, name: str, most: int) -> InvalidNameError:
-    return InvalidNameError(f"{kind} name {name[:40]!r}…: {len(name)} characters, at most {most} are allowed", _ALLOWED)
+def few(named: Sequence[str], most: int = 8) -> str:
+    """The first of many, for one sentence.
+
+    >>> few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = len(named) - most
+    return ", ".join(named[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def partitions_text(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def checked_own_name(kind: str, name: object) -> str:

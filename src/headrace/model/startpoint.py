@@ -21,11 +21,20 @@ class PositionType(StrEnum):
 
 OFFSET_MAX = 2**63 - 1
 _TYPES = ", ".join(f"hr.PositionType.{one}" for one in PositionType)
-_EXPECTED = {
-    PositionType.SPECIFIC_OFFSET: f"an offset, a whole number from 0 to {OFFSET_MAX}",
-    PositionType.TIMESTAMP: "a time as a whole number of microseconds since 1970 UTC, in 64 bits",
+_TIME = "a time as a whole number of microseconds since 1970 UTC, in 64 bits"
+# The least position of a type that has one, what is expected, and a hint.
+_POSITIONS = {
+    PositionType.SPECIFIC_OFFSET: (
+        0,
+        f"an offset, a whole number from 0 to {OFFSET_MAX}",
+        "write for example hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, 1200); int(...) converts other numbers",
+    ),
+    PositionType.TIMESTAMP: (
+        -(2**63),
+        _TIME,
+        "give an aware datetime or ISO 8601 text in place of the Startpoint, or time.time_ns() // 1000 and the like",
+    ),
 }
-_LEAST = {PositionType.SPECIFIC_OFFSET: 0, PositionType.TIMESTAMP: -(2**63)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +57,14 @@ class Startpoint:
                 f"found {type(self.position_type).__name__}",
                 f"give one of {_TYPES}",
             )
-        expected = _EXPECTED.get(self.position_type, "None, that type has no position")
-        least, given = _LEAST.get(self.position_type), self.position
-        if least is None:
-            fits = given is None
-        else:
-            fits = type(given) is int and least <= given <= OFFSET_MAX  # not isinstance: True is an int, and no position
+        none = None, "None, that type has no position", f"write hr.Startpoint(hr.PositionType.{self.position_type})"
+        least, expected, hint = _POSITIONS.get(self.position_type, none)
+        given = self.position
+        # not isinstance: True is an int, and no position
+        fits = given is None if least is None else type(given) is int and least <= given <= OFFSET_MAX
         if not fits:
             found = "" if given is None or type(given) is int else f", found {type(given).__name__}"
-            raise StartpointError(
-                f"startpoint {self.position_type}: position={_short(given)}: expected {expected}{found}", _hint(self)
-            )
-
-
-def _short(given: Any) -> str:
-    return f"{given!r:.80}"
-
-
-def _hint(startpoint: Startpoint) -> str:
-    match startpoint.position_type:
-        case PositionType.SPECIFIC_OFFSET:
-            return "write for example hr.Startpoint(hr.PositionType.SPECIFIC_OFFSET, 1200); int(...) converts other numbers"
-        case PositionType.TIMESTAMP:
-            return "give an aware datetime or ISO 8601 text in place of the Startpoint, or time.time_ns() // 1000 and the like"
-    return f"write hr.Startpoint(hr.PositionType.{startpoint.position_type})"
+            raise StartpointError(f"startpoint {self.position_type}: position={given!r:.80}: expected {expected}{found}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +118,7 @@ class StartpointEntry:
         _check("StartpointEntry", "state", self.state, StatePolicy, "hr.StatePolicy.KEEP or hr.StatePolicy.REWIND")
         if type(self.written_at_us) is not int or not -(2**63) <= self.written_at_us <= OFFSET_MAX:
             raise StartpointError(
-                f"StartpointEntry: written_at_us={_short(self.written_at_us)}: expected "
-                f"{_EXPECTED[PositionType.TIMESTAMP]}",
-                "write time.time_ns() // 1000",
+                f"StartpointEntry: written_at_us={self.written_at_us!r:.80}: expected {_TIME}", "write time.time_ns() // 1000"
             )
 
 
@@ -181,10 +172,9 @@ class StartpointRecord:
 
 
 def _check(what: str, field: str, given: Any, kind: type, example: str) -> None:
-    """`StartpointError` unless `given` is a `kind`."""
     if not isinstance(given, kind):
         raise StartpointError(
-            f"{what}: {field}={_short(given)}: expected a {kind.__name__}, found {type(given).__name__}", f"give {example}"
+            f"{what}: {field}={given!r:.80}: expected a {kind.__name__}, found {type(given).__name__}", f"give {example}"
         )
 
 

@@ -385,3 +385,12 @@ class Topology:
     @property
     def sources(self) -> Iterator[Source]:
         return (node for node in self.nodes if isinstance(node, Source))
+
+    @property
+    def repartitions(self) -> tuple[Repartition, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Repartition))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The streams that it reads and does not write itself, sorted."""
+        return tuple(sorted({source.stream for source in self.sources} - {node.stream for node in self.repartitions}))

@@ -13,13 +13,33 @@ RETENTION_DEFAULT_US = 7 * DAY_US
 WINDOWS_PER_RECORD_MAX = 10_000  # each is a state to read and write: 1 day advancing by 10 seconds is 8,640
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Tumbling (advance = size) or hopping windows.
+class _Kept:
+    """How long after its end a window (after the gap behind its last record a session) takes records, and how long it is kept.
 
-    `grace_us`: how long after its end a window takes records; None: as long as it is kept. `retention_us`: how long after
-    its end its result is kept, at least until it closes.
+    `grace_us` None: it takes them as long as it is kept. `retention_us`: its result is kept so long, at least until it closes.
     """
+
+    __slots__ = ()
+    grace_us: int | None
+    retention_us: int
+
+    @property
+    def open_us(self) -> int:
+        """How long it takes records."""
+        return self.retention_us if self.grace_us is None else self.grace_us
+
+    @property
+    def kept_us(self) -> int:
+        return max(self.retention_us, self.open_us)
+
+    def _check_kept(self) -> None:
+        if self.retention_us < 0 or self.open_us < 0:
+            raise ValueError("grace and retention must not be below 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(_Kept):
+    """Tumbling (advance = size) or hopping windows."""
 
     size_us: int
     advance_us: int
@@ -33,8 +53,7 @@ class Windows:
             raise ValueError(f"advance of {self.advance_us} µs above the size of {self.size_us} µs would leave gaps")
         if self.per_record > WINDOWS_PER_RECORD_MAX:
             raise ValueError(f"{self.per_record} windows per record: expected at most {WINDOWS_PER_RECORD_MAX}")
-        if self.grace_us is not None and self.grace_us < 0 or self.retention_us < 0:
-            raise ValueError("grace and retention must not be below 0")
+        self._check_kept()
 
     def starts_of(self, timestamp_us: int) -> list[int]:
         """The starts of the windows that hold `timestamp_us`, oldest first.
@@ -58,16 +77,6 @@ class Windows:
         """
         return -(-self.size_us // self.advance_us)
 
-    @property
-    def open_us(self) -> int:
-        """How long after its end a window takes records."""
-        return self.retention_us if self.grace_us is None else self.grace_us
-
-    @property
-    def kept_us(self) -> int:
-        """How long after its end a window is kept."""
-        return max(self.retention_us, self.open_us)
-
     def closes_us(self, end_us: int) -> int:
         """The watermark from which on the window that ends at `end_us` is closed."""
         return end_us + self.open_us
@@ -87,8 +96,8 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWindows:
-    """Records of a key that lie at most `gap_us` apart are one session. `grace_us` as for `Windows`.
+class SessionWindows(_Kept):
+    """Records of a key that lie at most `gap_us` apart are one session.
 
     Gap 10, sessions of records at 0 and 15: one at 7 joins both into [0, 15], one at 4 makes the first [0, 4].
     """
@@ -100,18 +109,7 @@ class SessionWindows:
     def __post_init__(self) -> None:
         if self.gap_us <= 0:
             raise ValueError(f"session gap of {self.gap_us} µs: expected more than 0")
-        if self.grace_us is not None and self.grace_us < 0 or self.retention_us < 0:
-            raise ValueError("grace and retention must not be below 0")
-
-    @property
-    def open_us(self) -> int:
-        """How long after the gap behind its last record a session takes records."""
-        return self.retention_us if self.grace_us is None else self.grace_us
-
-    @property
-    def kept_us(self) -> int:
-        """How long after the gap behind its last record a session is kept."""
-        return max(self.retention_us, self.open_us)
+        self._check_kept()
 
     def closes_us(self, end_us: int) -> int:
         """The watermark from which on the session whose last record is at `end_us` is closed.

@@ -36,7 +36,7 @@ from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Process, Repartition, Source, Topology
+from headrace.model.topology import Process, Source, Topology
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.state.files import StateFiles
@@ -317,11 +317,9 @@ class Driver:
         return config_of(self.app, [*self._overrides, *places])
 
     def _make_streams(self, topology: Topology) -> None:
-        internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
-        inputs = {source.stream for source in topology.sources} - internal
         numbers, default = ({}, self._partitions) if isinstance(self._partitions, int) else (self._partitions, 1)
         there = {stream.name for stream in self._system.streams()}
-        for stream in sorted((inputs | set(numbers)) - there):
+        for stream in sorted({*topology.inputs, *numbers} - there):
             self._system.create_stream(stream, numbers.get(stream, default))
 
     def _flush(self) -> None:

@@ -5,28 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from headrace.core.job_plan.snapshot import Offsets
 from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.rewinds import Rewind, RewindTarget, needed_rewinds, rewind_of, rewind_target_of, undone_with
-from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound, undo_rewind
+from headrace.core.rewind.state_history import StateVersion, Versions, abandoned_version, before_rewind, rewound, undo_rewind
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.startpoint import PositionType, Startpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 EARLIEST = Startpoint(PositionType.EARLIEST)
-Versions = Mapping[TaskName, tuple[StateVersion, ...]]
-
-
-class RewindOffsets(Protocol):
-    """What a rewind asks of the streams, while no task writes to them."""
-
-    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
-        """The offset that `startpoint` means in `ssp`."""
-
-    def high_watermarks(self, stream: str) -> Mapping[int, int]:
-        """Per partition the end of all that was written, not yet committed records included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +52,7 @@ class StateRewinds:
         self,
         kept: StateHistory,
         edges: Sequence[SubTopologyEdges],
-        offsets: RewindOffsets,
+        offsets: Offsets,
         now_us: int,
         born: Collection[SSP] = (),
         formerly_other: Collection[str | None] = (),
@@ -71,8 +60,8 @@ class StateRewinds:
     ) -> None:
         all_known = kept
         kept = kept.without(recreated) if recreated else kept
-        self._gone = {one.key for of_task in all_known.versions.values() for one in of_task}
-        self._gone -= {one.key for of_task in kept.versions.values() for one in of_task}
+        self._recreated_keys = {one.key for of_task in all_known.versions.values() for one in of_task}
+        self._recreated_keys -= {one.key for of_task in kept.versions.values() for one in of_task}
         self._formerly_other = formerly_other
         self._versions, self._cuts, self._rewinds = kept.versions, kept.cuts, {one.key: one for one in kept.rewinds}
         self._stored = frozenset(self._rewinds)
@@ -167,5 +156,5 @@ class StateRewinds:
         """What is to be stored with the plan: where the tasks come from, so that its files stay, and what is skipped."""
         now = {one.key: one for one in in_force}
         new = {key: one for key, one in now.items() if key not in self._stored}
-        versions = {**dict.fromkeys(self._gone), **{one.key: one for one in self._left}}
+        versions = {**dict.fromkeys(self._recreated_keys), **{one.key: one for one in self._left}}
         return RewindChanges(versions, {**new, **dict.fromkeys(self._stored - now.keys())})

@@ -6,11 +6,12 @@ checkpoints, and a record of each startpoint. A request is removed after that; w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from headrace.core.job_plan.apply_rewinds import StateRewinds
+from headrace.core.job_plan.assignment import owners_of
 from headrace.core.job_plan.startpoint_requests import SOURCE_START, StartpointRequests, applied_by
 from headrace.core.rewind.replays import going_back, not_forward_within
 from headrace.core.rewind.startpoints import TaskPartition, in_force, in_order, streams_below, winners
@@ -82,7 +83,7 @@ class _StartpointResolver:
         # These times show which was applied last: a clock that goes back must not decide.
         self.now_us = max(rewinds.now_us, 1 + max((record.applied_at_us for record in asked.records.values()), default=0))
         self.checkpoints = {task: replace(checkpoint, spent_startpoints={}) for task, checkpoint in checkpoints.items()}
-        self.owners = _owners(self.checkpoints.values())
+        self.owners = owners_of((task, one.positions) for task, one in self.checkpoints.items())
         self.records = dict(asked.records) | applied_by(asked.records, stored, rewinds.now_us)
         self.records |= {id_: _of_tasks(record, self.owners) for id_, record in self.records.items()}
         self.entries = asked.entries
@@ -116,9 +117,7 @@ class _StartpointResolver:
                     of_place.remove((record, one))
                 self.records[entry.id] = replace(record, status=StartpointStatus.DELETED, changed_at_us=self.now_us)
 
-    def _undo(
-        self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]
-    ) -> None:
+    def _undo(self, record: StartpointRecord, one: Resolution, below: Sequence[tuple[StartpointRecord, Resolution]]) -> None:
         """`below`: what set this position before, the last of which counts again if it is not spent."""
         checkpoint = self.checkpoints.get(one.task)
         if checkpoint is None or checkpoint.positions.get(one.ssp) != one.offset:
@@ -151,29 +150,22 @@ class _StartpointResolver:
         }
         gone_back = self._take_states_back([*(self.records[id_].entry for id_ in again), *taken], resolved | again)
         replay = max((record.replay or 0 for record in self.records.values()), default=0) + 1
-        moves: dict[TaskName, list[Resolution]] = {}
         for id_, ones in again.items():
             record = self.records[id_]
             self.records[id_] = replace(record, resolutions=(*record.resolutions, *ones))
+        for entry in taken:
+            resolutions = tuple(resolved[entry.id])
+            status = StartpointStatus.PENDING if resolutions else StartpointStatus.SUPERSEDED
+            if resolutions and entry.key.ssp.stream in read_from_start:
+                status = StartpointStatus.APPLIED
+            number = replay if any(one.offset < one.before for one in resolutions) else None
+            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, status, self.now_us, number)
+            self.notes += [_note(entry, one) for one in resolutions]
+        moves: dict[TaskName, list[Resolution]] = {}
+        for id_, ones in (*again.items(), *((entry.id, resolved[entry.id]) for entry in taken)):
             for one in ones:
                 if (id_, one.task) not in gone_back:
                     moves.setdefault(one.task, []).append(one)
-        for entry in taken:
-            resolutions = tuple(resolved[entry.id])
-            at_once = entry.key.ssp.stream in read_from_start
-            status = (
-                StartpointStatus.SUPERSEDED
-                if not resolutions
-                else StartpointStatus.APPLIED
-                if at_once
-                else StartpointStatus.PENDING
-            )
-            number = replay if any(one.offset < one.before for one in resolutions) else None
-            self.records[entry.id] = StartpointRecord(entry, resolutions, self.now_us, status, self.now_us, number)
-            for one in resolutions:
-                if (entry.id, one.task) not in gone_back:
-                    moves.setdefault(one.task, []).append(one)
-                self.notes.append(_note(entry, one))
         for task, ones in moves.items():
             self.checkpoints[task] = _moved(self.checkpoints[task], ones)
 
@@ -315,7 +307,7 @@ def _of_tasks(record: StartpointRecord, owners: Mapping[SSP, Collection[TaskName
     found: dict[TaskPartition, Resolution] = {}
     for one in sorted(record.resolutions, key=lambda one: one.task not in owners.get(one.ssp, ())):
         reading = owners.get(one.ssp, (one.task,))
-        for task in [one.task] if one.task in reading else sorted(reading):
+        for task in [one.task] if one.task in reading else reading:
             found.setdefault((task, one.ssp), replace(one, task=task))
     return replace(record, resolutions=tuple(found.values()))
 
@@ -332,14 +324,6 @@ def _to_forget(records: Mapping[str, StartpointRecord], needed: Collection[str])
     ]
     newest = sorted(finished, key=lambda record: (-record.changed_at_us, record.entry.id))
     return frozenset(record.entry.id for record in newest[FINISHED_MAX:])
-
-
-def _owners(checkpoints: Iterable[Checkpoint]) -> dict[SSP, list[TaskName]]:
-    owners: dict[SSP, list[TaskName]] = {}
-    for checkpoint in checkpoints:
-        for ssp in checkpoint.positions:
-            owners.setdefault(ssp, []).append(checkpoint.task)
-    return owners
 
 
 @contextmanager

@@ -7,7 +7,7 @@ Seed: SEP-5 (the SSP-to-task assignment is read back as `previous`), SEP-32 (buc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.core.job_plan.elasticity import virtual_tasks_of
@@ -30,17 +30,16 @@ def tasks_of(
     previous: Assignment,
     grouper: SystemStreamPartitionGrouper,
     factor: int = 1,
-    stateful: Collection[TaskName] | None = None,
 ) -> tuple[TaskModel, ...]:
     """The tasks of `sub`, sorted by name.
 
     `ssps`: the whole partitions of all streams that it reads. `previous`: the stored assignment, of all sub-topologies and
-    streams, under any factor. `factor`: its elasticity factor. `stateful`: the whole tasks that have stored state; None
-    if any may. Where the sub-topology has state, the plain groupers of ours mean their FixedTaskNum forms.
+    streams, under any factor. `factor`: its elasticity factor. Where the sub-topology has state, the plain groupers of ours
+    mean their FixedTaskNum forms. Which tasks have state of stores that stay is not looked at: `check_tasks` does.
 
     Raises `ConfigError` where a grouper of a user raises, or gives what are no tasks of these partitions, each in one;
-    `IncompatibleChangeError` where under state it takes a partition from its task, or does not give one that a stream has
-    grown by to the task that has its keys; `NotSupportedError` where every task would read everything under state.
+    `IncompatibleChangeError` where under state it does not give a partition that a stream has grown by to the task that has
+    its keys; `NotSupportedError` where every task would read everything under state.
     """
     everything = sorted(set(ssps))
     assert all(ssp.key_bucket is None for ssp in everything), "tasks are made of whole partitions"
@@ -63,7 +62,7 @@ def tasks_of(
         groups = groups_of(grouper, before, shared, sub.title, to_all)
         if keeps:
             by_key = {name: members.difference(to_all) for name, members in groups.items()}
-            _check_keys_stay(by_key, before, grouper, sub, stateful)
+            _check_keys_stay(by_key, before, grouper, sub)
     owned = {replace(name, sub_topology=sub.name): ssps for name, ssps in groups.items() if ssps}
     if to_all and not owned:
         owned[TaskName(PartitionGroup(0), sub.name)] = frozenset()
@@ -73,13 +72,18 @@ def tasks_of(
     return tuple(sorted(virtual, key=lambda task: task.name))
 
 
+def owners_of(tasks: Iterable[tuple[TaskName, Iterable[SSP]]]) -> dict[SSP, tuple[TaskName, ...]]:
+    """The tasks that read each SSP, all sorted."""
+    readers: dict[SSP, set[TaskName]] = {}
+    for name, ssps in tasks:
+        for ssp in ssps:
+            readers.setdefault(ssp, set()).add(name)
+    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+
+
 def assignment_of(model: JobModel) -> dict[SSP, tuple[TaskName, ...]]:
     """The assignment that a job model makes, sorted."""
-    readers: dict[SSP, set[TaskName]] = {}
-    for task in model.tasks:
-        for ssp in task.ssps:
-            readers.setdefault(ssp, set()).add(task.name)
-    return {ssp: tuple(sorted(readers[ssp])) for ssp in sorted(readers)}
+    return owners_of((task.name, task.ssps) for task in model.tasks)
 
 
 def merged(previous: Assignment, now: Assignment) -> dict[SSP, tuple[TaskName, ...]]:
@@ -132,33 +136,19 @@ def _owners(previous: Assignment, sub_topology: str | None) -> dict[SSP, TaskNam
 
 
 def _check_keys_stay(
-    groups: Groups,
-    before: Mapping[SSP, TaskName],
-    grouper: SystemStreamPartitionGrouper,
-    sub: SubTopology,
-    stateful: Collection[TaskName] | None,
+    groups: Groups, before: Mapping[SSP, TaskName], grouper: SystemStreamPartitionGrouper, sub: SubTopology
 ) -> None:
     """`IncompatibleChangeError` where a key of a stream would come to another task than its state and older records."""
     now = {ssp: name for name, members in groups.items() for ssp in members}
     counts = Counter(ssp.system_stream for ssp in before)
     for ssp in sorted(now):
-        count = counts[ssp.system_stream]
-        if not count:
-            continue
+        count = counts[ssp.system_stream] or ssp.partition + 1
         parent = replace(ssp, partition=ssp.partition % count)
-        partition, owner, reader = (f"partition {ssp.partition} of stream {ssp.stream!r}", before[parent], now[ssp])
-        if ssp == parent and reader != owner and (stateful is None or replace(owner, sub_topology=sub.name) in stateful):
-            why = f"task {owner} has state, and {partition} was read by it and would be read by task {reader}"
-        elif reader != now[parent]:
-            why = (
-                f"{partition} is new, and its keys were in partition {parent.partition}, which task {now[parent]} reads: "
-                f"it would be read by task {reader}, without their state"
+        if now[ssp] != now[parent]:
+            raise IncompatibleChangeError(
+                f"sub-topology {sub.title!r} is incompatible with its stored state under ssp_grouper {grouper}: partition "
+                f"{ssp.partition} of stream {ssp.stream!r} is new, and its keys were in partition {parent.partition}, which "
+                f"task {now[parent]} reads: it would be read by task {now[ssp]}, without their state",
+                "leave ssp_grouper as it was, or unset; a grouper of your own has to keep partitions with the tasks that its "
+                "argument previous_assignment names, and to put a new partition p of a stream that had n to partition p % n",
             )
-        else:
-            continue
-        raise IncompatibleChangeError(
-            f"sub-topology {sub.title!r} is incompatible with its stored state under ssp_grouper {grouper}: {why}",
-            "leave ssp_grouper as it was, or unset; a grouper of your own has to keep partitions with the tasks that its "
-            "argument previous_assignment names, and to put a new partition p of a stream that had n to partition p % n",
-        )
-

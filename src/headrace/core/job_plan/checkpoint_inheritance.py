@@ -7,9 +7,10 @@ task that has some would read other partitions than before, the edit is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.core.job_plan.assignment import owners_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports
 from headrace.core.topology.sub_topologies import SubTopology
@@ -44,7 +45,6 @@ class InheritedPositions:
         return {ssp: time_us for ssp, time_us in known.items() if time_us is not None}
 
     def positions(self) -> list[tuple[SSP, int]]:
-        """Every position, sorted."""
         return sorted((ssp.whole, position) for (_, ssp), position in self.by_task.items())
 
 
@@ -88,8 +88,8 @@ def carrying_notes(
     """What continues, but should be said of inputs that went or came back. `ids` as for `inherited_positions_of`."""
     if previous is None:
         return []
-    gone = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
-    notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(gone)]
+    removed = {ssp.stream for checkpoint in stored.values() for ssp in checkpoint.positions} - set(ids)
+    notes = [f"stream {name!r} is not read any more; where the job was in it is kept" for name in sorted(removed)]
     for name, id_ in sorted({(one.ssp.stream, one.stream_id) for one in previous.left}):
         if name in ids and ids[name] == id_:
             notes.append(f"stream {name!r} is an input again; reading resumes at the job's last position")
@@ -111,15 +111,15 @@ def check_tasks(
     """
     if previous is None:
         return
-    going_on = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
+    kept_places = {form.partition("|")[0] for name, form in previous.stores.items() if stores.get(name) == form}
     streams = {source.stream for sub in subs for source in sub.sources if not source.broadcast}  # these, every task reads
     timed = {stream for sub in subs if _has_timers(sub) for stream in sub.reads}
-    before = _owners((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
-    now = _owners((task.name, task.ssps) for task in _tasks(models))
-    names = {task.name for task in _tasks(models)}
+    tasks = [task for model in models for task in model.tasks]
+    before = owners_of((checkpoint.task, checkpoint.positions) for checkpoint in stored.values())
+    now, names = owners_of((task.name, task.ssps) for task in tasks), {task.name for task in tasks}
     for name in sorted(stored):
         checkpoint = stored[name]
-        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in going_on
+        in_stores = checkpoint.head is not None and (name.sub_topology or "source") in kept_places
         if not in_stores and not (_timer_is_set(checkpoint) and any(ssp.stream in timed for ssp in checkpoint.positions)):
             continue
         for ssp in sorted(checkpoint.positions):
@@ -127,25 +127,11 @@ def check_tasks(
                 raise _refusal(
                     previous,
                     f"task {name} has state, and partition {ssp.partition} of stream {ssp.stream!r} was read by "
-                    f"{_listed(before[ssp])} and would be read by {_listed(now.get(ssp, set()))}",
+                    f"{_listed(before[ssp])} and would be read by {_listed(now.get(ssp, ()))}",
                 )
         if name not in names:
             read = ", ".join(sorted({repr(ssp.stream) for ssp in checkpoint.positions}))
             raise _refusal(previous, f"task {name} has state, of records of {read}, and there would be no such task any more")
-
-
-def _tasks(models: Iterable[SubTopologyModel]) -> Iterable[TaskModel]:
-    return (task for model in models for task in model.tasks)
-
-
-def _owners(
-    tasks: Iterable[tuple[TaskName, Iterable[SystemStreamPartition]]],
-) -> dict[SystemStreamPartition, set[TaskName]]:
-    owners: dict[SystemStreamPartition, set[TaskName]] = {}
-    for name, ssps in tasks:
-        for ssp in ssps:
-            owners.setdefault(ssp, set()).add(name)
-    return owners
 
 
 def _has_timers(sub: SubTopology) -> bool:
@@ -157,7 +143,7 @@ def _timer_is_set(checkpoint: Checkpoint) -> bool:
 
 
 def _listed(names: Collection[TaskName]) -> str:
-    return ("task " if len(names) == 1 else "tasks ") + (", ".join(map(str, sorted(names))) or "none")
+    return ("task " if len(names) == 1 else "tasks ") + (", ".join(map(str, names)) or "none")
 
 
 def _refusal(previous: JobModel, what: str) -> IncompatibleChangeError:

@@ -15,11 +15,10 @@ from headrace.core.rewind.consistent_cuts import SubTopologyEdges, edges_of
 from headrace.core.rewind.rewinds import Rewind, RewindTarget
 from headrace.core.rounds.handover import Handover
 from headrace.core.rounds.lost_offsets import OnLostOffsets
-from headrace.core.topology.compatibility import check_compatible, notes
-from headrace.core.topology.operator_changes import RunOperator, changes_between
+from headrace.core.topology.operator_changes import RunOperator
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
-from headrace.core.topology.store_changes import StoreRequests, change_notes
+from headrace.core.topology.store_changes import StoreRequests
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import HeadraceError
 from headrace.model.change import Change
@@ -29,7 +28,7 @@ from headrace.model.job_model import JobModel, SubTopologyModel
 from headrace.model.startpoint import StartpointRecord
 from headrace.model.streams import SSP, StreamDescription
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Repartition, Topology
+from headrace.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,12 +65,7 @@ class PlanTerms:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The streams that the job reads."""
         return frozenset(stream for sub in self.subs for stream in sub.reads)
-
-    @property
-    def repartitions(self) -> tuple[Repartition, ...]:
-        return tuple(node for node in self.topology.nodes if isinstance(node, Repartition))
 
     @property
     def flows(self) -> tuple[SubTopologyEdges, ...]:
@@ -87,30 +81,15 @@ class PlanTerms:
 class Edit:
     """What was edited since the last run.
 
-    `previous`: the job model as it is stored; `carried`: the same, with its stores named and given up as requested.
-    `forms` and `databases`: of the stores that the application has now. `operators_before` None: not on record.
+    `carried`: the stored job model, with its stores named and given up as requested. `forms` and `databases`: of the stores
+    that the application has now. `operators_before` None: not on record.
     """
 
-    previous: JobModel | None = None
     carried: JobModel | None = None
     forms: Mapping[str, str] = field(default_factory=dict)
     databases: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[RunOperator, ...] = ()
     operators_before: tuple[RunOperator, ...] | None = None
-    inputs: tuple[str, ...] = ()
-    drops: frozenset[str] = frozenset()
-
-    def check(self, system: str) -> None:
-        """Raise what the state of the stores cannot follow; `system` is its URL, for hints."""
-        check_compatible(self.carried, self.forms, self.inputs, system, self.drops)
-
-    def operator_notes(self) -> list[str]:
-        return changes_between(self.operators_before, self.operators).notes()
-
-    def notes(self) -> list[str]:
-        """What continues, but should be known."""
-        stores = [*change_notes(self.previous, self.carried), *notes(self.carried, self.forms)]
-        return [*self.operator_notes(), *stores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,5 +161,3 @@ class Draft:
 
     def saying(self, *lines: str) -> Draft:
         return replace(self, log=(*self.log, *lines))
-
-

@@ -6,25 +6,23 @@ from dataclasses import replace
 
 from headrace.core.job_plan.draft import Draft, Edit, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
-from headrace.core.topology.compatibility import store_forms
-from headrace.core.topology.operator_changes import run_operators
-from headrace.core.topology.store_changes import databases_of, requested
+from headrace.core.topology.compatibility import check_compatible, notes, store_forms
+from headrace.core.topology.operator_changes import changes_between, run_operators
+from headrace.core.topology.store_changes import change_notes, databases_of, requested
 
 
 def edits(draft: Draft, snapshot: Snapshot) -> Draft:
     """Find what was edited; `IncompatibleChangeError` for what the state of the stores cannot follow."""
-    edit = edit_of(draft.terms, snapshot)
-    edit.check(draft.terms.url)
-    return replace(draft, edit=edit)
+    terms, edit = draft.terms, edit_of(draft.terms, snapshot)
+    check_compatible(edit.carried, edit.forms, terms.topology.inputs, terms.url, terms.stores.drops)
+    stores = (*change_notes(snapshot.model, edit.carried), *notes(edit.carried, edit.forms))
+    return replace(draft, edit=edit, notes=(*changes_between(edit.operators_before, edit.operators).notes(), *stores))
 
 
 def edit_of(terms: PlanTerms, snapshot: Snapshot) -> Edit:
     """What was edited; serdes of the topology may be open."""
-    previous, forms = snapshot.model, store_forms(terms.topology)
-    carried = requested(previous, forms, terms.stores)
-    internal = {node.stream for node in terms.repartitions}
-    inputs = tuple(sorted({source.stream for source in terms.topology.sources} - internal))
-    before = None if previous is None else snapshot.operators
+    forms = store_forms(terms.topology)
+    carried = requested(snapshot.model, forms, terms.stores)
+    before = None if snapshot.model is None else snapshot.operators
     databases = databases_of(carried, forms)
-    operators = run_operators(terms.subs, databases, before)
-    return Edit(previous, carried, forms, databases, operators, before, inputs, terms.stores.drops)
+    return Edit(carried, forms, databases, run_operators(terms.subs, databases, before), before)

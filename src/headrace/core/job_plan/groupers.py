@@ -65,7 +65,12 @@ def takes_broadcast(grouper: SystemStreamPartitionGrouper) -> bool:
 
 
 class _BuiltIn(SystemStreamPartitionGrouper):
-    """The groupers that come with Headrace; they can be called the older way too, as `group(ssps)`."""
+    """The groupers that come with Headrace; they can be called the older way too, as `group(ssps)`.
+
+    `_is_fixed`: they keep the number of tasks when partitions are added.
+    """
+
+    _is_fixed = False
 
     def group(
         self, previous_assignment: PreviousAssignment | Iterable[SSP], ssps: Iterable[SSP] | None = None
@@ -84,11 +89,27 @@ class _BuiltIn(SystemStreamPartitionGrouper):
         return self._grouped(previous_assignment, everything)
 
     def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
-        return _by_task((self._name_of(ssp), ssp) for ssp in ssps)
+        """A stream that is new, or that another kind of grouper has shared out, is grouped as if for the first time. So is
+        every stream, unless `_is_fixed`: then partition p of one that had n goes to the task that owned p mod n, since
+        hash(key) mod n says in which of them its keys were. Those below n stay where they are, and a chain of expansions
+        (4, 8, 16) comes to the first owners by looking up, whatever they are called.
+        """
+        counts = _partition_counts(previous) if self._is_fixed else {}
+        others = {ssp.system_stream for ssp, name in previous.items() if not self._is_own(name.group, ssp)}
+        owned: dict[TaskName, set[SSP]] = {}
+        for ssp in ssps:
+            count = 0 if ssp.system_stream in others else counts.get(ssp.system_stream, 0)
+            parent = SSP(ssp.system, ssp.stream, ssp.partition % count) if count else None
+            owned.setdefault(self._name_of(ssp) if parent is None else previous[parent], set()).add(ssp)
+        return {name: frozenset(owned[name]) for name in sorted(owned)}
 
     @abstractmethod
     def _name_of(self, ssp: SSP) -> TaskName:
         """The task of a partition when nothing is known of before."""
+
+    @abstractmethod
+    def _is_own(self, group: Group, ssp: SSP) -> bool:
+        """Whether this grouper may have put `ssp` into a task of that kind."""
 
 
 class GroupByPartition(_BuiltIn):
@@ -102,6 +123,9 @@ class GroupByPartition(_BuiltIn):
     def _name_of(self, ssp: SSP) -> TaskName:
         return TaskName(PartitionGroup(ssp.partition))
 
+    def _is_own(self, group: Group, ssp: SSP) -> bool:
+        return isinstance(group, PartitionGroup)
+
 
 class GroupBySystemStreamPartition(_BuiltIn):
     """One task per SSP: the most parallelism; streams cannot be joined, nor two of them counted under one key."""
@@ -109,34 +133,11 @@ class GroupBySystemStreamPartition(_BuiltIn):
     def _name_of(self, ssp: SSP) -> TaskName:
         return TaskName(SspGroup(ssp.system, ssp.stream, ssp.partition))
 
-
-class _FixedTaskNum(_BuiltIn):
-    """The rule of both groupers that keep the number of tasks when partitions are added.
-
-    A stream had n partitions: partition p goes to the task that owned p mod n, since hash(key) mod n says in which of them
-    its keys were. So those below n stay where they are, and a chain of expansions (4, 8, 16) comes to the first owners by
-    looking up, whatever they are called. A stream that is new, or that another kind of grouper has shared out, is grouped
-    as if for the first time.
-    """
-
-    def _grouped(self, previous: PreviousAssignment, ssps: list[SSP]) -> dict[TaskName, frozenset[SSP]]:
-        counts = _partition_counts(previous)
-        others = {ssp.system_stream for ssp, name in previous.items() if not self._is_own(name.group, ssp)}
-
-        def task_of(ssp: SSP) -> TaskName:
-            stream = ssp.system_stream
-            if stream not in counts or stream in others:
-                return self._name_of(ssp)
-            return previous[SSP(ssp.system, ssp.stream, ssp.partition % counts[stream])]
-
-        return _by_task((task_of(ssp), ssp) for ssp in ssps)
-
-    @abstractmethod
     def _is_own(self, group: Group, ssp: SSP) -> bool:
-        """Whether this grouper may have put `ssp` into a task of that kind."""
+        return isinstance(group, SspGroup) and (group.system, group.stream) == (ssp.system, ssp.stream)
 
 
-class GroupByPartitionFixedTaskNum(_FixedTaskNum, GroupByPartition):
+class GroupByPartitionFixedTaskNum(GroupByPartition):
     """As `GroupByPartition`; but a partition that a stream has grown by comes to the task that has its keys already.
 
     >>> before = {SSP("k", "a", p): TaskName.parse(f"Partition_{p}") for p in range(2)}
@@ -145,15 +146,13 @@ class GroupByPartitionFixedTaskNum(_FixedTaskNum, GroupByPartition):
     {'Partition_0': [0, 2], 'Partition_1': [1, 3]}
     """
 
-    def _is_own(self, group: Group, ssp: SSP) -> bool:
-        return isinstance(group, PartitionGroup)
+    _is_fixed = True
 
 
-class GroupBySystemStreamPartitionFixedTaskNum(_FixedTaskNum, GroupBySystemStreamPartition):
+class GroupBySystemStreamPartitionFixedTaskNum(GroupBySystemStreamPartition):
     """As `GroupBySystemStreamPartition`; but partitions that a stream has grown by come to the tasks that it has."""
 
-    def _is_own(self, group: Group, ssp: SSP) -> bool:
-        return isinstance(group, SspGroup) and (group.system, group.stream) == (ssp.system, ssp.stream)
+    _is_fixed = True
 
 
 TASKS_MAX = 10_000  # that a grouper makes of a number alone, whatever there is to read
@@ -209,10 +208,3 @@ def _partition_counts(previous: PreviousAssignment) -> dict[SystemStream, int]:
                 "give the assignment of every partition that the stream had, or none of them",
             )
     return dict(counts)
-
-
-def _by_task(named: Iterable[tuple[TaskName, SSP]]) -> dict[TaskName, frozenset[SSP]]:
-    owned: dict[TaskName, set[SSP]] = {}
-    for name, ssp in named:
-        owned.setdefault(name, set()).add(ssp)
-    return {name: frozenset(owned[name]) for name in sorted(owned)}

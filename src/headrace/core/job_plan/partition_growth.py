@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import lcm
 
 from headrace.errors import ConfigError, IncompatibleChangeError
+from headrace.model.names import partitions_text
 
 PARTITIONS_MAX = 100_000  # of one stream, on any system: more is a typing error, not a need
 
@@ -44,9 +45,9 @@ where producers take hash(key) mod n, but not where they take the last bits of t
     if rest:
         harm = "its older ones and its state" if has_state else "its older ones, and might overtake them"
         raise IncompatibleChangeError(
-            f"stream {stream!r} had {_partitions(before)} and now has {after}, which is no multiple of {before}: "
+            f"stream {stream!r} had {partitions_text(before)} and now has {after}, which is no multiple of {before}: "
             f"a key's new records would come to other tasks than {harm}",
-            _ways_out(stream, before, after, has_state, system),
+            _recovery(stream, before, after, has_state, system),
         )
     if _is_power_of_two(times):
         return Growth(stream, before, after)
@@ -112,13 +113,13 @@ def check_expansion(stream: str, before: int, after: object) -> None:
         raise bad_count(stream, after)
     if after <= before:
         raise IncompatibleChangeError(
-            f"stream {stream!r} has {_partitions(before)}, and cannot be expanded to {after}: partitions are only ever added",
+            f"stream {stream!r} has {partitions_text(before)}, and cannot be expanded to {after}: partitions are only ever "
+            "added",
             _larger_counts(before),
         )
 
 
 def bad_count(stream: str, partitions: object) -> ConfigError:
-    """The error for a number of partitions that no stream has."""
     return ConfigError(
         f"stream {stream!r} with {partitions!r} partitions: expected a whole number, at least 1, at most {PARTITIONS_MAX:,}"
     )
@@ -163,7 +164,7 @@ def expand_command(stream: str, partitions: int, system: str | None = None, *, f
     return f"headrace stream expand {stream} --partitions {partitions}{at}{' --force' if force else ''}"
 
 
-def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str | None) -> str:
+def _recovery(stream: str, before: int, after: int, has_state: bool, system: str | None) -> str:
     """The first count is a multiple of both, so that what is still unread is read in order: the command takes it unforced."""
     both = lcm(before, after)
     forced = {count for count in (next_multiple(before, after), next_doubling(before, after)) if count < both}
@@ -171,15 +172,15 @@ def _ways_out(stream: str, before: int, after: int, has_state: bool, system: str
     expand = " or ".join(f"`{expand_command(stream, count, system, force=count in forced)}`" for count in counts)
     misplaced = f"records written by hash(key) mod {after} until then stay in other tasks than their keys'"
     ways = [f"{expand} ({misplaced})"] if counts else []
-    anew = "run the application under another name, from the beginning"
+    restart = "run the application under another name, from the beginning"
     otherwise = 'partitioning="other" if its producer does not take hash(key) mod n'
-    ways += [f"{anew} (with {otherwise})"] if has_state else [f"declare the stream with {otherwise}", anew]
+    ways += [f"{restart} (with {otherwise})"] if has_state else [f"declare the stream with {otherwise}", restart]
     return "; or ".join(ways)
 
 
 def _unknown_to_us(stream: str, before: int, after: int) -> IncompatibleChangeError:
     return IncompatibleChangeError(
-        f"stream {stream!r} had {_partitions(before)} and now has {after}, and a partitioner of the application's own "
+        f"stream {stream!r} had {partitions_text(before)} and now has {after}, and a partitioner of the application's own "
         "distributes its records: where that puts a key among more partitions is not known, and its state would not be found",
         "give the repartition, and the stores behind it, other names, so that they start empty; or remove the partitioner",
     )
@@ -187,7 +188,3 @@ def _unknown_to_us(stream: str, before: int, after: int) -> IncompatibleChangeEr
 
 def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"

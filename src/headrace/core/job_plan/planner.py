@@ -74,9 +74,9 @@ def plan_while_running(terms: PlanTerms, snapshot: Snapshot) -> Draft | Refusal:
     return plan(replace(terms, refused_streams=dict.fromkeys(sorted(changed), made.error)), snapshot)
 
 
-def planned(terms: PlanTerms, snapshot: Snapshot, steps: Sequence[Step] = STEPS) -> Draft:
+def planned(terms: PlanTerms, snapshot: Snapshot) -> Draft:
     """As `plan`, of a job that runs already as `plan_while_running`; raises what a refusal is for."""
-    made = plan_while_running(terms, snapshot) if terms.is_replan else plan(terms, snapshot, steps)
+    made = plan_while_running(terms, snapshot) if terms.is_replan else plan(terms, snapshot)
     if isinstance(made, Refusal):
         raise made.error
     return made

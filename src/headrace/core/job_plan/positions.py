@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache
 
 from headrace.core.job_plan.checkpoint_inheritance import InheritedPositions, carrying_notes, inherited_positions_of
 from headrace.core.job_plan.draft import Draft, PlanTerms
@@ -63,7 +63,7 @@ def inheritance(draft: Draft, snapshot: Snapshot) -> Draft:
     known = {name: seen.existing[name].id if name in seen.existing else None for name in seen.counts}
     carried = inherited_positions_of(snapshot.model, stored, known)
     _check_stored(carried, draft, snapshot)
-    return replace(draft, inherited=carried, notes=(*draft.edit.notes(), *carrying_notes(snapshot.model, stored, known)))
+    return replace(draft, inherited=carried, notes=(*draft.notes, *carrying_notes(snapshot.model, stored, known)))
 
 
 def _check_stored(carried: InheritedPositions, draft: Draft, snapshot: Snapshot) -> None:
@@ -135,43 +135,35 @@ class _Starts:
     """
 
     def __init__(self, offsets: Offsets, before: Mapping[str, int]) -> None:
-        self._offsets, self._before = offsets, before
-        self._known: dict[tuple[str, Startpoint], Mapping[int, int]] = {}
+        self._before = before
+        # Kept, as those of a stream to be created are made of its number of partitions each time.
+        self._beginnings, self._ends, self._for_time = cache(offsets.beginnings), cache(offsets.ends), cache(offsets.for_time)
+        self._known: dict[tuple[SSP, Startpoint], int] = {}
         self._empty: set[SSP] = set()
         self.bootstraps: set[SSP] = set()
         self.notes: list[str] = []
 
     def of(self, source: Source, ssp: SSP, as_a_new_job: bool) -> int:
+        ssp = ssp.whole
         is_born = not as_a_new_job and ssp.partition >= self._before.get(ssp.stream, ssp.partition + 1)
         is_at_first = is_born or source.kind is SourceKind.REPARTITION
         start = start_of("earliest" if is_at_first else source.start)
-        if (ssp.stream, start) not in self._known:
-            self._known[ssp.stream, start] = self._resolved(ssp, start)
-        if start.position_type is PositionType.BOOTSTRAP and ssp.whole not in self._empty:
-            self.bootstraps.add(ssp.whole)
-        return self._known[ssp.stream, start][ssp.partition]
+        if (ssp, start) not in self._known:
+            self._known[ssp, start] = self._resolved(ssp, start)
+        if start.position_type is PositionType.BOOTSTRAP and ssp not in self._empty:
+            self.bootstraps.add(ssp)
+        return self._known[ssp, start]
 
-    def _resolved(self, ssp: SSP, start: Startpoint) -> Mapping[int, int]:
-        """Per partition of the stream of `ssp`."""
-        stream, found = ssp.stream, {}
-        lows, highs = self._offsets.beginnings(stream), self._offsets.ends(stream)
-        times: Mapping[int, int] = {}
-        if start.position_type is PositionType.TIMESTAMP and start.position is not None:
-            times = self._offsets.for_time(stream, start.position)
-        for partition in sorted(lows):
-            low, high = lows[partition], highs[partition]
-            place = SSP(ssp.system, stream, partition)
-            if low == high:
-                self._empty.add(place)
-            found[partition] = start_offset_of(start, place, low, high, partial(_at, times, partition))
-            if start.position_type is PositionType.SPECIFIC_OFFSET and found[partition] != start.position:
-                held = f"offsets {low} to {high - 1}" if high > low else "no record"
-                self.notes.append(
-                    f"stream {stream!r} partition {partition} begins at offset {found[partition]}, the nearest to "
-                    f"start={start.position}: it holds {held}"
-                )
+    def _resolved(self, ssp: SSP, start: Startpoint) -> int:
+        stream, partition = ssp.stream, ssp.partition
+        low, high = self._beginnings(stream)[partition], self._ends(stream)[partition]
+        if low == high:
+            self._empty.add(ssp)
+        found = start_offset_of(start, ssp, low, high, lambda time_us: self._for_time(stream, time_us)[partition])
+        if start.position_type is PositionType.SPECIFIC_OFFSET and found != start.position:
+            held = f"offsets {low} to {high - 1}" if high > low else "no record"
+            self.notes.append(
+                f"stream {stream!r} partition {partition} begins at offset {found}, the nearest to start={start.position}: "
+                f"it holds {held}"
+            )
         return found
-
-
-def _at(times: Mapping[int, int], partition: int, time_us: int) -> int:
-    return times[partition]

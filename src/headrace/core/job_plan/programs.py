@@ -9,10 +9,9 @@ from dataclasses import replace
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.emission import emission_of
-from headrace.core.topology.engine_prefix import Endpoint, endpoints_of
+from headrace.core.topology.engine_prefix import PARTS, Endpoint, endpoints_of, parts_used
 from headrace.core.topology.operator_changes import timer_owners
 from headrace.core.topology.program import EndpointSide, Program
-from headrace.core.topology.record_parts import PARTS, parts_used
 from headrace.core.topology.resolution import Sides
 from headrace.core.topology.store_changes import emptied_databases, in_databases
 from headrace.core.topology.sub_topologies import SubTopology, has_state, is_stateful
@@ -83,8 +82,7 @@ def _seeing_replays(program: Program) -> Program:
     if not numbers:
         return program
     sides = tuple(
-        replace(side, parts=side.parts | {"headers"}) if i in numbers else side
-        for i, side in enumerate(program.endpoint_sides)
+        replace(side, parts=side.parts | {"headers"}) if i in numbers else side for i, side in enumerate(program.endpoint_sides)
     )
     # Workers know programs by their ids.
     return replace(program, id=f"{program.id}-replays", endpoint_sides=sides, marked_endpoints=frozenset(numbers))

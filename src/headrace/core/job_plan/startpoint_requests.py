@@ -45,7 +45,6 @@ class StartpointRequests:
 
     @property
     def refused_entries(self) -> list[StartpointEntry]:
-        """Those that are recorded as refused."""
         requested = (entry for request in self.requests.values() for entry in request.entries)
         return [one for one in requested if one.id in self.refused and one.id not in self.records]
 

@@ -65,23 +65,23 @@ def _applied(draft: Draft, snapshot: Snapshot, asked: StartpointRequests) -> Dra
         draft.streams.recreated,
     )
     named = f"--application {terms.application} --system {terms.url}"
-    taken = apply_startpoints(asked, snapshot.checkpoints, draft.checkpoints, rewinds, draft.read_from_start, named)
-    in_force = rewinds.in_force(taken.checkpoints)
+    applied = apply_startpoints(asked, snapshot.checkpoints, draft.checkpoints, rewinds, draft.read_from_start, named)
+    in_force = rewinds.in_force(applied.checkpoints)
     return replace(
         draft,
-        checkpoints=taken.checkpoints,
-        startpoints=taken.records,
-        changed_startpoints=taken.written,
+        checkpoints=applied.checkpoints,
+        startpoints=applied.records,
+        changed_startpoints=applied.written,
         refused_startpoints=asked.refused,
-        done=taken.done,
-        waiting=taken.waiting,
+        done=applied.done,
+        waiting=applied.waiting,
         rewinds=in_force,
         rewound=rewinds.past,
         rewind_changes=rewinds.changes(in_force),
         handovers=handovers_set_elsewhere(
-            snapshot.handovers, snapshot.checkpoints, taken.checkpoints, skipped_ranges_of(in_force)
+            snapshot.handovers, snapshot.checkpoints, applied.checkpoints, skipped_ranges_of(in_force)
         ),
-        applied=(*draft.applied, *_refusals(asked), *taken.notes),
+        applied=(*draft.applied, *_refusals(asked), *applied.notes),
     )
 
 
@@ -103,11 +103,11 @@ def handovers_set_elsewhere(
     committed = {checkpoint.round_id for checkpoint in stored.values()}
     changed: dict[str, Handover] = {}
     for title, found in handovers.items() if moved or skipped_ranges else ():
-        passed = {piece.ssp for piece in found.ranges if _meets_gap(piece, skipped_ranges)}
+        passed = {piece.ssp for piece in found.ranges if _is_skipped_in(piece, skipped_ranges)}
         if (after := set_elsewhere(found, moved | passed, committed)) != found:
             changed[title] = after
     return changed
 
 
-def _meets_gap(piece: OffsetRange, skipped_ranges: SkippedRanges) -> bool:
+def _is_skipped_in(piece: OffsetRange, skipped_ranges: SkippedRanges) -> bool:
     return any(start < piece.end and piece.start < end for start, end in skipped_ranges.get(piece.ssp, ()))

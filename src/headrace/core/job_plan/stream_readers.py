@@ -1,10 +1,10 @@
-"""Which applications read a stream, and what its growth does to them: by their stored job models, before anything is done.
-Which write it is known by the operators that they last ran.
+"""Which applications read a stream, and what its growth does to them: by their stored job models, before anything is done; and
+what is said of partitions that a job does not read yet. Which write it is known by the operators that they last ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import lcm
 
@@ -13,8 +13,6 @@ from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.operator_changes import RunOperator
 from headrace.errors import IncompatibleChangeError
 from headrace.model.job_model import JobModel
-
-_SOURCE = "source"  # what the sub-topology without a name is called where its stores are
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +30,13 @@ class Reader:
     multiples_help: bool = True  # of what it knows; nothing does where a partitioner of its own writes the stream
 
 
-def readers_of(
-    stream: str, stream_id: str, present: int, partitions: int, models: Iterable[JobModel]
-) -> tuple[Reader, ...]:
+def readers_of(stream: str, stream_id: str, present: int, partitions: int, models: Iterable[JobModel]) -> tuple[Reader, ...]:
     """The applications with these job models that read `stream`, by name, and what its growth to `partitions` does to each.
 
     `present`: how many it has now. A job that does not run may know it with fewer.
     One that read a stream of that name which was deleted since (by its id) is none of them: it is refused for that.
     """
-    return tuple(
-        _reader(stream, model.partition_counts[stream], present, partitions, model)
-        for model in models_that_read(stream, stream_id, models)
-    )
+    return tuple(_reader(stream, present, partitions, model) for model in models_that_read(stream, stream_id, models))
 
 
 def models_that_read(stream: str, stream_id: str, models: Iterable[JobModel]) -> tuple[JobModel, ...]:
@@ -64,19 +57,17 @@ def is_output(stream: str, operators: Iterable[RunOperator]) -> bool:
     return any(one.about == stream for one in operators if one.parents)
 
 
-def _reader(stream: str, before: int, present: int, partitions: int, model: JobModel) -> Reader:
-    has_state = _is_under_state(stream, model)
+def _reader(stream: str, present: int, partitions: int, model: JobModel) -> Reader:
+    before, has_state = model.partition_counts[stream], _is_under_state(stream, model)
     by_users = set(model.partitioned_by_users) if has_state else set()
-    stateless = () if has_state else (stream,)
-    changes = changes_of(
-        {stream: before}, {stream: partitions}, model.partitioned_otherwise, by_users, stateless=stateless
-    )
+    stateless, unordered = () if has_state else (stream,), model.partitioned_otherwise
+    changes = changes_of({stream: before}, {stream: partitions}, unordered, by_users, stateless=stateless)
     return Reader(
         model.application,
         before,
         next((growth.warning for growth in changes.grown), None),
         changes.refused.get(stream),
-        None if changes.refused or stream in model.partitioned_otherwise else _disorder(stream, present, partitions),
+        None if changes.refused or stream in unordered else _disorder(stream, present, partitions),
         stream not in by_users,
     )
 
@@ -98,7 +89,7 @@ def _is_under_state(stream: str, model: JobModel) -> bool:
     """Whether a sub-topology that reads it has stores."""
     places = {form.partition("|")[0] for form in in_use(model.stores).values()}
     return any(
-        (sub.name or _SOURCE) in places and any(ssp.stream == stream for task in sub.tasks for ssp in task.ssps)
+        sub.title in places and any(ssp.stream == stream for task in sub.tasks for ssp in task.ssps)
         for sub in model.sub_topologies
     )
 
@@ -116,3 +107,47 @@ def count_for_all(readers: Iterable[Reader], present: int, at_least: int) -> int
         return None
     count = next_doubling(lcm(present, *(reader.before for reader in known)), at_least)
     return count if count <= PARTITIONS_MAX else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnassignedPartitions:
+    """The partitions of `stream` from `known` on, of `present`, which no task reads; `refusal` is why none will."""
+
+    stream: str
+    known: int
+    present: int
+    refusal: IncompatibleChangeError | None = None
+
+
+def unassigned_of(
+    model: JobModel, present: Mapping[str, int], stream_ids: Mapping[str, str]
+) -> tuple[UnassignedPartitions, ...]:
+    """What the job of `model` does not read yet, of streams that have `present` partitions and these ids now, by stream.
+
+    Not of a stream that was recreated: it is another one, whatever its number.
+    """
+    return tuple(
+        UnassignedPartitions(stream, reader.before, count, reader.refusal)
+        for stream, count in sorted(present.items())
+        if stream in stream_ids and count > model.partition_counts.get(stream, count)
+        for reader in readers_of(stream, stream_ids[stream], count, count, [model])
+    )
+
+
+def unassigned_text(found: UnassignedPartitions, is_running: bool) -> str:
+    """What is to be said of it.
+
+    >>> unassigned_text(UnassignedPartitions("flights", 4, 8), is_running=False)
+    "partitions 4 to 7 of stream 'flights' are not read yet: the job picks them up at its next start"
+    >>> unassigned_text(UnassignedPartitions("flights", 4, 5), is_running=True)
+    "partition 4 of stream 'flights' is not read yet: the job picks it up at its next check, within partition_check_interval_s"
+    """
+    last = found.present - 1
+    one = last == found.known
+    which = f"partition {last}" if one else f"partitions {found.known} to {last}"
+    which += f" of stream {found.stream!r} {'is' if one else 'are'} not read"
+    if found.refusal is None:
+        when = "at its next check, within partition_check_interval_s" if is_running else "at its next start"
+        return f"{which} yet: the job picks {'it' if one else 'them'} up {when}"
+    ways = f"; how to recover: {found.refusal.hint}" if found.refusal.hint else ""
+    return f"{which}; the next start will fail: {found.refusal.message}{ways}"

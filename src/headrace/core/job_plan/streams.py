@@ -11,14 +11,14 @@ from headrace.core.job_plan.partition_growth import changes_of
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.topology.compatibility import check_same_partitioning, check_same_streams
 from headrace.core.topology.partition_counts import partition_counts_of
-from headrace.core.topology.partition_families import feeds_of, meetings_of
+from headrace.core.topology.partition_families import count_requests_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.errors import HeadraceError, IncompatibleChangeError, StreamNotFoundError, hint_of_missing
 from headrace.model.expansion import PartitionRecord
 from headrace.model.job_model import JobModel
 from headrace.model.streams import StreamDescription
-from headrace.model.topology import Function, Repartition, Topology
+from headrace.model.topology import Function, Topology
 
 
 def streams(draft: Draft, snapshot: Snapshot) -> Draft:
@@ -72,14 +72,12 @@ def _known_assignment(terms: PlanTerms, snapshot: Snapshot) -> Assignment:
 
 def check_inputs(topology: Topology, existing: Iterable[str], system: str) -> None:
     """`StreamNotFoundError` for a stream that the job reads and does not make itself, and that is not there."""
-    internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
-    external = {source.stream for source in topology.sources} - internal
     names = sorted(existing)
-    for stream in sorted(external.difference(names)):
-        create = f"create it first: headrace stream create {stream} --system {system}"
-        raise StreamNotFoundError(
-            f"input stream {stream!r} does not exist on {system}", hint_of_missing(stream, names, create)
-        )
+    for stream in topology.inputs:
+        if stream not in names:
+            create = f"create it first: headrace stream create {stream} --system {system}"
+            hint = hint_of_missing(stream, names, create)
+            raise StreamNotFoundError(f"input stream {stream!r} does not exist on {system}", hint)
 
 
 def _partitions(streams: Mapping[str, StreamDescription]) -> dict[str, int]:
@@ -130,46 +128,23 @@ def _counts(
     topology: Topology,
     subs: tuple[SubTopology, ...],
     existing: Mapping[str, StreamDescription],
-    recorded_counts: Mapping[str, tuple[int, ...]],
+    recorded: Mapping[str, tuple[int, ...]],
     assignment: Assignment,
 ) -> dict[str, int]:
-    """The number of partitions of every stream that the job reads."""
-    repartitions = [node for node in topology.nodes if isinstance(node, Repartition)]
-    internal = {node.stream for node in repartitions}
-    external = {source.stream for source in topology.sources if source.stream not in internal}
-    counts = {stream: existing[stream].partitions for stream in external}
-    meetings = meetings_of(subs)
-    counts |= partition_counts_of(
-        feeds_of(subs),
-        {n.stream: n.partitions for n in repartitions if n.partitions is not None and not n.partitions_is_hint},
-        counts,
-        {stream: existing[stream].partitions for stream in internal if stream in existing},
-        hints_of(topology),
-        meetings.joined,
-        recorded_counts,
-        bases_of(assignment, recorded_counts),
-        meetings.keyed,
-        meetings.merged,
-    )
-    return counts
+    counts = {stream: existing[stream].partitions for stream in topology.inputs}
+    made = {node.stream: existing[node.stream].partitions for node in topology.repartitions if node.stream in existing}
+    bases = bases_of(assignment, recorded)
+    return counts | partition_counts_of(count_requests_of(subs), counts, made, recorded, bases)
 
 
 def partitioners_of(topology: Topology) -> dict[str, Function]:
     """The partitioners of users, by the repartition streams that have one."""
-    nodes = [node for node in topology.nodes if isinstance(node, Repartition)]
-    return {node.stream: node.partitioner for node in nodes if node.partitioner is not None}
-
-
-def hints_of(topology: Topology) -> dict[str, int]:
-    """The numbers of partitions that groupings ask for, by the repartition streams that they put in."""
-    nodes = [node for node in topology.nodes if isinstance(node, Repartition) and node.partitions_is_hint]
-    return {node.stream: node.partitions for node in nodes if node.partitions is not None}
+    return {node.stream: node.partitioner for node in topology.repartitions if node.partitioner is not None}
 
 
 def _check_repartition_streams(topology: Topology, existing: Mapping[str, StreamDescription]) -> None:
-    repartitions = [node for node in topology.nodes if isinstance(node, Repartition) and node.stream in existing]
-    for node in repartitions:
-        owner = existing[node.stream].internal_of
+    for node in topology.repartitions:
+        owner = existing[node.stream].internal_of if node.stream in existing else topology.application
         if owner == topology.application:
             continue
         raise IncompatibleChangeError(

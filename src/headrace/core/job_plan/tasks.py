@@ -10,12 +10,12 @@ from headrace.core.job_plan.checkpoint_inheritance import check_tasks, left_of
 from headrace.core.job_plan.containers import containers_of, next_job_model
 from headrace.core.job_plan.draft import Draft, PlanTerms
 from headrace.core.job_plan.snapshot import Snapshot, WithPartitions
-from headrace.core.job_plan.streams import hints_of, partitioners_of
+from headrace.core.job_plan.streams import partitioners_of
 from headrace.core.rounds.partition_barrier import recorded
 from headrace.core.topology.co_partitioning import check_co_partitioned
 from headrace.core.topology.compatibility import remembered
-from headrace.core.topology.partition_counts import untaken_hints
-from headrace.core.topology.partition_families import upstream_of
+from headrace.core.topology.partition_counts import unused_hints
+from headrace.core.topology.partition_families import count_requests_of, upstream_of
 from headrace.core.topology.partitioning import partitioned_otherwise
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.model.job_model import JobModel, SubTopologyModel
@@ -31,8 +31,7 @@ def _sub_model(sub: SubTopology, draft: Draft) -> SubTopologyModel:
     terms, counts = draft.terms, draft.streams.counts
     ssps = [SSP(terms.system, stream, partition) for stream in sub.reads for partition in range(counts[stream])]
     wanted = terms.containers(sub.name) or terms.slots
-    # `compatibility` knows which tasks have state of stores that stay: a partition may well leave any other.
-    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor, stateful=())
+    made = tasks_of(sub, ssps, draft.streams.assignment, terms.grouper(wanted), terms.elasticity_factor)
     return SubTopologyModel(sub.name, containers_of(made, wanted))
 
 
@@ -42,7 +41,7 @@ def compatibility(draft: Draft, snapshot: Snapshot) -> Draft:
     for sub, model in zip(terms.subs, draft.tasks, strict=True):
         check_co_partitioned(sub, draft.streams.counts, model.tasks, by_users)
     check_tasks(draft.edit.carried, snapshot.checkpoints, draft.edit.forms, terms.subs, draft.tasks)
-    return draft.saying(*untaken_hints(hints_of(terms.topology), draft.streams.counts))
+    return draft.saying(*unused_hints(count_requests_of(terms.subs).hints, draft.streams.counts))
 
 
 def creations(draft: Draft, snapshot: Snapshot) -> Draft:

@@ -13,6 +13,7 @@ from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.planner import Refusal
 from headrace.model.change import Change
 from headrace.model.checkpoint import Checkpoint, identity_of
+from headrace.model.names import partitions_text
 from headrace.model.startpoint import StartpointRecord
 
 
@@ -46,9 +47,9 @@ def _plan(draft: Draft) -> Iterator[str]:
     for stream, count in sorted(seen.counts.items()):
         before = seen.before.get(stream)
         was = "" if before in (None, count) else f", was {before}"
-        yield f"reads {stream}: {_partitions(count)}{was}{', recreated' if stream in seen.recreated else ''}"
+        yield f"reads {stream}: {partitions_text(count)}{was}{', recreated' if stream in seen.recreated else ''}"
     for stream, count in sorted(draft.creates.items()):
-        yield f"creates {stream}: {_partitions(count)}"
+        yield f"creates {stream}: {partitions_text(count)}"
     for stream, error in sorted(seen.refused.items()):
         yield f"stops the readers of {stream}: {error.message}"
     for store, form in sorted(model.stores.items()):
@@ -58,12 +59,12 @@ def _plan(draft: Draft) -> Iterator[str]:
         for container in sub.containers:
             for task in container.tasks:
                 lines = _checkpoint(draft.checkpoints[task.name])
-                yield from (f"{sub.name or 'source'} lane {container.lane} task {task.name}{line}" for line in lines)
+                yield from (f"{sub.title} lane {container.lane} task {task.name}{line}" for line in lines)
     for one in model.left:
         yield f"left {one.task} {one.ssp}: {one.position}"
     for stream, record in sorted(draft.records.items()):
         expansions = "".join(f", {one.before} to {one.after}" for one in record.expansions)
-        yield f"record {stream}: {_partitions(record.partitions)}{expansions}"
+        yield f"record {stream}: {partitions_text(record.partitions)}{expansions}"
     yield from _changes(draft)
     yield from (f"history: {_entry(change)}" for change in draft.changes.values())
     for kind, said in (("log", draft.log), ("note", draft.notes), ("applied", draft.applied)):
@@ -106,7 +107,3 @@ def _startpoint(record: StartpointRecord) -> str:
     moves = ", ".join(f"{one.task} {one.ssp} {one.before} to {one.offset}" for one in record.resolutions)
     replay = "" if record.replay is None else f", replay {record.replay}"
     return f"{record.status}{replay}{': ' if moves else ''}{moves}"
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"

@@ -78,7 +78,6 @@ def is_digest(layout_key: bytes) -> bool:
 
 
 def split_state_key(layout_key: bytes) -> tuple[bytes, bytes]:
-    """The user's key and sub-key."""
     assert len(layout_key) >= HEAD_BYTES, layout_key
     start = HEAD_BYTES
     length = int.from_bytes(layout_key[HASH_BYTES:HEAD_BYTES], "big")
@@ -113,12 +112,10 @@ def time_key(key: bytes, time_us: int, rest: bytes) -> bytes:
 
 
 def time_of(layout_key: bytes) -> int:
-    """The time in a time index's key."""
     return time_from(layout_key[SLOT_BYTES : SLOT_BYTES + TIME_BYTES])
 
 
 def rest_of(layout_key: bytes) -> bytes:
-    """The `rest` of a time index's key."""
     return layout_key[SLOT_BYTES + TIME_BYTES :]
 
 

@@ -36,7 +36,6 @@ def stored_key(layout: bytes) -> bytes:
 
 
 def stored_entry(layout: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Key and value as stored."""
     if not is_long(layout):
         return layout, value
     head, key, sub = parted(layout)

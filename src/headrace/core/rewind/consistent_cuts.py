@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, least_missed, on_the_line, order_of, rewound
+from headrace.core.rewind.state_history import (
+    RetentionPolicy,
+    StateVersion,
+    Versions,
+    left_open,
+    on_the_line,
+    rewound,
+    thinned_over_time,
+)
 from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.model.checkpoint import Checkpoint, RoundId
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-
-Versions = Mapping[TaskName, Sequence[StateVersion]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ def cut_of(
     now_us: int,
 ) -> ConsistentCut | None:
     """The cut of a sub-topology whose tasks are at `checkpoints`, of which versions are kept; None where one has none, and
-    only what it left aside."""
+    only what it left by going back."""
     rounds = {one.task: _round_of_state(one, on_the_line(versions.get(one.task, ()))) for one in checkpoints}
     known = {task: round_id for task, round_id in rounds.items() if round_id is not None}
     return ConsistentCut(sub_topology, now_us, known, written) if len(known) == len(rounds) else None
@@ -93,31 +99,20 @@ def thinned_cuts(
     What is off the line stays until something newer is on it: so long going back may be taken back.
     """
     lines = {task: on_the_line(kept) for task, kept in versions.items()}
-    on_line = {task: {order_of(one.checkpoint.round_id) for one in line} for task, line in lines.items()}
+    on_line = {task: {one.order for one in line} for task, line in lines.items()}
     all_known = {task: {one.order for one in kept} for task, kept in versions.items()}
 
     def is_of(cut: ConsistentCut, known: Mapping[TaskName, set[tuple[int, int]]]) -> bool:
-        return all(order_of(round_id) in known.get(task, ()) for task, round_id in cut.rounds.items())
+        return all(round_id.order in known.get(task, ()) for task, round_id in cut.rounds.items())
 
     ordered = sorted(cuts, key=lambda cut: cut.kept_us)
-    stay = [cut for cut in ordered if is_of(cut, on_line)]
-    if keeping.span_us is not None:
-        stay = [cut for cut in stay if now_us - cut.kept_us <= keeping.span_us]
-    while len(stay) > keeping.most:
-        del stay[least_missed([cut.kept_us for cut in stay], now_us, is_spread=keeping.span_us is not None)]
-    left = {task: _left_open(kept, lines[task]) if keeping.most else set() for task, kept in versions.items()}
-    aside = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
-    if not any(left.values()):
-        aside = []
-    wanted: dict[TaskName, set[tuple[int, int]]] = {task: set(orders) for task, orders in left.items()}
-    for cut in (*stay, *aside):
+    stay = thinned_over_time([cut for cut in ordered if is_of(cut, on_line)], now_us, keeping)
+    wanted = {task: {one.order for one in left_open(kept, lines[task]) if keeping.most} for task, kept in versions.items()}
+    left = [cut for cut in ordered if cut not in stay and not is_of(cut, on_line) and is_of(cut, all_known)]
+    if not any(wanted.values()):
+        left = []
+    for cut in (*stay, *left):
         for task, round_id in cut.rounds.items():
-            wanted.setdefault(task, set()).add(order_of(round_id))
+            wanted.setdefault(task, set()).add(round_id.order)
     kept_versions = {task: tuple(one for one in kept if one.order in wanted[task]) for task, kept in versions.items()}
-    return kept_versions, tuple(sorted([*stay, *aside], key=lambda cut: cut.kept_us))
-
-
-def _left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> set[tuple[int, int]]:
-    """Of a task's versions those that are off its line, where nothing newer is on it."""
-    left = [one for one in versions if one not in line]
-    return set() if left and line and line[-1].order > left[-1].order else {one.order for one in left}
+    return kept_versions, tuple(sorted([*stay, *left], key=lambda cut: cut.kept_us))

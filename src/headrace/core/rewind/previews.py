@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.rewind.consistent_cuts import SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.rewinds import RewindTarget
-from headrace.core.rewind.skipped_ranges import SkippedRanges, Span
+from headrace.core.rewind.skipped_ranges import SkippedRanges, Span, shared
 from headrace.core.rewind.startpoints import places_of
 from headrace.core.rewind.state_history import StateVersion, described
 from headrace.core.topology.compatibility import in_use
 from headrace.core.topology.sub_topologies import stores_of, sub_topologies_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.job_model import JobModel
+from headrace.model.names import few
 from headrace.model.startpoint import StartpointEntry, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -49,6 +50,12 @@ class Move:
     def skipped(self) -> int:
         """Offsets that are never read, and of which nothing is written again."""
         return 0 if self.before is None else max(0, self.after - self.before - self.in_skipped_ranges)
+
+    @property
+    def span(self) -> Span:
+        """The offsets between its ends."""
+        before = self.after if self.before is None else self.before
+        return min(before, self.after), max(before, self.after)
 
     @property
     def is_back(self) -> bool:
@@ -99,12 +106,10 @@ class StartpointPreview:
 
     @property
     def read_again(self) -> int:
-        """Over all moves."""
         return sum(move.read_again for move in self.moves)
 
     @property
     def skipped(self) -> int:
-        """Over all moves."""
         return sum(move.skipped for move in self.moves)
 
 
@@ -135,9 +140,7 @@ def moves_between(
     for task, one in after.items():
         old = before[task].positions
         places |= {(task, ssp) for ssp, position in one.positions.items() if old.get(ssp) != position}
-    moves = [
-        Move(ssp, task, positions.get((task, ssp)), after[task].positions[ssp]) for task, ssp in places if task in after
-    ]
+    moves = [Move(ssp, task, positions.get((task, ssp)), after[task].positions[ssp]) for task, ssp in places if task in after]
     return tuple(sorted([*moves, *(move for move in given if move.task is None)], key=_order))
 
 
@@ -146,22 +149,16 @@ def with_skipped_ranges(moves: Iterable[Move], skipped_ranges: SkippedRanges) ->
 
     >>> from headrace.model.tasks import PartitionGroup
     >>> move = Move(SSP("log", "s", 0), TaskName(PartitionGroup(0)), 210, 80)
-    >>> (minded,) = with_skipped_ranges([move], {move.ssp: ((20, 30), (100, 230))})
-    >>> minded.in_skipped_ranges, minded.read_again
+    >>> (moved,) = with_skipped_ranges([move], {move.ssp: ((20, 30), (100, 230))})
+    >>> moved.in_skipped_ranges, moved.read_again
     (110, 20)
     """
     return tuple(
-        replace(move, in_skipped_ranges=sum(_shared(move, span) for span in skipped_ranges[move.ssp.whole]))
+        replace(move, in_skipped_ranges=sum(shared(move.span, span) for span in skipped_ranges[move.ssp.whole]))
         if move.ssp.whole in skipped_ranges
         else move
         for move in moves
     )
-
-
-def _shared(move: Move, span: Span) -> int:
-    """How many offsets between the ends of a move lie in a span."""
-    before = move.after if move.before is None else move.before
-    return max(0, min(max(before, move.after), span[1]) - max(min(before, move.after), span[0]))
 
 
 def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarget) -> str | None:
@@ -172,7 +169,7 @@ def older_skipped(moves: Iterable[Move], older: SkippedRanges, past: RewindTarge
         for move in moves
         for ssp in [move.ssp.whole]
         for span in older.get(ssp, ())
-        if _shared(move, span) and not _is_within(span, past.skipped_ranges.get(ssp))
+        if shared(move.span, span) and not _is_within(span, past.skipped_ranges.get(ssp))
     }
     return f"still skipped, because an earlier rewind wrote it again: {_spans_text(found)}" if found else None
 
@@ -197,7 +194,7 @@ def read_already(asked: Iterable[Move], held: Iterable[Move]) -> str | None:
 
 def _offsets_text(moves: Iterable[Move]) -> str:
     named = list(dict.fromkeys(f"offset {move.after} of {move.ssp.stream}/{move.ssp.partition}" for move in moves))
-    return ", ".join(named[:NAMED_MAX]) + (f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else "")
+    return few(named, NAMED_MAX)
 
 
 def _order(move: Move) -> tuple[str, SSP, tuple[object, ...]]:
@@ -217,9 +214,7 @@ def stores_behind(model: JobModel, streams: Collection[str], topology: Topology 
 def _stores_by_model(model: JobModel, streams: Collection[str]) -> StoresBehind:
     """A job model says where stores are, not which operators are behind which stream. Of a sub-topology that reads nothing
     else all stores are. Behind the source sub-topology are all the others, and it is behind none of them."""
-    reads = {
-        sub.name or _SOURCE: {ssp.stream for task in sub.tasks for ssp in task.ssps} for sub in model.sub_topologies
-    }
+    reads = {sub.title: {ssp.stream for task in sub.tasks for ssp in task.ssps} for sub in model.sub_topologies}
     reading = {title for title, read in reads.items() if read & set(streams)}
     places = {store: form.partition("|")[0] for store, form in in_use(model.stores).items()}
     own = sorted(store for store, place in places.items() if place in reading)
@@ -323,8 +318,7 @@ def _spans_text(spans: Iterable[tuple[SSP, Span]]) -> str:
         f"{start:,}{f' to {end - 1:,}' if end - start > 1 else ''} of {ssp.stream}/{ssp.partition}"
         for ssp, (start, end) in sorted(spans)
     ]
-    more = len(named) - NAMED_MAX
-    return ", ".join(named[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return few(named, NAMED_MAX)
 
 
 def _version_text(version: StateVersion) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.core.rewind.startpoints import TaskPartition, in_order
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.startpoint import StartpointRecord, StartpointStatus, StatePolicy
+from headrace.model.startpoint import StartpointRecord, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
@@ -35,15 +35,14 @@ def replays_of(records: Iterable[StartpointRecord]) -> dict[TaskPartition, Repla
     at 50 back to 20, is replay 1 from 0 to 50, and replay 2 from 20 to 100.
     """
     found: dict[TaskPartition, Replay] = {}
-    for record in records:
-        if record.replay is None or record.status not in (StartpointStatus.PENDING, StartpointStatus.APPLIED):
-            continue
-        for one in record.resolutions:
-            if one.offset < one.before:
-                other = found.get((one.task, one.ssp), Replay(0, 0))
-                replay = Replay(max(record.replay, other.number), max(one.before, other.until))
-                found[one.task, one.ssp] = replay
+    for record, one in in_order(records):
+        if record.replay is not None and one.offset < one.before:
+            found[one.task, one.ssp] = _covering(found.get((one.task, one.ssp)), record.replay, one.before)
     return found
+
+
+def _covering(other: Replay | None, number: int, until: int) -> Replay:
+    return Replay(number, until) if other is None else Replay(max(number, other.number), max(until, other.until))
 
 
 def unfinished(
@@ -77,14 +76,10 @@ def counting_again(records: Iterable[StartpointRecord]) -> dict[TaskPartition, R
     of its position, and nothing that anybody could go back to. One that goes back with its state leaves that behind."""
     found: dict[TaskPartition, Replay] = {}
     for record, one in in_order(records):
-        place = one.task, one.ssp
-        if one.offset >= one.before:
-            continue
-        if record.entry.state is StatePolicy.REWIND:
-            found.pop(place, None)
-        else:
-            before = found.get(place, Replay(0, 0))
-            found[place] = Replay(record.replay or before.number, max(one.before, before.until))
+        if one.offset < one.before and record.entry.state is StatePolicy.REWIND:
+            found.pop((one.task, one.ssp), None)
+        elif one.offset < one.before:
+            found[one.task, one.ssp] = _covering(found.get((one.task, one.ssp)), record.replay or 0, one.before)
     return found
 
 

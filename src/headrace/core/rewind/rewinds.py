@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, Versions, going_by_cuts
+from headrace.core.rewind.consistent_cuts import ConsistentCut, SubTopologyEdges, going_by_cuts
 from headrace.core.rewind.skipped_ranges import Span
 from headrace.core.rewind.state_history import (
+    EMPTY_ORDER,
     StateVersion,
-    empty_order,
+    Versions,
     no_common_version,
     no_version,
-    order_of,
     rewound,
     usable,
     version_for,
@@ -59,6 +59,10 @@ class Rewind:
     @property
     def key(self) -> str:
         return f"{self.applied_at_us:020d}"
+
+    def tasks_still_there(self, checkpoints: Mapping[TaskName, Checkpoint]) -> list[TaskName]:
+        """Of the tasks concerned those that have committed nothing since."""
+        return [task for task, at in self.rounds.items() if task in checkpoints and checkpoints[task].round_id == at]
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
@@ -107,7 +111,7 @@ class _RewindPlanner:
             beginnings[ssp] = min(beginning, self.limits.get(ssp.whole, beginning))
         found = usable(self.versions.get(task, ()), checkpoint, beginnings, self.born)
         # What came of a stream that is not read now would not come again.
-        return found[1:] if found and found[0].order == empty_order() and task.sub_topology in self.formerly_other else found
+        return found[1:] if found and found[0].order == EMPTY_ORDER and task.sub_topology in self.formerly_other else found
 
     def alone(self, task: TaskName) -> None:
         found = self.usable(task)
@@ -119,7 +123,7 @@ class _RewindPlanner:
     def together(self, tasks: Sequence[TaskName], cuts: Sequence[ConsistentCut], written: Collection[SSP]) -> dict[SSP, int]:
         """All tasks of a sub-topology go back to its newest cut that suits; where what it writes (`written`) was then."""
         usable = {task: self.usable(task) for task in tasks}
-        by_round = {task: {order_of(one.checkpoint.round_id): one for one in found} for task, found in usable.items()}
+        by_round = {task: {one.order: one for one in found} for task, found in usable.items()}
         sub = self.checkpoints[tasks[0]].task.sub_topology
         nothing = ConsistentCut(sub, 0, {}, dict.fromkeys(written, 0))
         for cut in (*sorted(cuts, key=lambda cut: -cut.kept_us), nothing):
@@ -145,9 +149,9 @@ class _RewindPlanner:
         self, task: TaskName, cut: ConsistentCut, by_round: Mapping[tuple[int, int], StateVersion]
     ) -> StateVersion | None:
         if task in cut.rounds:
-            return by_round.get(order_of(cut.rounds[task]))
+            return by_round.get(cut.rounds[task].order)
         is_born = set(self.checkpoints[task].positions) <= set(self.born)  # it was not there yet
-        return by_round.get(empty_order()) if is_born or not cut.rounds else None
+        return by_round.get(EMPTY_ORDER) if is_born or not cut.rounds else None
 
     def _suits(self, task: TaskName, version: StateVersion | None) -> bool:
         if version is None:
@@ -239,11 +243,7 @@ def undone_with(
     """Of `tasks`, which are to be put where they were before they went back, those that can be, with all that went back with
     them; and the rewinds that were never there then. One of which a task has committed something since cannot be undone, nor
     one of a task that is `fixed`."""
-    open_ = [
-        rewind
-        for rewind in rewinds
-        if any(_is_still_at(checkpoints, task, round_id) for task, round_id in rewind.rounds.items())
-    ]
+    open_ = [rewind for rewind in rewinds if rewind.tasks_still_there(checkpoints)]
     found: set[TaskName] = set()
     undone: list[Rewind] = []
     left = set(tasks)
@@ -253,7 +253,7 @@ def undone_with(
             of_group += new
             group.update(task for one in new for task in one.rounds)
         left -= group
-        are_there = all(_is_still_at(checkpoints, task, one.rounds[task]) for one in of_group for task in one.rounds)
+        are_there = all(len(one.tasks_still_there(checkpoints)) == len(one.rounds) for one in of_group)
         if are_there and group.isdisjoint(fixed):
             found |= group
             undone += of_group
@@ -264,14 +264,9 @@ def may_be_undone(tasks: Collection[TaskName], rewinds: Iterable[Rewind], checkp
     """Whether something that these tasks went back for may still be undone: no cut can be taken of them until then, it would
     go by skipped ranges that were never there."""
     return any(
-        not one.rounds.keys().isdisjoint(tasks)
-        and all(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
+        not one.rounds.keys().isdisjoint(tasks) and len(one.tasks_still_there(checkpoints)) == len(one.rounds)
         for one in rewinds
     )
-
-
-def _is_still_at(checkpoints: Mapping[TaskName, Checkpoint], task: TaskName, round_id: RoundId) -> bool:
-    return task in checkpoints and checkpoints[task].round_id == round_id
 
 
 def skipped_ranges_of(rewinds: Iterable[Rewind]) -> dict[SSP, tuple[Span, ...]]:
@@ -296,8 +291,5 @@ def needed_rewinds(
 ) -> Iterator[Rewind]:
     """Those of which a skipped record still exists, or a task that could be rewound back."""
     for one in rewinds:
-        is_open = any(_is_still_at(checkpoints, task, round_id) for task, round_id in one.rounds.items())
-        if is_open or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
+        if one.tasks_still_there(checkpoints) or any(end > beginning(ssp) for ssp, (_, end) in one.skipped_ranges.items()):
             yield one
-
-

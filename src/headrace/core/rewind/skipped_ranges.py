@@ -37,9 +37,10 @@ def skipped_between(before: Mapping[SSP, int], after: Mapping[SSP, int], skipped
     >>> skipped_between({a: 2}, {a: 40}, {a: ((3, 20), (30, 31))})
     18
     """
-    return sum(
-        max(0, min(end, after[ssp]) - max(start, before[ssp]))
-        for ssp, spans in skipped_ranges.items()
-        if ssp in before and ssp in after
-        for start, end in spans
-    )
+    read = {ssp: (before[ssp], after[ssp]) for ssp in skipped_ranges if ssp in before and ssp in after}
+    return sum(shared(span, skipped) for ssp, span in read.items() for skipped in skipped_ranges[ssp])
+
+
+def shared(one: Span, other: Span) -> int:
+    """How many offsets are in both."""
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))

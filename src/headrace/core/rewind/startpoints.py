@@ -42,13 +42,7 @@ def winners(
     entries: Iterable[StartpointEntry], owners: Mapping[SSP, Collection[TaskName]]
 ) -> dict[TaskPartition, StartpointEntry]:
     """Of these, in the order in which they came, the one that counts for each task and SSP."""
-    found: dict[TaskPartition, StartpointEntry] = {}
-    for entry in entries:
-        for place in places_of(entry, owners):
-            before = found.get(place)
-            if before is None or _rank(entry) >= _rank(before):
-                found[place] = entry
-    return found
+    return {place: entry for entry in sorted(entries, key=_rank) for place in places_of(entry, owners)}
 
 
 def counting_for(
@@ -66,12 +60,7 @@ def counting_for(
 
 def newest_by_key(entries: Iterable[StartpointEntry]) -> dict[StartpointKey, StartpointEntry]:
     """Of these, in the order in which they came, the one that counts among those of each key."""
-    found: dict[StartpointKey, StartpointEntry] = {}
-    for entry in entries:
-        before = found.get(entry.key)
-        if before is None or _rank(entry) >= _rank(before):
-            found[entry.key] = entry
-    return found
+    return {entry.key: entry for entry in sorted(entries, key=_rank)}
 
 
 def _rank(entry: StartpointEntry) -> tuple[int, bool]:
@@ -101,13 +90,6 @@ def offset_of(startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_ti
             return beginning
 
 
-_BY_WORD = {
-    "earliest": PositionType.EARLIEST,
-    "latest": PositionType.LATEST,
-    "bootstrap": PositionType.BOOTSTRAP,
-}
-
-
 def start_of(given: str | int | Startpoint) -> Startpoint:
     """Where a source begins by default, whichever way a topology has it.
 
@@ -119,7 +101,7 @@ def start_of(given: str | int | Startpoint) -> Startpoint:
             return given
         case int():
             return Startpoint(PositionType.SPECIFIC_OFFSET, given)
-    return Startpoint(_BY_WORD[given])
+    return Startpoint(PositionType[given.upper()])
 
 
 def start_offset_of(start: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]) -> int:

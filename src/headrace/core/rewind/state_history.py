@@ -17,13 +17,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
 from headrace.errors import StateError
 from headrace.model.checkpoint import Checkpoint, RoundId
+from headrace.model.names import few
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
-_EMPTY_ORDER = 0, 0  # before that of any round
+EMPTY_ORDER = 0, 0  # of the empty state, before that of any round
+
+
+class _KeptAt(Protocol):
+    @property
+    def kept_us(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=_KeptAt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +49,16 @@ class StateVersion:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Rises from version to version of a task: epochs do, and rounds within each."""
-        return order_of(self.checkpoint.round_id)
+        """Rises from version to version of a task."""
+        return self.checkpoint.round_id.order
 
     @property
     def key(self) -> str:
         """Its name among all versions of all tasks."""
         return f"{self.checkpoint.task}/{self.checkpoint.round_id.epoch}-{self.checkpoint.round_id.number}"
+
+
+Versions = Mapping[TaskName, Sequence[StateVersion]]  # of each task, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +72,6 @@ class RetentionPolicy:
     most: int
     span_us: int | None
     interval_us: int
-
-
-def order_of(round_id: RoundId) -> tuple[int, int]:
-    """Of the rounds of one task, which is the later one."""
-    return round_id.epoch, round_id.number
 
 
 def by_task(versions: Iterable[StateVersion]) -> dict[TaskName, tuple[StateVersion, ...]]:
@@ -80,7 +88,7 @@ def on_the_line(versions: Sequence[StateVersion]) -> tuple[StateVersion, ...]:
     limit: tuple[int, int] | None = None
     for version in reversed(versions):
         if version.abandoned_for is not None:
-            target = order_of(version.abandoned_for)
+            target = version.abandoned_for.order
             limit = target if limit is None else min(limit, target)
         elif limit is None or version.order <= limit:
             line.append(version)
@@ -125,26 +133,29 @@ def thinned(versions: Sequence[StateVersion], now_us: int, keeping: RetentionPol
 
     What is off the line stays until something newer is on it: so long going back may be taken back.
     """
-    line = list(on_the_line(versions))
+    line = on_the_line(versions)
+    left = left_open(versions, line) if keeping.most else []
+    return tuple(sorted([*thinned_over_time(line, now_us, keeping), *left], key=lambda version: version.order))
+
+
+def left_open(versions: Sequence[StateVersion], line: Sequence[StateVersion]) -> list[StateVersion]:
+    """Of a task's versions those that are off its line, where nothing newer is on it."""
     left = [version for version in versions if version not in line]
-    if not keeping.most or (left and line and line[-1].order > left[-1].order):
-        left = []
-    if keeping.span_us is not None:
-        line = [version for version in line if now_us - version.kept_us <= keeping.span_us]
-    while len(line) > keeping.most:
-        del line[least_missed([one.kept_us for one in line], now_us, is_spread=keeping.span_us is not None)]
-    return tuple(sorted([*line, *left], key=lambda version: version.order))
+    return [] if left and line and line[-1].order > left[-1].order else left
 
 
-def least_missed(kept_us: Sequence[int], now_us: int, is_spread: bool) -> int:
-    """Of what was kept at these times, oldest first, the index of what goes first, see `thinned`."""
-    if not is_spread or len(kept_us) < 3:
-        return 0
+def thinned_over_time(kept: Sequence[Kept], now_us: int, keeping: RetentionPolicy) -> list[Kept]:
+    """Of versions or cuts, oldest first, those that stay, see `thinned`."""
+    span_us = keeping.span_us
+    stay = [one for one in kept if span_us is None or now_us - one.kept_us <= span_us]
 
     def gap_for_its_age(index: int) -> float:
-        return (kept_us[index + 1] - kept_us[index - 1]) / max(1, now_us - kept_us[index])
+        return (stay[index + 1].kept_us - stay[index - 1].kept_us) / max(1, now_us - stay[index].kept_us)
 
-    return min(range(1, len(kept_us) - 1), key=gap_for_its_age)
+    while len(stay) > keeping.most:
+        is_spread = span_us is not None and len(stay) > 2
+        del stay[min(range(1, len(stay) - 1), key=gap_for_its_age) if is_spread else 0]
+    return stay
 
 
 # --- going back -----------------------------------------------------------------------------------------------------
@@ -180,13 +191,8 @@ def usable(
 
 def _empty(checkpoint: Checkpoint, beginnings: Mapping[SSP, int]) -> StateVersion:
     positions = {ssp: beginnings[ssp] for ssp in sorted(checkpoint.positions)}
-    round_id = RoundId(_EMPTY_ORDER[0], checkpoint.round_id.sub_topology, _EMPTY_ORDER[1])
+    round_id = RoundId(EMPTY_ORDER[0], checkpoint.round_id.sub_topology, EMPTY_ORDER[1])
     return StateVersion(Checkpoint(checkpoint.task, round_id, checkpoint.job_model_version, positions), 0)
-
-
-def empty_order() -> tuple[int, int]:
-    """The `order` of the empty state among `usable` ones."""
-    return _EMPTY_ORDER
 
 
 def version_for(versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateVersion | None:
@@ -231,9 +237,7 @@ def before_rewind(versions: Iterable[StateVersion], checkpoint: Checkpoint) -> S
     return None
 
 
-def undo_rewind(
-    versions: Sequence[StateVersion], checkpoint: Checkpoint
-) -> tuple[tuple[StateVersion, ...], Checkpoint]:
+def undo_rewind(versions: Sequence[StateVersion], checkpoint: Checkpoint) -> tuple[tuple[StateVersion, ...], Checkpoint]:
     """A task's versions and checkpoint as if it had not been rewound, where it has committed nothing since; else as they are.
 
     So what takes the place of going back begins from where the task was, and all versions up to there are on the line again.
@@ -245,18 +249,17 @@ def undo_rewind(
     return tuple(there if version == first else version for version in versions), rewound(checkpoint, first)
 
 
-_WAYS_OUT = "keep the state as it is (--state keep), or run the application under another name"
-_NAMED_MAX = 8  # positions in one sentence
+_RECOVERY = "keep the state as it is (--state keep), or run the application under another name"
 
 
 def no_version(task: TaskName, versions: Sequence[StateVersion], targets: Mapping[SSP, int]) -> StateError:
     """The error where `version_for` finds none among the `usable` versions of `task`."""
     asked = _asked_text(targets)
     if not versions:
-        return StateError(f"task {task}: no kept version of its state can be used for {asked}", _WAYS_OUT)
+        return StateError(f"task {task}: no kept version of its state can be used for {asked}", _RECOVERY)
     return StateError(
         f"task {task}: no kept version of its state is at or before {asked}; the oldest is {described(versions[0])}",
-        f"go back no further than that; or {_WAYS_OUT}",
+        f"go back no further than that; or {_RECOVERY}",
     )
 
 
@@ -266,13 +269,12 @@ def no_common_version(sub_topology: str | None, targets: Iterable[Mapping[SSP, i
     return StateError(
         f"sub-topology {sub_topology or 'source'!r}: its tasks go back together, and there is no consistent cut at or before "
         f"{asked}",
-        f"go back less far; or {_WAYS_OUT}",
+        f"go back less far; or {_RECOVERY}",
     )
 
 
 def _asked_text(targets: Mapping[SSP, int]) -> str:
-    named = [f"{ssp} {targets[ssp]}" for ssp in sorted(targets)]
-    return ", ".join(named[:_NAMED_MAX]) + (f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else "")
+    return few([f"{ssp} {targets[ssp]}" for ssp in sorted(targets)])
 
 
 def described(version: StateVersion) -> str:

@@ -7,15 +7,14 @@ wrong with such a record that could be known: so it is processed, and a warning 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from math import isfinite
 
 from headrace.errors import OutOfRangeError
+from headrace.model.durations import time_text
 
 UNIT_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "ns": 1}
 METRIC = "far_event_times"
 NO_TIME_US = -1_000  # what Kafka gives for a record without a timestamp: -1 ms
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT_NAMES = {"us": "microseconds", "ms": "milliseconds", "s": "seconds", "ns": "nanoseconds"}
 
 
@@ -55,9 +54,7 @@ def likely_unit(time_us: int, own_us: int, unit: str, far_us: int) -> str | None
     >>> likely_unit(1_300_000_000_000_000, 1_700_000_000_000_000, "us", year_us) is None
     True
     """
-    distances = {
-        other: abs(time_us * ns // UNIT_NS[unit] - own_us) for other, ns in UNIT_NS.items() if other != unit
-    }
+    distances = {other: abs(time_us * ns // UNIT_NS[unit] - own_us) for other, ns in UNIT_NS.items() if other != unit}
     nearest = min(distances, key=lambda other: distances[other])
     return nearest if distances[nearest] <= far_us else None
 
@@ -70,19 +67,7 @@ def warning_of(far: FarTime, unit: str, far_us: int) -> str:
     else:
         fix = f"it looks like {_UNIT_NAMES[likely]} read as {_UNIT_NAMES[unit]}: give the stream timestamp_unit={likely!r}"
     return (
-        f"stream {far.stream!r} partition {far.partition} offset {far.offset}: the event time is {iso_text(far.time_us)}, the "
-        f"record's own timestamp {iso_text(far.own_us)}, further apart than event_time_warning_s ({far_us // 1_000_000:,} s); "
+        f"stream {far.stream!r} partition {far.partition} offset {far.offset}: the event time is {time_text(far.time_us)}, the "
+        f"record's own timestamp {time_text(far.own_us)}, further apart than event_time_warning_s ({far_us // 1_000_000:,} s); "
         f"{fix}. This warning comes once per stream; the counter {METRIC} counts them all"
     )
-
-
-def iso_text(time_us: int) -> str:
-    """ISO 8601 in UTC; the number where no calendar reaches.
-
-    >>> iso_text(1_700_000_000_000_000), iso_text(10**18)
-    ('2023-11-14T22:13:20Z', '1000000000000000000 µs')
-    """
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return f"{time_us} µs"

@@ -35,8 +35,8 @@ def lost_offsets(
             continue
         if policy == "fail" or ssp in internal:
             check_positions({ssp: position}, beginnings, {ssp: max(beginning, ends.get(ssp, beginning))})
-        goes_on = beginning if policy == "earliest" else max(beginning, ends.get(ssp, beginning))
-        lost.append(OffsetRange(ssp, position, goes_on))
+        resume_at = beginning if policy == "earliest" else max(beginning, ends.get(ssp, beginning))
+        lost.append(OffsetRange(ssp, position, resume_at))
     return tuple(lost)
 
 

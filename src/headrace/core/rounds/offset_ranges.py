@@ -77,9 +77,7 @@ def lags_of(positions: Mapping[SSP, int], ends: Mapping[SSP, int]) -> dict[SSP, 
     return {ssp: ends[ssp] - positions[ssp] for ssp in sorted(positions) if positions[ssp] < ends[ssp]}
 
 
-def ranges_of(
-    positions: Mapping[SSP, int], ends: Mapping[SSP, int], max_records: int | None
-) -> tuple[OffsetRange, ...]:
+def ranges_of(positions: Mapping[SSP, int], ends: Mapping[SSP, int], max_records: int | None) -> tuple[OffsetRange, ...]:
     """What the next round reads, by SSP; an SSP with nothing to read is left out.
 
     `positions`: per SSP the lowest position among its tasks. `ends`: per SSP (of at least those) the offset behind the

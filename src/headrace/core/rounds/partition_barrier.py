@@ -44,37 +44,30 @@ def steps_of(expansion: Expansion) -> tuple[int, ...]:
     return tuple(expansion.before * step for step in range(times - 1, 0, -1) if times % step == 0)
 
 
-def parents_of(ssp: SSP, expansions: Iterable[Expansion]) -> Parents:
-    """The partitions that may have held the keys of `ssp` before, with the expansion that took them away, youngest first.
-
-    4 partitions grew to 8, and these to 32: the keys of partition 29 were in 13 before (had there been 16 for a while), in
-    5 before that, and in 1 at first.
-
-    >>> grown = [Expansion(4, 8, 0), Expansion(8, 32, 0)]
-    >>> [parent.partition for _, parent in parents_of(SSP("k", "s", 29), grown)]
-    [13, 5, 1]
-    >>> parents_of(SSP("k", "s", 3), grown)
-    ()
-    """
-    return _parents(ssp, _steps(expansions))
-
-
 def _steps(expansions: Iterable[Expansion]) -> list[tuple[int, Expansion]]:
     """All numbers of partitions on the way, highest first, each with its expansion."""
     return sorted(((count, expansion) for expansion in expansions for count in steps_of(expansion)), key=lambda one: -one[0])
 
 
-def _parents(ssp: SSP, steps: Iterable[tuple[int, Expansion]]) -> Parents:
-    return tuple(
-        (expansion, replace(ssp, partition=ssp.partition % count)) for count, expansion in steps if ssp.partition >= count
-    )
-
-
 def born_in(ssps: Iterable[SSP], expansions: Mapping[str, Collection[Expansion]]) -> dict[SSP, Parents]:
-    """Of these partitions those that were born in an expansion on record, sorted, with their parents."""
+    """Of these partitions those that were born in an expansion on record, sorted, with their parents: the partitions that may
+    have held their keys before, with the expansion that took them away, youngest first.
+
+    4 partitions grew to 8, and these to 32: the keys of partition 29 were in 13 before (had there been 16 for a while), in
+    5 before that, and in 1 at first.
+
+    >>> ssps = [SSP("k", "s", 3), SSP("k", "s", 29)]
+    >>> born = born_in(ssps, {"s": [Expansion(4, 8, 0), Expansion(8, 32, 0)]})
+    >>> {ssp.partition: [parent.partition for _, parent in parents] for ssp, parents in born.items()}
+    {29: [13, 5, 1]}
+    """
     steps = {stream: _steps(grown) for stream, grown in expansions.items()}  # once: a stream may have thousands of partitions
-    found = ((ssp, _parents(ssp, steps.get(ssp.stream, ()))) for ssp in sorted(ssps))
-    return {ssp: parents for ssp, parents in found if parents}
+    found: dict[SSP, Parents] = {}
+    for ssp in sorted(ssps):
+        over = [(count, one) for count, one in steps.get(ssp.stream, ()) if ssp.partition >= count]
+        if over:
+            found[ssp] = tuple((one, replace(ssp, partition=ssp.partition % count)) for count, one in over)
+    return found
 
 
 def needs_barrier(

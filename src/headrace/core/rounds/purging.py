@@ -1,4 +1,5 @@
-"""How much of a repartition stream no task will read again (protocol.md 14)."""
+"""What keeps a repartition stream small: how much of it no task will read again (protocol.md 14), and when those that write it
+wait for those that read it."""
 
 from __future__ import annotations
 
@@ -32,3 +33,17 @@ def purge_offsets(lowest: Mapping[SSP, int], done: Mapping[SSP, int]) -> dict[st
         if lowest[ssp] > done.get(ssp, 0):
             offsets.setdefault(ssp.stream, {})[ssp.partition] = lowest[ssp]
     return offsets
+
+
+def held_back_by(unread: Mapping[str, int], max_lag: int | None) -> str | None:
+    """The repartition stream for whose reader a sub-topology waits before its next round; None: it continues.
+
+    `unread`: of each stream that it writes how many offsets its reader has still before it. A round is begun while fewer
+    than `max_lag` are unread and then writes all that it makes, so that a stream may come to hold that much more.
+
+    >>> held_back_by({"by-day": 10, "by-carrier": 500}, max_lag=500), held_back_by({"by-carrier": 499}, max_lag=500)
+    ('by-carrier', None)
+    """
+    if max_lag is None:
+        return None
+    return min((stream for stream, count in unread.items() if count >= max_lag), default=None)

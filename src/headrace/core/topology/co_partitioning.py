@@ -10,6 +10,7 @@ from headrace.core.topology.partitioning import same_partitioner
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import TopologyError
 from headrace.model.job_model import TaskModel
+from headrace.model.names import partitions_text
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Function
 
@@ -43,31 +44,30 @@ def check_co_partitioned(
         first = streams[0]
         for other in streams[1:]:
             apart = _residue_apart(owners[first], owners[other], first in by_users or other in by_users)
+            of_first, of_other = by_users.get(first), by_users.get(other)
             if counts[first] != counts[other] and apart is not None:
-                raise TopologyError(
-                    f"{operator!r} {does} and takes records of the streams {first!r} ({_partitions(counts[first])})"
-                    f" and {other!r} ({_partitions(counts[other])}): a key's records would come to different tasks",
-                    "put a repartition() between them and that operator, or give both streams as many partitions",
-                )
-            if not same_partitioner(by_users.get(first), by_users.get(other)):
-                raise TopologyError(
-                    f"{operator!r} {does} and takes records of the streams {first!r} (partitioned by "
-                    f"{_by(by_users.get(first))}) and {other!r} (by {_by(by_users.get(other))}): a key's records would come to "
-                    "different tasks",
-                    "give both repartitions one and the same partitioner, or put one repartition() behind where they meet",
-                )
-            if apart is not None:
+                found = partitions_text(counts[first]), partitions_text(counts[other])
+                fix = "put a repartition() between them and that operator, or give both streams as many partitions"
+            elif not same_partitioner(of_first, of_other):
+                found = f"partitioned by {_by(of_first)}", f"by {_by(of_other)}"
+                fix = "give both repartitions one and the same partitioner, or put one repartition() behind where they meet"
+            elif apart is not None:
                 raise TopologyError(
                     f"{operator!r} {does} and takes records of the streams {first!r} and {other!r}, but their "
                     f"partitions {apart} are in different tasks: {_names(owners[first][apart])} and "
                     f"{_names(owners[other][apart])}",
                     "put a repartition() between them and that operator; or leave ssp_grouper unset, if it is why",
                 )
+            else:
+                continue
+            raise TopologyError(
+                f"{operator!r} {does} and takes records of the streams {first!r} ({found[0]}) and {other!r} ({found[1]}): a "
+                "key's records would come to different tasks",
+                fix,
+            )
 
 
-def _residue_apart(
-    first: Mapping[int, Set[TaskName]], other: Mapping[int, Set[TaskName]], by_users: bool
-) -> int | None:
+def _residue_apart(first: Mapping[int, Set[TaskName]], other: Mapping[int, Set[TaskName]], by_users: bool) -> int | None:
     """The lowest hash whose keys are in different tasks of two streams; None if all are in the same.
 
     `first`, `other`: who reads partition 0, 1, … of each. Of 2 and 4 partitions the hashes 0 to 3 are all that there are:
@@ -81,10 +81,6 @@ def _residue_apart(
 
 def _by(partitioner: Function | None) -> str:
     return "the key" if partitioner is None else partitioner.label
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _names(tasks: Iterable[TaskName]) -> str:

@@ -69,9 +69,7 @@ def refusals(previous: JobModel | None, stores: Mapping[str, str]) -> list[str]:
     return found
 
 
-def lost(
-    previous: JobModel | None, stores: Mapping[str, str], begun: Collection[str] = ()
-) -> dict[str, str | None]:
+def lost(previous: JobModel | None, stores: Mapping[str, str], begun: Collection[str] = ()) -> dict[str, str | None]:
     """The stores that hold state and are no longer in the application, while others are new: they may have been renamed.
 
     Each to the new one that it may have become, if any is alike. A store that is taken out with nothing in its place is none.

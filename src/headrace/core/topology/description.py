@@ -12,7 +12,8 @@ from headrace.core.topology.description_types import (
     TopologyDescription,
 )
 from headrace.core.topology.engine_prefix import runs_in_jvm
-from headrace.core.topology.stated_counts import Stated, StatedCount, stated_counts_of
+from headrace.core.topology.partition_counts import Stated, StatedCount, stated_counts_of
+from headrace.core.topology.partition_families import count_requests_of
 from headrace.core.topology.sub_topologies import (
     has_state,
     short_name_of,
@@ -59,7 +60,7 @@ _ALWAYS = ("key", "value", "partitioner")  # said where there is none too
 def description_of(topology: Topology) -> TopologyDescription:
     """The topology as plain values. `TopologyError` where its operators do not fit together."""
     subs = sub_topologies_of(topology)
-    upstream, counts = upstream_names_of(subs), stated_counts_of(subs)
+    upstream, counts = upstream_names_of(subs), stated_counts_of(count_requests_of(subs))
     described: list[SubTopologyDescription] = [
         {
             "name": sub.title,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from headrace.core.topology.description import description_of
 from headrace.core.topology.description_types import SubTopologyDescription
-from headrace.core.topology.stated_counts import Stated
+from headrace.core.topology.partition_counts import Stated
 from headrace.model.topology import Topology
 
 _NOT_BY_KEY = "not partitioned by key"

@@ -11,19 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model.topology import (
-    Aggregate,
-    Emit,
-    Join,
-    JoinSides,
-    MapValues,
-    Node,
-    Repartition,
-    Source,
-    Table,
-    TableFilter,
-    ToStream,
-)
+from headrace.model import topology as t
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +23,7 @@ class Emission:
     last: Mapping[str, str] = field(default_factory=dict)
 
 
-def emission_of(nodes: Sequence[Node]) -> Emission:
+def emission_of(nodes: Sequence[t.Node]) -> Emission:
     """Who gives what in a topology; `nodes` are all of it, parents first."""
     by_name = {node.name: node for node in nodes}
     each = _giving_each(nodes, by_name)
@@ -45,38 +33,38 @@ def emission_of(nodes: Sequence[Node]) -> Emission:
         if node.name in each:
             behind.add(node.name)
         elif behind.intersection(node.parents):
-            if isinstance(node, ToStream) and node.emit is Emit.ROUND:
+            if isinstance(node, t.ToStream) and node.emit is t.Emit.ROUND:
                 last[node.name] = _table_of(by_name, by_name[node.parents[0]]).name
             elif _is_view(node):
                 behind.add(node.name)
     return Emission(each, last)
 
 
-def _giving_each(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> frozenset[str]:
+def _giving_each(nodes: Sequence[t.Node], by_name: Mapping[str, t.Node]) -> frozenset[str]:
     """The tables of which every update is requested, and those whose updates these are made of."""
-    writers = {node.stream: node for node in nodes if isinstance(node, Repartition)}
-    left = [node.parents[0] for node in nodes if isinstance(node, ToStream) and node.emit is Emit.EACH]
+    writers = {node.stream: node for node in nodes if isinstance(node, t.Repartition)}
+    left = [node.parents[0] for node in nodes if isinstance(node, t.ToStream) and node.emit is t.Emit.EACH]
     found: set[str] = set()
     while left:
         match _table_of(by_name, by_name[left.pop()]):
-            case Aggregate(name=name):
+            case t.Aggregate(name=name):
                 found.add(name)
-            case Table(name=name, parents=parents) | Join(sides=JoinSides.TABLE_TABLE, name=name, parents=parents):
+            case t.Table(name=name, parents=parents) | t.Join(sides=t.JoinSides.TABLE_TABLE, name=name, parents=parents):
                 left.extend(() if name in found else parents)
                 found.add(name)
-            case Source(of_table=True, stream=stream) if stream in writers:
+            case t.Source(of_table=True, stream=stream) if stream in writers:
                 left.extend(writers[stream].parents)
             case _:  # a stream; or windows that have closed, of which there is one update each
                 pass
     return frozenset(found)
 
 
-def _table_of(by_name: Mapping[str, Node], node: Node) -> Node:
+def _table_of(by_name: Mapping[str, t.Node], node: t.Node) -> t.Node:
     """The operator that makes the updates of which `node` is a view: itself, or the nearest that is no map and no filter."""
     while _is_view(node):
         node = by_name[node.parents[0]]
     return node
 
 
-def _is_view(node: Node) -> bool:
-    return isinstance(node, TableFilter) or (isinstance(node, MapValues) and node.of_table)
+def _is_view(node: t.Node) -> bool:
+    return isinstance(node, t.TableFilter) or (isinstance(node, t.MapValues) and node.of_table)

@@ -8,70 +8,56 @@ state (then it is the one that their tasks are still of), and for what is merely
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import combinations
 
 from headrace.core.job_plan.partition_growth import expand_command
-from headrace.core.topology.partition_families import Families, families_of
+from headrace.core.topology.partition_families import CountRequests
+from headrace.core.topology.sub_topologies import Families
 from headrace.errors import IncompatibleChangeError, TopologyError
+from headrace.model.names import partitions_text
 
 
 def partition_counts_of(
-    feeds: Mapping[str, Collection[str]],
-    explicit: Mapping[str, int],
+    requests: CountRequests,
     external: Mapping[str, int],
     existing: Mapping[str, int],
-    hints: Mapping[str, int] | None = None,
-    joined: Mapping[str, Collection[str]] | None = None,
     recorded: Mapping[str, tuple[int, ...]] | None = None,
     bases: Mapping[str, int] | None = None,
-    keyed: Mapping[str, Collection[str]] | None = None,
-    merged: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, int]:
     """The number of partitions of each repartition stream, by name.
 
-    `feeds`: for every repartition stream, the streams that it comes of (external ones, or repartition streams), as
-    `core.topology.partition_families.feeds_of` gives them. `explicit`: what the application asks for. `external`: the external
-    streams' counts. `existing`: repartition streams that were made before. `hints`: what to make a stream with; one that
-    exists wins. `joined`: for every join the streams that it takes records of; `keyed` and `merged`: the same of operators
-    with state, and of all others (`partition_families.Meetings`). `recorded`: every count that a stream had on record,
-    oldest first. `bases`: the count that a stream's tasks are of (`assignment.bases_of`); its first one if not given.
+    `external`: the external streams' counts. `existing`: repartition streams that were made before. `recorded`: every count
+    that a stream had on record, oldest first. `bases`: the count that a stream's tasks are of (`assignment.bases_of`); its
+    first one if not given.
 
     An explicit count is binding. Else a stream keeps the count that it was made with; else it follows those that it meets
     in a join or an operator with state; else the hint; else it follows those that it is merged with; else it takes the
     largest among the feeds of its family, through other repartition streams if need be:
 
-    >>> partition_counts_of({"by-carrier": ["flights"], "by-day": ["by-carrier", "weather"]},
-    ...                     explicit={}, external={"flights": 4, "weather": 2}, existing={})
+    >>> requests = CountRequests({"by-carrier": ("flights",), "by-day": ("by-carrier", "weather")})
+    >>> partition_counts_of(requests, external={"flights": 4, "weather": 2}, existing={})
     {'by-carrier': 4, 'by-day': 4}
-    >>> partition_counts_of({"left": ["flights"], "right": ["weather"]},
-    ...                     explicit={"right": 8}, external={"flights": 4, "weather": 2}, existing={},
-    ...                     joined={"both": ["left", "right"]})
-    {'left': 8, 'right': 8}
 
     A stream that was expanded keeps the count that it has now, though the application still asks for an earlier one.
 
     Raises `IncompatibleChangeError` if an explicit count is none that the existing stream has or had, `TopologyError` if a
     count is below 1 or follows from nothing, or if streams that are joined have different ones.
     """
-    hints, recorded = hints or {}, recorded or {}
+    feeds, recorded = requests.feeds, recorded or {}
     bases = {stream: counts[0] for stream, counts in recorded.items()} | dict(bases or {})
-    given: dict[str, int] = {}
-    for stream in sorted(feeds):
-        if stream in explicit:
-            given[stream] = _agreed(stream, _positive(stream, explicit[stream]), existing.get(stream), recorded.get(stream, ()))
-        elif stream in existing:
-            given[stream] = existing[stream]
-    streams, joined, keyed = [*feeds, *external], joined or {}, keyed or {}
-    fixed = _fixed(families_of(streams, joined.values()), joined, given, external, existing, bases)
-    by_key = families_of(streams, [*joined.values(), *keyed.values()])
+    given = {stream: count for stream, count in existing.items() if stream in feeds}
+    for stream in sorted(requests.explicit.keys() & feeds.keys()):
+        asked = _positive(stream, requests.explicit[stream])
+        given[stream] = _agreed(stream, asked, existing.get(stream), recorded.get(stream, ()))
+    by_join, by_key, families = requests.meetings.families([*feeds, *external])
+    fixed = _fixed(by_join, requests.meetings.joined, given, external, existing, bases)
     fixed |= _following(by_key, fixed, bases)
-    for stream in sorted(set(hints) & set(feeds)):
-        count = _positive(stream, hints[stream])
-        family = by_key[stream]
-        if not any(member in given or member in external for member in family):
-            for member in family:
-                fixed[member] = max(count, fixed.get(member, 0))
-    families = families_of(streams, [*joined.values(), *keyed.values(), *(merged or {}).values()])
+    for stream in sorted(requests.hints.keys() & feeds.keys()):
+        count = _positive(stream, requests.hints[stream])
+        if not any(member in given or member in external for member in by_key[stream]):
+            fixed |= {member: max(count, fixed.get(member, 0)) for member in by_key[stream]}
     fixed |= _following(families, fixed, bases)
     return {stream: fixed.get(stream) or _inherited(stream, feeds, fixed, external, families) for stream in sorted(feeds)}
 
@@ -144,11 +130,7 @@ def _apart(
 
 
 def _grown(count: int, base: int | None) -> str:
-    return _partitions(count) if base in (None, count) else f"{_partitions(count)}, in the tasks of {base}"
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
+    return partitions_text(count) if base in (None, count) else f"{partitions_text(count)}, in the tasks of {base}"
 
 
 def _inherited(
@@ -219,10 +201,10 @@ def _positive(stream: str, count: int) -> int:
     return count
 
 
-def untaken_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
+def unused_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
     """What is to be said where a stream has another number of partitions than a hint asks for.
 
-    >>> untaken_hints({"by-day": 4, "by-shop": 2}, {"by-day": 6, "by-shop": 2})
+    >>> unused_hints({"by-day": 4, "by-shop": 2}, {"by-day": 6, "by-shop": 2})
     ["repartition stream by-day has 6 partitions, not the 4 of its grouping's hint: that is for a new stream"]
     """
     return [
@@ -231,3 +213,64 @@ def untaken_hints(hints: Mapping[str, int], counts: Mapping[str, int]) -> list[s
         for stream, hint in sorted(hints.items())
         if counts[stream] != hint
     ]
+
+
+# --- what can be said without a look at any stream that exists ---------------------------------------------------------
+
+
+class Stated(StrEnum):
+    EXPLICIT = "explicit"
+    HINT = "a hint"  # for a stream that does not exist yet
+    JOINED = "joined"  # as a stream has that it is joined with, or that it meets in an operator with state
+    MERGED = "merged"  # as a stream has that it is merged with
+    INHERITED = "inherited"  # as the largest has of the streams that it comes of, with all that it meets
+
+
+@dataclass(frozen=True, slots=True)
+class StatedCount:
+    """`partitions`: the number, if the application says it; `is_hint`: for streams that do not exist yet. `of`: the streams
+    whose number it is, sorted; none where it is the stream's own."""
+
+    stated: Stated
+    partitions: int | None = None
+    is_hint: bool = False
+    of: tuple[str, ...] = ()
+
+
+def stated_counts_of(requests: CountRequests) -> dict[str, StatedCount]:
+    """Of every repartition stream, by the rules of `partition_counts_of`. What meets are streams of `feeds`.
+
+    >>> from headrace.core.topology.partition_families import Meetings
+    >>> meetings = Meetings(joined={"both": ("left", "right")})
+    >>> stated_counts_of(CountRequests({"left": ("a",), "right": ("b",)}, {"right": 8}, {}, meetings))["left"]
+    StatedCount(stated=<Stated.JOINED: 'joined'>, partitions=8, is_hint=False, of=('right',))
+    """
+    feeds, hints = requests.feeds, requests.hints
+    by_join, by_key, families = requests.meetings.families(feeds)
+    known = {stream: StatedCount(Stated.EXPLICIT, count) for stream, count in requests.explicit.items()}
+    known |= _as_stated(by_join, known, Stated.JOINED)
+    known |= _as_stated(by_key, known, Stated.JOINED)
+    for stream in hints.keys() - known.keys():
+        if hints[stream] == max(hints.get(member, 0) for member in by_key[stream]):  # of a family the largest
+            known[stream] = StatedCount(Stated.HINT, hints[stream], is_hint=True)
+    known |= _as_stated(by_key, known, Stated.JOINED)
+    known |= _as_stated(families, known, Stated.MERGED)
+    for stream in sorted(feeds.keys() - known.keys()):
+        reached = {feed for member in families[stream] for feed in feeds[member]}
+        known[stream] = StatedCount(Stated.INHERITED, of=tuple(sorted(reached)))
+    return known
+
+
+def _as_stated(
+    families: Mapping[str, tuple[str, ...]], known: Mapping[str, StatedCount], stated: Stated
+) -> dict[str, StatedCount]:
+    """The streams of which nothing is known, where something is of their families: they take the largest number."""
+    found: dict[str, StatedCount] = {}
+    for stream, family in families.items():
+        given = {member: known[member] for member in family if member in known}
+        if given and stream not in known:
+            most = max(one.partitions or 0 for one in given.values())
+            giving = {member: one for member, one in given.items() if one.partitions == most}
+            own = tuple(member for member, one in giving.items() if not one.of)
+            found[stream] = StatedCount(stated, most, any(giving[member].is_hint for member in giving), own or tuple(giving))
+    return found

@@ -7,12 +7,10 @@ meets counts as one upstream; an input that only happens to be in the same appli
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headrace.core.topology.sub_topologies import SubTopology, meets_by_key
+from headrace.core.topology.sub_topologies import Families, SubTopology, families_of, meets_by_key
 from headrace.model.topology import Join, Repartition
-
-Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +21,36 @@ class Meetings:
     same unless the streams are in the same tasks anyway. `merged`: the others, which need nothing.
     """
 
-    joined: Families
-    keyed: Families
-    merged: Families
+    joined: Families = field(default_factory=dict)
+    keyed: Families = field(default_factory=dict)
+    merged: Families = field(default_factory=dict)
 
-    def all(self) -> list[tuple[str, ...]]:
-        return [*self.joined.values(), *self.keyed.values(), *self.merged.values()]
+    def families(self, streams: Iterable[str]) -> tuple[Families, Families, Families]:
+        """Of `streams`: by joins, by these and operators with state, by all that meets."""
+        by_key = [*self.joined.values(), *self.keyed.values()]
+        every = [*by_key, *self.merged.values()]
+        return families_of(streams, self.joined.values()), families_of(streams, by_key), families_of(streams, every)
 
 
-def families_of(streams: Iterable[str], meetings: Iterable[Collection[str]]) -> dict[str, tuple[str, ...]]:
-    """For every stream all that it meets, directly or around, with itself.
+@dataclass(frozen=True, slots=True)
+class CountRequests:
+    """What an application says of the numbers of partitions of its repartition streams.
 
-    >>> families_of(["a", "b", "c", "d"], [["a", "b"], ["b", "d"]])
-    {'a': ('a', 'b', 'd'), 'b': ('a', 'b', 'd'), 'c': ('c',), 'd': ('a', 'b', 'd')}
+    `feeds`: for each of them the streams that it comes of (external ones, or repartition streams). `explicit`: the numbers that
+    it asks for. `hints`: what to make a stream with; one that exists wins.
     """
-    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
-    for met in sorted(map(sorted, meetings)):
-        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in met))
-        for stream in together:
-            family[stream] = together
-    return {stream: tuple(sorted(members)) for stream, members in family.items()}
+
+    feeds: Families
+    explicit: Mapping[str, int] = field(default_factory=dict)
+    hints: Mapping[str, int] = field(default_factory=dict)
+    meetings: Meetings = field(default_factory=Meetings)
+
+
+def count_requests_of(subs: Collection[SubTopology]) -> CountRequests:
+    nodes = [node for sub in subs for node in sub.nodes if isinstance(node, Repartition)]
+    explicit = {n.stream: n.partitions for n in nodes if n.partitions is not None and not n.partitions_is_hint}
+    hints = {n.stream: n.partitions for n in nodes if n.partitions is not None and n.partitions_is_hint}
+    return CountRequests(feeds_of(subs), explicit, hints, meetings_of(subs))
 
 
 def meetings_of(subs: Iterable[SubTopology]) -> Meetings:
@@ -75,7 +83,7 @@ def upstream_of(sub: SubTopology) -> dict[str, tuple[str, ...]]:
 
     An operator that only broadcast streams come to has all that the sub-topology reads.
     """
-    families = families_of(sub.reads, meetings_of([sub]).all())
+    _, _, families = meetings_of([sub]).families(sub.reads)
     together = {name: {one for stream in found for one in families[stream]} for name, found in _feeding(sub).items()}
     return {name: tuple(sorted(found)) or sub.reads for name, found in together.items()}
 

@@ -140,9 +140,7 @@ def _legend(y: int) -> list[str]:
 
 
 def _rect(x: int, y: int, width: int, height: int, radius: int, fill: str, stroke: str) -> str:
-    return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
-    )
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}" fill="{fill}" stroke="{stroke}"/>'
 
 
 def _text(x: int, y: int, text: str, style: str) -> str:

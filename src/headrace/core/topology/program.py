@@ -7,8 +7,7 @@ from typing import Any
 
 from headrace.core.rounds.stream_limits import StreamLimits
 from headrace.core.topology.emission import Emission
-from headrace.core.topology.engine_prefix import Endpoint
-from headrace.core.topology.record_parts import PARTS
+from headrace.core.topology.engine_prefix import PARTS, Endpoint
 from headrace.model.serde import Serde
 from headrace.model.topology import ForEachRound, Node, Source
 
@@ -16,7 +15,7 @@ from headrace.model.topology import ForEachRound, Node, Source
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointSide:
     """The serdes of the keys and values that an endpoint gives, and whether its chain made them (else: as read). `parts`: the
-    parts of the records that are used (`core.topology.record_parts`); the others may be null."""
+    parts of the records that are used (`core.topology.engine_prefix`); the others may be null."""
 
     key: Serde | None
     value: Serde | None

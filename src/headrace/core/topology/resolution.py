@@ -13,95 +13,72 @@ from typing import Any
 from headrace.core.topology.compatibility import with_spark_types
 from headrace.core.topology.engine_prefix import ALL, runs_in_jvm
 from headrace.errors import TopologyError
+from headrace.model import topology as t
 from headrace.model.serde import Serde
-from headrace.model.topology import (
-    Aggregate,
-    DropDuplicates,
-    Filter,
-    FlatMap,
-    FlatMapValues,
-    ForEachRound,
-    Function,
-    FunctionKind,
-    Join,
-    Map,
-    MapValues,
-    Node,
-    Process,
-    Repartition,
-    SelectKey,
-    Sink,
-    Source,
-    SourceKind,
-    Suppress,
-    Table,
-    Topology,
-    Transform,
-)
 
 Sides = tuple[Serde | None, Serde | None]
 
 
-def has_open_types(topology: Topology) -> bool:
+def has_open_types(topology: t.Topology) -> bool:
     """Whether types have to be requested from Spark."""
-    return any(runs_in_jvm(node) or _is_timed_by_spark(node) or isinstance(node, ForEachRound) for node in topology.nodes)
+    return any(runs_in_jvm(node) or _is_timed_by_spark(node) or isinstance(node, t.ForEachRound) for node in topology.nodes)
 
 
-def _is_timed_by_spark(node: Node) -> bool:
-    return isinstance(node, Source) and node.timestamp is not None and node.timestamp.in_jvm
+def _is_timed_by_spark(node: t.Node) -> bool:
+    return isinstance(node, t.Source) and node.timestamp is not None and node.timestamp.in_jvm
 
 
-def through_spark(topology: Topology) -> Topology:
+def through_spark(topology: t.Topology) -> t.Topology:
     """The topology with a filter that keeps everything behind each source whose rows must go through Spark's engine, though
     no expression follows: its time is a Spark expression, or a `ForEachRound` takes its rows from there.
 
     All that follows goes through it then, so that rows are read once; but not what a function gives its time to, which is
     called in the worker.
     """
-    nodes: list[Node] = []
+    nodes: list[t.Node] = []
     names = {node.name for node in topology.nodes}
-    handing = {parent for node in topology.nodes if isinstance(node, ForEachRound) for parent in node.parents}
+    handing = {parent for node in topology.nodes if isinstance(node, t.ForEachRound) for parent in node.parents}
     instead: dict[str, str] = {}
     for_handing: dict[str, str] = {}
     for node in topology.nodes:
         if not runs_in_jvm(node):
-            others = for_handing if isinstance(node, ForEachRound) else instead
+            others = for_handing if isinstance(node, t.ForEachRound) else instead
             node = replace(node, parents=tuple(others.get(parent, parent) for parent in node.parents))
         nodes.append(node)
-        if isinstance(node, Source) and (_is_timed_by_spark(node) or node.name in handing):
+        if isinstance(node, t.Source) and (_is_timed_by_spark(node) or node.name in handing):
             name = f"{node.name}-{'timed' if _is_timed_by_spark(node) else 'rows'}"
             while name in names:
                 name += "-"
             given_at = "" if node.timestamp is None else node.timestamp.given_at
-            every = Function(FunctionKind.SQL, ALL, ALL, given_at)
-            nodes.append(Filter(name=name, parents=(node.name,), predicate=every))
+            every = t.Function(t.FunctionKind.SQL, ALL, ALL, given_at)
+            nodes.append(t.Filter(name=name, parents=(node.name,), predicate=every))
             for_handing[node.name] = name
             if node.timestamp is None or node.timestamp.in_jvm:
                 instead[node.name] = name
-    return Topology(topology.application, tuple(nodes))
+    return t.Topology(topology.application, tuple(nodes))
 
 
 def resolved(
-    topology: Topology,
-    types_of: Callable[[Source, tuple[Node, ...]], tuple[str, str]],
+    topology: t.Topology,
+    types_of: Callable[[t.Source, tuple[t.Node, ...]], tuple[str, str]],
     serde_of_type: Callable[[str], Serde | None],
     windowed: Callable[[Serde], Serde],
     fits: Callable[[Serde, str], bool],
-) -> tuple[Topology, Mapping[str, Sides]]:
+) -> tuple[t.Topology, Mapping[str, Sides]]:
     """The topology with its serdes filled in, and per operator the serdes of the keys and values that it gives.
 
     `types_of(source, chain)`: Spark's types of key and value behind a chain of in-engine operators, as DDL.
     `fits(serde, type)`: whether a serde that was declared takes values of a Spark type.
     """
     sides: dict[str, Sides] = {}
-    chains: dict[str, tuple[Source, tuple[Node, ...]]] = {}
+    chains: dict[str, tuple[t.Source, tuple[t.Node, ...]]] = {}
     streams: dict[str, Sides] = {}
-    nodes: list[Node] = []
+    nodes: list[t.Node] = []
     for node in through_spark(topology).nodes:
         before = sides[node.parents[0]] if node.parents else (None, None)
-        if isinstance(node, Join):
+        if isinstance(node, t.Join):
             node = _joined(node, before, sides[node.parents[1]])
-        if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
+        if isinstance(node, t.Source) and node.kind is t.SourceKind.REPARTITION:
             key, value = streams[node.stream]
             node = replace(node, key=node.key or key, value=node.value or value)
         if runs_in_jvm(node):
@@ -110,22 +87,22 @@ def resolved(
             _check_declared(node, types, fits)
             node = _typed(node, types, serde_of_type)
             chains[node.name] = (source, (*chain, node))
-        elif isinstance(node, Source):
+        elif isinstance(node, t.Source):
             chains[node.name] = (node, ())
         node, side = _with_sides(node, before, windowed)
         sides[node.name] = side
-        if isinstance(node, Repartition):
+        if isinstance(node, t.Repartition):
             streams[node.stream] = (node.key, node.value)
         nodes.append(node)
-    return Topology(topology.application, tuple(nodes)), sides
+    return t.Topology(topology.application, tuple(nodes)), sides
 
 
-def _typed(node: Node, types: tuple[str, str], serde_of_type: Callable[[str], Serde | None]) -> Any:
+def _typed(node: t.Node, types: tuple[str, str], serde_of_type: Callable[[str], Serde | None]) -> Any:
     """An operator of the prefix with the serdes that its Spark types say, where it gives new keys or values."""
     key_type, value_type = types
-    if isinstance(node, (SelectKey, Transform)) and node.key is None:
+    if isinstance(node, (t.SelectKey, t.Transform)) and node.key is None:
         node = replace(node, key=_serde(node, "key", key_type, serde_of_type))
-    if isinstance(node, (MapValues, Transform)) and node.value is None:
+    if isinstance(node, (t.MapValues, t.Transform)) and node.value is None:
         node = replace(node, value=_serde(node, "value", value_type, serde_of_type))
     return node
 
@@ -147,7 +124,7 @@ def _check_declared(node: Any, types: tuple[str, str], fits: Callable[[Serde, st
             )
 
 
-def _serde(node: Node, part: str, spark_type: str, serde_of_type: Callable[[str], Serde | None]) -> Serde:
+def _serde(node: t.Node, part: str, spark_type: str, serde_of_type: Callable[[str], Serde | None]) -> Serde:
     serde = serde_of_type(spark_type)
     if serde is None:
         raise TopologyError(
@@ -157,7 +134,7 @@ def _serde(node: Node, part: str, spark_type: str, serde_of_type: Callable[[str]
     return serde
 
 
-def _joined(node: Join, left: Sides, right: Sides) -> Join:
+def _joined(node: t.Join, left: Sides, right: Sides) -> t.Join:
     """A join with what Spark's types say of its stores; `TopologyError` where keys of its sides can never be equal."""
     if node.key_of is None and left[0] is not None and right[0] is not None and left[0].form != right[0].form:
         raise key_mismatch(node.name, left[0], right[0])
@@ -173,41 +150,35 @@ def key_mismatch(join: str, left: Serde, right: Serde) -> TopologyError:
     )
 
 
-def _with_sides(node: Node, before: Sides, windowed: Callable[[Serde], Serde]) -> tuple[Any, Sides]:
+def _with_sides(node: t.Node, before: Sides, windowed: Callable[[Serde], Serde]) -> tuple[Any, Sides]:
     """The operator with its open serdes taken from its parent, and the serdes of what it gives."""
     key, value = before
     match node:
-        case Source():
+        case t.Source() | t.Map() | t.FlatMap() | t.Transform():
             return node, (node.key, node.value)
-        case SelectKey():
+        case t.SelectKey():
             return node, (node.key, value)
-        case MapValues() | FlatMapValues():
+        case t.MapValues() | t.FlatMapValues() | t.Join():
             return node, (key, node.value)
-        case Map() | FlatMap():
-            return node, (node.key, node.value)
-        case Transform():
-            return node, (node.key, node.value)
-        case Process():
+        case t.Process():
             stores = tuple(with_spark_types(store, key, value) for store in node.stores)
             return replace(node, stores=stores), (node.key or key, node.value)
-        case Aggregate():
+        case t.Aggregate():
             result = node.key or (key if node.windows is None or key is None else windowed(key))
             store = with_spark_types(node.store, key, node.value or value)
             return replace(node, key=result, store=store, value=node.value or value), (result, node.value or value)
-        case Join():
-            return node, (key, node.value)
-        case DropDuplicates():
+        case t.DropDuplicates():
             return replace(node, store=with_spark_types(node.store, key, value)), before
-        case Suppress():
+        case t.Suppress():
             key, value = node.key or key, node.value or value
             return replace(node, key=key, store=with_spark_types(node.store, key, value), value=value), (key, value)
-        case Table():
+        case t.Table():
             store = with_spark_types(node.store, key, value)
             return replace(node, store=store, value=node.value or value), before
-        case Repartition():
+        case t.Repartition():
             node = replace(node, key=node.key or key, value=node.value or value)
             return node, (node.key, node.value)
-        case Sink():
+        case t.Sink():
             return replace(node, key=node.key or key, value=node.value or value), before
         case _:
             return node, before

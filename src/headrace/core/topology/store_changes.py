@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
 from headrace.core.topology.compatibility import REMOVED, in_use, refusals
+from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import ConfigError, IncompatibleChangeError
 from headrace.model.job_model import JobModel
-from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, StoreSpec, Suppress, Table
+from headrace.model.topology import Aggregate, DropDuplicates, Join, Node, Process, Suppress, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +98,10 @@ def change_notes(before: JobModel | None, after: JobModel | None) -> list[str]:
 
 def in_databases(node: Node, databases: Mapping[str, str]) -> Node:
     """The operator with its stores in the databases that the job model says."""
-
-    def placed(store: StoreSpec) -> StoreSpec:
-        return replace(store, database=databases.get(store.name))
-
-    match node:
-        case Aggregate(store=store) | Table(store=store) | DropDuplicates(store=store) | Suppress(store=store):
-            return replace(node, store=placed(store))
-        case Process(stores=stores) | Join(stores=stores):
-            return replace(node, stores=tuple(map(placed, stores)))
-        case _:
-            return node
+    stores = tuple(replace(store, database=databases.get(store.name)) for store in stores_of(node))
+    if isinstance(node, Aggregate | Table | DropDuplicates | Suppress):
+        return replace(node, store=stores[0])
+    return replace(node, stores=stores) if isinstance(node, Process | Join) else node
 
 
 def _items(text: str | None) -> list[str]:

@@ -10,7 +10,8 @@ from headrace.model.durations import duration_text
 
 _FORM = re.compile(
     r"(?P<what>.+) key=(?P<key>.+) value=(?P<value>.+?)"
-    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?", re.DOTALL
+    r"(?: windows=(?:(?P<size>\d+)us/(?P<advance>\d+)us|session/(?P<gap>\d+)us))?",
+    re.DOTALL,
 )
 UNKNOWN = "spark"  # in place of a serde: what Spark's type will say
 _KINDS = {

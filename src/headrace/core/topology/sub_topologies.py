@@ -6,28 +6,14 @@ reads (of several the first by name). `has_state` is the one definition of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import TopologyError
-from headrace.model.topology import (
-    Aggregate,
-    DropDuplicates,
-    Join,
-    JoinSides,
-    Node,
-    Process,
-    Repartition,
-    Sink,
-    Source,
-    SourceKind,
-    StoreSpec,
-    Suppress,
-    Table,
-    Topology,
-)
+from headrace.model import topology as t
 
 REPARTITION_SUFFIX = "-repartition"
+Families = Mapping[str, tuple[str, ...]]  # stream to its family, sorted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +24,10 @@ class SubTopology:
     """
 
     name: str | None
-    nodes: tuple[Node, ...]
-    sources: tuple[Source, ...]
-    stores: tuple[StoreSpec, ...]
-    sinks: tuple[Sink, ...]
+    nodes: tuple[t.Node, ...]
+    sources: tuple[t.Source, ...]
+    stores: tuple[t.StoreSpec, ...]
+    sinks: tuple[t.Sink, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -50,11 +36,22 @@ class SubTopology:
         """The name, `source` for the source sub-topology."""
         return self.name or "source"
 
-    def node(self, name: str) -> Node:
-        return next(node for node in self.nodes if node.name == name)
-
-    def children(self, name: str) -> tuple[Node, ...]:
+    def children(self, name: str) -> tuple[t.Node, ...]:
         return tuple(node for node in self.nodes if name in node.parents)
+
+
+def families_of(streams: Iterable[str], meetings: Iterable[Collection[str]]) -> dict[str, tuple[str, ...]]:
+    """For every stream (or operator) all that it meets, directly or around, with itself.
+
+    >>> families_of(["a", "b", "c", "d"], [["a", "b"], ["b", "d"]])
+    {'a': ('a', 'b', 'd'), 'b': ('a', 'b', 'd'), 'c': ('c',), 'd': ('a', 'b', 'd')}
+    """
+    family: dict[str, set[str]] = {stream: {stream} for stream in streams}
+    for met in sorted(map(sorted, meetings)):
+        together: set[str] = set().union(*(family.get(stream, {stream}) for stream in met))
+        for stream in together:
+            family[stream] = together
+    return {stream: tuple(sorted(members)) for stream, members in family.items()}
 
 
 def short_name_of(application: str, stream: str) -> str:
@@ -66,28 +63,27 @@ def short_name_of(application: str, stream: str) -> str:
     return stream.removeprefix(f"{application}-").removesuffix(REPARTITION_SUFFIX)
 
 
-def stores_of(node: Node) -> tuple[StoreSpec, ...]:
-    """The stores that an operator has."""
+def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
     match node:
-        case Aggregate(store=store) | Table(store=store) | DropDuplicates(store=store) | Suppress(store=store):
+        case t.Aggregate(store=store) | t.Table(store=store) | t.DropDuplicates(store=store) | t.Suppress(store=store):
             return (store,)
-        case Process(stores=stores) | Join(stores=stores):
+        case t.Process(stores=stores) | t.Join(stores=stores):
             return stores
         case _:
             return ()
 
 
-def is_stateful(node: Node) -> bool:
+def is_stateful(node: t.Node) -> bool:
     """Whether an operator keeps anything between records: stores, or timers."""
-    return bool(stores_of(node)) or (isinstance(node, Process) and node.timers)
+    return bool(stores_of(node)) or (isinstance(node, t.Process) and node.timers)
 
 
-def meets_by_key(node: Node) -> bool:
+def meets_by_key(node: t.Node) -> bool:
     """Whether all records of a key must come to one task of an operator: it has state, or joins with another's.
 
     A global table is in every task whole: what is joined with it may be anywhere.
     """
-    return is_stateful(node) or (isinstance(node, Join) and node.sides is not JoinSides.STREAM_GLOBAL)
+    return is_stateful(node) or (isinstance(node, t.Join) and node.sides is not t.JoinSides.STREAM_GLOBAL)
 
 
 def has_state(sub: SubTopology) -> bool:
@@ -95,7 +91,7 @@ def has_state(sub: SubTopology) -> bool:
     return any(is_stateful(node) for node in sub.nodes)
 
 
-def sub_topologies_of(topology: Topology) -> tuple[SubTopology, ...]:
+def sub_topologies_of(topology: t.Topology) -> tuple[SubTopology, ...]:
     """The sub-topologies: each comes after all that write the streams it reads; ties are in order of names.
 
     Raises `TopologyError` where one would read what it writes itself, directly or around.
@@ -114,7 +110,7 @@ def sub_topologies_of(topology: Topology) -> tuple[SubTopology, ...]:
     return ordered
 
 
-def reads_inputs(topology: Topology, operator: str) -> bool:
+def reads_inputs(topology: t.Topology, operator: str) -> bool:
     """Whether records of the job's inputs come to an operator without a repartition stream in between."""
     by_name = {node.name: node for node in topology.nodes}
     left = [operator]
@@ -128,64 +124,51 @@ def reads_inputs(topology: Topology, operator: str) -> bool:
 
 def upstream_names_of(subs: tuple[SubTopology, ...]) -> Mapping[str | None, tuple[str | None, ...]]:
     """For each sub-topology those that write a stream which it reads, in the order of `subs`."""
-    return {
-        reader.name: tuple(writer.name for writer in subs if set(writer.writes) & set(reader.reads)) for reader in subs
-    }
+    return {reader.name: tuple(writer.name for writer in subs if set(writer.writes) & set(reader.reads)) for reader in subs}
 
 
-def ancestors_of(topology: Topology, name: str) -> Topology:
+def ancestors_of(topology: t.Topology, name: str) -> t.Topology:
     """The part of a topology that the operator `name` depends on, with it, across repartition streams too."""
     wanted = {name}
     streams: set[str] = set()
     for node in reversed(topology.nodes):
-        if isinstance(node, Repartition) and node.stream in streams:
+        if isinstance(node, t.Repartition) and node.stream in streams:
             wanted.add(node.name)
         if node.name in wanted:
             wanted.update(node.parents)
-            if isinstance(node, Source) and node.kind is SourceKind.REPARTITION:
+            if isinstance(node, t.Source) and node.kind is t.SourceKind.REPARTITION:
                 streams.add(node.stream)
-    return Topology(topology.application, tuple(node for node in topology.nodes if node.name in wanted))
+    return t.Topology(topology.application, tuple(node for node in topology.nodes if node.name in wanted))
 
 
-def _parts(topology: Topology) -> list[tuple[Node, ...]]:
+def _parts(topology: t.Topology) -> list[tuple[t.Node, ...]]:
     """The connected parts, where all external sources count as connected; but a global table is where it is joined."""
-    part_of: dict[str, int] = {}
-    members: dict[int, list[str]] = {}
-    external: int | None = None
-    for number, node in enumerate(topology.nodes):
-        joined = {part_of[parent] for parent in node.parents}
-        if _is_external(node):
-            if external is not None:
-                joined.add(part_of[topology.nodes[external].name])
-            external = number
-        members[number] = [node.name]
-        for part in sorted(joined):
-            members[number].extend(members.pop(part))
-        for name in members[number]:
-            part_of[name] = number
     by_name = {node.name: node for node in topology.nodes}
-    alone = {number for number in members if _has_global_tables_only([by_name[name] for name in members[number]])}
-    home = min(alone, default=0) if external is None else part_of[topology.nodes[external].name]
-    part_of = {name: home if part in alone else part for name, part in part_of.items()}
-    found: dict[int, list[Node]] = {part: [] for part in sorted({*part_of.values()})}
+    external = [node.name for node in topology.nodes if _is_external(node)]
+    part_of = families_of(by_name, [*((node.name, *node.parents) for node in topology.nodes), external])
+    alone = sorted(part for part in {*part_of.values()} if _has_global_tables_only([by_name[name] for name in part]))
+    if alone:
+        home = part_of[external[0]] if external else alone[0]
+        part_of |= {name: home for part in alone for name in part}
+    found: dict[tuple[str, ...], list[t.Node]] = {}
     for node in topology.nodes:
-        found[part_of[node.name]].append(node)
+        found.setdefault(part_of[node.name], []).append(node)
     return [tuple(nodes) for nodes in found.values()]
 
 
-def _is_external(node: Node) -> bool:
+def _is_external(node: t.Node) -> bool:
     """Whether it reads an input of the job whose partitions are shared out among tasks."""
-    return isinstance(node, Source) and node.kind is not SourceKind.REPARTITION and not node.broadcast
+    return isinstance(node, t.Source) and node.kind is not t.SourceKind.REPARTITION and not node.broadcast
 
 
-def _has_global_tables_only(nodes: list[Node]) -> bool:
+def _has_global_tables_only(nodes: list[t.Node]) -> bool:
     """Whether a part has nothing else to read: it is then put where the job's other inputs are."""
-    return all(node.broadcast for node in nodes if isinstance(node, Source))
+    return all(node.broadcast for node in nodes if isinstance(node, t.Source))
 
 
-def _sub_topology(application: str, nodes: tuple[Node, ...]) -> SubTopology:
-    sources = tuple(node for node in nodes if isinstance(node, Source))
-    internal = [source for source in sources if source.kind is SourceKind.REPARTITION]
+def _sub_topology(application: str, nodes: tuple[t.Node, ...]) -> SubTopology:
+    sources = tuple(node for node in nodes if isinstance(node, t.Source))
+    internal = [source for source in sources if source.kind is t.SourceKind.REPARTITION]
     external = not internal or any(_is_external(source) for source in sources)
     name = None if external else min(short_name_of(application, source.stream) for source in internal)
     return SubTopology(
@@ -193,9 +176,9 @@ def _sub_topology(application: str, nodes: tuple[Node, ...]) -> SubTopology:
         nodes=nodes,
         sources=sources,
         stores=tuple(store for node in nodes for store in stores_of(node)),
-        sinks=tuple(node for node in nodes if isinstance(node, Sink)),
+        sinks=tuple(node for node in nodes if isinstance(node, t.Sink)),
         reads=tuple(sorted({source.stream for source in sources})),
-        writes=tuple(sorted({node.stream for node in nodes if isinstance(node, Repartition)})),
+        writes=tuple(sorted({node.stream for node in nodes if isinstance(node, t.Repartition)})),
     )
 
 
@@ -213,12 +196,12 @@ def _in_order(subs: list[SubTopology]) -> tuple[SubTopology, ...]:
     return tuple(done)
 
 
-def _cycle_error(topology: Topology, sub: SubTopology, stream: str) -> TopologyError:
+def _cycle_error(topology: t.Topology, sub: SubTopology, stream: str) -> TopologyError:
     """Name the operator at which the repartition stream comes together again with what it was written from."""
     short = short_name_of(topology.application, stream)
     source = next(source for source in sub.sources if source.stream == stream)
     behind = {source.name}
-    meeting: Node | None = None
+    meeting: t.Node | None = None
     for node in sub.nodes:
         if behind & set(node.parents):
             behind.add(node.name)

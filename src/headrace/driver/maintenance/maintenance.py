@@ -22,7 +22,6 @@ from headrace.driver.planning.job_plan import JobPlan
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
-from headrace.model.topology import Repartition
 from headrace.ports import JobStore, System
 from headrace.state.files import StateFiles
 
@@ -121,7 +120,7 @@ class Maintenance:
             plan.startpoints.counting_again,
         )
         self._versions.begin()
-        internal = {node.stream for node in plan.topology.nodes if isinstance(node, Repartition)}
+        internal = {node.stream for node in plan.topology.repartitions}
         reads = {sub.name: internal & set(sub.reads) for sub in plan.subs}
         self._space = SpaceReclaimer(system, store, plan.epoch, reads, self._versions.checkpoints)
         for name, current in checkpoints.items():

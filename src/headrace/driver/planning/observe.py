@@ -148,7 +148,7 @@ def _streams(
         if time.monotonic() - began_s > LAGGING_S or all(found[name].partitions >= n for name, n in before.items()):
             break
         time.sleep(0.1)
-    for node in terms.repartitions:
+    for node in terms.topology.repartitions:
         if node.stream in found and found[node.stream].internal_of != terms.application:
             found[node.stream] = _with_owner(system, found[node.stream])
     return found

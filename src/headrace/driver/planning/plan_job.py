@@ -19,6 +19,7 @@ from headrace.core.job_plan.history import to_forget
 from headrace.core.job_plan.planner import BEFORE_ENGINE, Refusal, plan, planned
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
+from headrace.core.topology.operator_changes import changes_between
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
@@ -34,7 +35,7 @@ from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
-from headrace.model.topology import Repartition, Topology
+from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, System
 
 Value = TypeVar("Value")
@@ -50,8 +51,10 @@ def check_before_engine(
     steps = BEFORE_ENGINE if snapshot.model is not None else BEFORE_ENGINE[:1]
     made = plan(terms, snapshot, steps)
     if isinstance(made, Refusal):
-        for note in edit_of(terms, snapshot).operator_notes() if made.step == BEFORE_ENGINE[0].__name__ else ():
-            say(note)
+        if made.step == BEFORE_ENGINE[0].__name__:
+            edit = edit_of(terms, snapshot)
+            for note in changes_between(edit.operators_before, edit.operators).notes():
+                say(note)
         raise made.error
 
 
@@ -127,7 +130,7 @@ class JobPlanner:
     def _with_created(self, draft: Draft) -> tuple[Draft, dict[str, StreamDescription]]:
         """The plan with the ids of the streams that it creates, and all streams then."""
         created: dict[str, StreamDescription] = {}
-        internal = {node.stream for node in draft.terms.repartitions}
+        internal = {node.stream for node in draft.terms.topology.repartitions}
         for stream, count in draft.creates.items():
             owner = draft.terms.application if stream in internal else None
             created[stream] = create(self.system, stream, count, owner)
@@ -165,7 +168,7 @@ def with_limits(
     topology: Topology, programs: Mapping[str | None, Program], system: System
 ) -> dict[str | None, Program]:
     """The programs, with what the streams that they write take."""
-    internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
+    internal = {node.stream for node in topology.repartitions}
     limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})
     for stream, found in sorted(limits.items()):
         if not found.keeps_times and stream in internal:

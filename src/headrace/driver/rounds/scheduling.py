@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.core.rounds.back_pressure import held_back_by
+from headrace.core.rounds.purging import held_back_by
 from headrace.core.rounds.watermarks import joint_watermark
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
