@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from headrace.errors import SerdeError
+from headrace.serdes.deferred import np, pa
 
 _NEWLINE = ord("\n")
 

@@ -10,22 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, is_typeddict, overload
+from typing import Any, Generic, is_typeddict, overload
 
 import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
+from headrace.serdes.binary_arrays import as_array_of, as_binary, joined, parted
 from headrace.serdes.ddl import SparkType, StructType
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
 from headrace.serdes.json_types import checked_class, ordered, type_of_class
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _OUT_OF_FLOATS = ("Expected `float` >=", "Expected `float` <=")
 
@@ -168,8 +167,6 @@ class Json(Generic[V]):
 
     def _rows(self, data: pa.Array) -> tuple[list[Any], Failures]:
         """What the decoder makes of each value: all at once, and one by one only if anything is wrong."""
-        from headrace.serdes.binary_arrays import as_binary
-
         data = as_binary(data)
         present = data.drop_null() if data.null_count else data
         rows, failures = self._rows_at_once(present) or each(self._row, present.to_pylist())
@@ -183,10 +180,6 @@ class Json(Generic[V]):
 
     def _rows_at_once(self, data: Any) -> tuple[list[Any], Failures] | None:
         """All values by one call, 70 ns less for each; None if one of them may be wrong."""
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import joined
-
         codec = self._codec
         try:
             data.cast(pa.string())  # refuses bytes that are no UTF-8
@@ -229,8 +222,6 @@ class Json(Generic[V]):
         return columns, failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import as_array_of
-
         schema = ddl.from_arrow_type(values.type) if self._type is None else self._type
         values = as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
@@ -311,8 +302,6 @@ def _reason(error: Exception) -> str:
 
 
 def _array(lines: bytes, nulls: list[bool]) -> Any:
-    from headrace.serdes.binary_arrays import parted
-
     return parted(lines, nulls)
 
 

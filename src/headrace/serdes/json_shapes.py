@@ -21,6 +21,7 @@ import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import ArrayType, DecimalType, MapType, ScalarType, SparkType, StructType, to_arrow_type, to_ddl
+from headrace.serdes.deferred import np, pa
 from headrace.serdes.json_text import NOT_FINITE
 
 Normal = Callable[[Any], Any]
@@ -219,8 +220,6 @@ def pythons(values: list[Any], spark_type: SparkType) -> list[Any]:
 
 def column_of(values: list[Any], spark_type: SparkType) -> Any:
     """Decoded values (None for null) as an Arrow array of the type."""
-    import pyarrow as pa
-
     arrow_type = to_arrow_type(spark_type)
     if isinstance(spark_type, StructType):
         return _struct_column(values, spark_type)
@@ -230,9 +229,6 @@ def column_of(values: list[Any], spark_type: SparkType) -> Any:
 
 
 def _struct_column(rows: list[Any], struct_type: StructType) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
     shape = shape_of(struct_type)
     mask = None
     if None in rows:
@@ -276,8 +272,6 @@ def _struct_arrow_python(shape: Shape) -> Normal:
 def encodables(values: Any, spark_type: SparkType) -> list[Any]:
     """An Arrow array of the type as values that msgspec encodes in declared order (None for null); `SerdeError` where one
     has no JSON."""
-    import pyarrow as pa
-
     match spark_type:
         case StructType(fields):
             children = values.flatten()  # unlike field(), mindful of the struct's own nulls and offset
@@ -307,8 +301,6 @@ def encodables(values: Any, spark_type: SparkType) -> list[Any]:
 
 def _times(values: Any, epoch: datetime) -> list[Any]:
     """µs since `epoch` as datetimes (130 ns each; by `to_pylist` 2,250)."""
-    import pyarrow as pa
-
     micros = values.cast(pa.int64()).cast(pa.duration("us"))
     lengths = micros.to_numpy(zero_copy_only=False).tolist()  # numpy gives an int where no timedelta is that long
     try:
@@ -328,8 +320,6 @@ def _lists(values: Any, flat: list[Any]) -> list[Any]:
 
 
 def _lengths(values: Any) -> list[int]:
-    import numpy as np
-
     if len(values) == 0:
         return []
     offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]

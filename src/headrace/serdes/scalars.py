@@ -10,14 +10,13 @@ import numbers
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.serde import Failures
+from headrace.serdes.binary_arrays import as_array, as_binary, nulled, packed, unpacked, valid_of
+from headrace.serdes.deferred import pa
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SHOWN = 40  # bytes or characters of a value in an error
 
@@ -48,8 +47,6 @@ def each(function: Callable[[Any], Any], values: Iterable[Any], raised: Raised =
 
 def encoded_each(encode: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[pa.Array, Failures]:
     """The same as a binary array."""
-    import pyarrow as pa
-
     results, failures = each(encode, values, raised)
     return pa.array(results, pa.binary()), failures
 
@@ -97,16 +94,12 @@ class Bytes(Scalar[bytes]):
         return data
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         return (pa.array(values, pa.binary()), []) if only(values, bytes) else encoded_each(self.encode, values)
 
     def decode_many(self, data: pa.Array) -> tuple[list[bytes | None], Failures]:
         return data.to_pylist(), []
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import as_binary
-
         return as_binary(values), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
@@ -139,8 +132,6 @@ class String(Scalar[str]):
             ) from None
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         if only(values, str):
             try:
                 return pa.array(values, pa.string()).cast(pa.binary()), []
@@ -153,17 +144,9 @@ class String(Scalar[str]):
         return texts.to_pylist(), failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary
-
         return as_binary(_cast(self, values, pa.string())), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, nulled
-
         data = as_binary(data)
         try:
             return data.cast(pa.string()), []
@@ -194,8 +177,6 @@ class _Number(Scalar[V]):
         )
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         if only(values, *self.KINDS):
             try:
                 return self.encode_arrow(pa.array(values, _arrow_type(self)))
@@ -208,8 +189,6 @@ class _Number(Scalar[V]):
         return values.to_pylist(), failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import packed, valid_of
-
         try:
             typed = _cast(self, values, _arrow_type(self))
         except _OutOfRangeError:  # which of them is it?
@@ -219,10 +198,6 @@ class _Number(Scalar[V]):
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, unpacked
-
         data = as_binary(data)
         values, present, wrong = unpacked(data, self.DTYPE)
         failures: Failures = [(int(i), self._wrong_length(data[int(i)].as_py())) for i in wrong.nonzero()[0]]
@@ -241,10 +216,6 @@ def _arrow_type(serde: Scalar[Any]) -> Any:
 
 def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
     """`values` as one array of `arrow_type`; an array of another kind is no matter of values, and so it raises."""
-    import pyarrow as pa
-
-    from headrace.serdes.binary_arrays import as_array
-
     values = as_array(values)
     if values.type == arrow_type:
         return values

@@ -13,6 +13,7 @@ import msgspec
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Serde
 from headrace.serdes.ddl import parse_type, to_arrow_type
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import Bytes, Double, Int, Long, String
 from headrace.serdes.windowed import Windowed, WindowedKey
@@ -67,8 +68,6 @@ def fits_spark_type(serde: Serde, text: str) -> bool:
     >>> fits_spark_type(Long(), "int"), fits_spark_type(Long(), "string")
     (True, False)
     """
-    import pyarrow as pa
-
     try:
         arrow_type = pa.null() if text.strip().lower() == "void" else to_arrow_type(parse_type(text))
         serde.encode_arrow(pa.array([], arrow_type))

@@ -10,17 +10,15 @@ import struct
 from collections.abc import Sequence
 from datetime import datetime
 from functools import total_ordering
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.durations import datetime_of, time_text, time_us
 from headrace.model.serde import Failures
+from headrace.serdes.binary_arrays import as_array, as_binary, nulled, offsets_of, unpacked, valid_of
+from headrace.serdes.deferred import np, pa
 from headrace.serdes.scalars import encoded_each, shown
 from headrace.serdes.typed import K, Serde
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _TIMES = struct.Struct(">qq")
 TIMES_BYTES = _TIMES.size
@@ -156,8 +154,6 @@ class Windowed(Generic[K]):
     # --- many values -------------------------------------------------------------------------------------------------
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import numpy as np
-
         try:
             parts = [(None, 0, 0) if value is None else value._parts for value in values]
             starts, ends = (np.array([part[at] for part in parts], dtype=np.int64) for at in (1, 2))
@@ -179,9 +175,6 @@ class Windowed(Generic[K]):
 
     def encode_parts(self, inner: pa.Array, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
         """The bytes of windowed keys from those of their inner keys and times in µs; null where `inner` is null."""
-        import numpy as np
-        import pyarrow as pa
-
         times = np.empty((len(inner), 2), dtype=">i8")
         times[:, 0], times[:, 1] = starts, ends
         fixed = pa.Array.from_buffers(pa.binary(TIMES_BYTES), len(inner), [None, pa.py_buffer(times.tobytes())])
@@ -196,11 +189,6 @@ class Windowed(Generic[K]):
 
     def _parts_of(self, data: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any], np.ndarray[Any, Any], Failures]:
         """The bytes of the inner keys (null where something is wrong), starts and ends in µs, and what is wrong."""
-        import numpy as np
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, nulled, offsets_of, unpacked, valid_of
-
         data = as_binary(data)
         valid = valid_of(data)
         short = valid & (np.diff(offsets_of(data)) < TIMES_BYTES)
@@ -219,10 +207,6 @@ class Windowed(Generic[K]):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_array
-
         values = as_array(values)
         if not pa.types.is_struct(values.type) or [field.name for field in values.type] != ["key", "start", "end"]:
             raise SerdeError(f"{self.form}: expected an array of {self.spark_type}, found {values.type}")
@@ -235,9 +219,6 @@ class Windowed(Generic[K]):
         return self.encode_parts(inner, starts, ends), failures
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import numpy as np
-        import pyarrow as pa
-
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_arrow(inner)
         missing = np.array(inner.is_null().to_numpy(zero_copy_only=False))

@@ -50,11 +50,6 @@ class _Codec:
             self.spark_type = None
 
 
-@lru_cache(maxsize=1024)
-def _codec_of(text: str, references: References) -> _Codec:
-    return _Codec(text, references)
-
-
 class Avro(TextSchemaSerde[_Codec, V]):
     """Avro by `schema`: a file, a dict or JSON text; or by the newest schema of `subject` in a `registry`.
 
@@ -74,6 +69,7 @@ class Avro(TextSchemaSerde[_Codec, V]):
     """
 
     KIND = "avro"
+    CODEC = staticmethod(lru_cache(maxsize=1024)(_Codec))
 
     def _text_of(self, schema: Any) -> str:
         if isinstance(schema, (Mapping, list)):
@@ -86,9 +82,6 @@ class Avro(TextSchemaSerde[_Codec, V]):
         if schema.lstrip()[:1] in ("{", "[", '"'):
             return schema
         return json.dumps(schema) if schema in _PRIMITIVES else self._file_text(Path(schema))
-
-    def _understood(self, text: str, references: References) -> _Codec:
-        return _codec_of(text, references)
 
     def _body(self, value: V) -> bytes:
         codec = self._codec

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -21,14 +21,12 @@ import msgspec
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import encoded_each
 from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _FORMATS = {"date": "date", "date-time": "timestamp"}
@@ -124,11 +122,6 @@ class _Codec:
         return any(self._has_texts(part, inside) for part in parts if isinstance(part, Mapping))
 
 
-@lru_cache(maxsize=256)
-def _codec_of(text: str, references: References) -> _Codec:
-    return _Codec(text, references)
-
-
 class JsonSchema(TextSchemaSerde[_Codec, V]):
     """JSON by `schema`: a file, a dict or JSON text of a JSON Schema; or by the newest of `subject` in a `registry`.
 
@@ -147,6 +140,7 @@ class JsonSchema(TextSchemaSerde[_Codec, V]):
     """
 
     KIND = "json-schema"
+    CODEC = staticmethod(lru_cache(maxsize=1024)(_Codec))
 
     def _text_of(self, schema: Any) -> str:
         if isinstance(schema, (Mapping, bool)):
@@ -156,9 +150,6 @@ class JsonSchema(TextSchemaSerde[_Codec, V]):
         if isinstance(schema, (str, PathLike)):
             return self._file_text(Path(schema))
         raise SchemaError(f"json-schema: expected a schema, found {type(schema).__name__}", "give a path or a dict")
-
-    def _understood(self, text: str, references: References) -> _Codec:
-        return _codec_of(text, references)
 
     def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
