@@ -1,42 +1,21 @@
-"""The words for joins that streams and tables have in common; `dsl.joins` builds them."""
+"""The words for joins that streams and tables have in common, and what may be joined with what; `dsl.joins` builds them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from headrace.dsl.global_table import GlobalTable
+from headrace.dsl.joins import JoinArguments, JoinBuild
+from headrace.dsl.windows import Duration
+from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import JoinKind
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
-    from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable
     from headrace.dsl.stream_cursor import StreamCursor
-
-Duration = str | timedelta
-_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
-
-
-@dataclass(frozen=True, slots=True)
-class JoinArguments:
-    """What the user said of a join. `operator`: the method's name; `within` to `key` are for joins of streams."""
-
-    operator: str
-    joiner: Any
-    name: str | None
-    value: Serde | None
-    store: str | None
-    within: Duration | None = None
-    grace: Duration | None = None
-    retention: Duration | None = None
-    key: Any = None
-
-    @property
-    def kind(self) -> JoinKind:
-        return _KINDS[self.operator]
 
 
 class StreamJoins:
@@ -70,7 +49,7 @@ class StreamJoins:
         after `store`.
         """
         asked = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
-        return _joined_stream(self, other, asked)
+        return self._joined(other, asked)
 
     def left_join(
         self,
@@ -90,7 +69,7 @@ class StreamJoins:
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
         asked = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
-        return _joined_stream(self, other, asked)
+        return self._joined(other, asked)
 
     def outer_join(
         self,
@@ -106,7 +85,38 @@ class StreamJoins:
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
         asked = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
-        return _joined_stream(self, other, asked)
+        return self._joined(other, asked)
+
+    def _joined(self, other: object, asked: JoinArguments) -> KStream:
+        from headrace.dsl.kstream import KStream  # which is one of these
+
+        is_stream, is_global = isinstance(other, StreamJoins), isinstance(other, GlobalTable)
+        if not isinstance(other, StreamJoins | TableJoins | GlobalTable):
+            raise _not_joinable(other, asked, "a stream or a table")
+        _check_app(self.app, other.app, asked)
+        if is_stream and asked.within is None:
+            raise TopologyError(
+                f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
+                f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
+            )
+        if not is_stream and asked.kind is JoinKind.OUTER:
+            raise TopologyError(
+                "outer_join of a stream with a table: a change of the table alone gives no record",
+                "use left_join, or make the stream a table by to_table() and join two tables",
+            )
+        if not is_stream and (asked.within, asked.grace, asked.retention) != (None, None, None):
+            raise TopologyError(
+                f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
+                "leave them out: a record is joined with what the table has at its time",
+            )
+        if asked.key is not None and not is_global:
+            raise TopologyError(
+                f"{asked.operator}(key=...): only a global table can be joined by any key",
+                "call select_key(...) before the join; or read the other side by app.global_table(...)",
+            )
+        build = JoinBuild(self.app.builder, asked)
+        way = build.of_streams if is_stream else build.with_global if is_global else build.with_table
+        return KStream(self.app, way(self.flow, other.flow))
 
 
 class TableJoins:
@@ -123,28 +133,39 @@ class TableJoins:
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
         With `to_stream(emit="each")`, one for each update of either side.
         """
-        return _joined_table(self, other, JoinArguments("join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("join", joiner, name, value, store))
 
     def left_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
-        return _joined_table(self, other, JoinArguments("left_join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("left_join", joiner, name, value, store))
 
     def outer_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
-        return _joined_table(self, other, JoinArguments("outer_join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("outer_join", joiner, name, value, store))
+
+    def _joined(self, other: object, asked: JoinArguments) -> KTable:
+        from headrace.dsl.ktable import KTable  # which is one of these
+
+        if not isinstance(other, TableJoins):
+            raise _not_joinable(other, asked, "a table")
+        _check_app(self.app, other.app, asked)
+        return KTable(self.app, JoinBuild(self.app.builder, asked).of_tables(self.flow, other.flow))
 
 
-def _joined_stream(stream: Any, other: Any, asked: JoinArguments) -> KStream:
-    from headrace.dsl.joins import joined_stream  # it builds streams and tables, which have these methods
+def _not_joinable(other: object, asked: JoinArguments, expected: str) -> TopologyError:
+    hint = "a stream can be joined with a table: stream.join(table, ...)"
+    if not isinstance(other, StreamJoins | GlobalTable):
+        hint = "give what app.table(), app.stream() or an aggregation gave"
+    return TopologyError(f"{asked.operator}({type(other).__name__}): expected {expected}", hint)
 
-    return joined_stream(stream, other, asked)
 
-
-def _joined_table(table: Any, other: Any, asked: JoinArguments) -> KTable:
-    from headrace.dsl.joins import joined_table
-
-    return joined_table(table, other, asked)
+def _check_app(app: AppDeclaration, other: AppDeclaration, asked: JoinArguments) -> None:
+    if other is not app:
+        raise TopologyError(
+            f"{asked.operator}: one side is of application {app.name!r}, the other of {other.name!r}",
+            "what one App reads can be joined",
+        )

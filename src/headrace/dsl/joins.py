@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.topology.partitioning import same_partitioner
 from headrace.core.topology.resolution import key_mismatch
@@ -20,80 +20,41 @@ from headrace.core.topology.sub_topologies import reads_inputs, sub_topologies_o
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import is_batch
-from headrace.dsl.global_table import GlobalTable
-from headrace.dsl.grouped import added_table
-from headrace.dsl.joinable import JoinArguments
-from headrace.dsl.kstream import KStream
-from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import with_repartition
+from headrace.dsl.rekeying import with_repartition, with_table
 from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
-from headrace.dsl.windows import length_us
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
+from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
+from headrace.model.serde import Serde
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, Repartition, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 
-if TYPE_CHECKING:
-    from headrace.dsl.app_declaration import AppDeclaration
-
 _LEFT, _RIGHT = "left", "right"
+_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
 Sides = frozenset[str]  # those that are repartitioned
 
 
-def joined_stream(left: KStream, other: Any, asked: JoinArguments) -> KStream:
-    """A stream joined with a table, a global table, or another stream."""
-    _check_other(left.app, other, asked, KStream, KTable, GlobalTable)
-    is_stream = isinstance(other, KStream)
-    if is_stream and asked.within is None:
-        raise TopologyError(
-            f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
-            f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
-        )
-    if not is_stream and asked.kind is JoinKind.OUTER:
-        raise TopologyError(
-            "outer_join of a stream with a table: a change of the table alone gives no record",
-            "use left_join, or make the stream a table by to_table() and join two tables",
-        )
-    if not is_stream and (asked.within, asked.grace, asked.retention) != (None, None, None):
-        raise TopologyError(
-            f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
-            "leave them out: a record is joined with what the table has at its time",
-        )
-    if asked.key is not None and not isinstance(other, GlobalTable):
-        raise TopologyError(
-            f"{asked.operator}(key=...): only a global table can be joined by any key",
-            "call select_key(...) before the join; or read the other side by app.global_table(...)",
-        )
-    build = _Build(left.app.builder, asked)
-    if isinstance(other, KStream):
-        return KStream(left.app, build.of_streams(left.flow, other.flow))
-    if isinstance(other, KTable):
-        return KStream(left.app, build.with_table(left, other))
-    return KStream(left.app, build.with_global(left, other))
+@dataclass(frozen=True, slots=True)
+class JoinArguments:
+    """What the user said of a join. `operator`: the method's name; `within` to `key` are for joins of streams."""
+
+    operator: str
+    joiner: Any
+    name: str | None
+    value: Serde | None
+    store: str | None
+    within: Duration | None = None
+    grace: Duration | None = None
+    retention: Duration | None = None
+    key: Any = None
+
+    @property
+    def kind(self) -> JoinKind:
+        return _KINDS[self.operator]
 
 
-def joined_table(left: KTable, other: Any, asked: JoinArguments) -> KTable:
-    """A table joined with another."""
-    _check_other(left.app, other, asked, KTable)
-    return KTable(left.app, _Build(left.app.builder, asked).of_tables(left, other))
-
-
-def _check_other(app: AppDeclaration, other: Any, asked: JoinArguments, *kinds: type) -> None:
-    if not isinstance(other, kinds) or not isinstance(other, KStream | KTable | GlobalTable):
-        hint = "a stream can be joined with a table: stream.join(table, ...)"
-        if not isinstance(other, KStream | GlobalTable):
-            hint = "give what app.table(), app.stream() or an aggregation gave"
-        expected = "a stream or a table" if KStream in kinds else "a table"
-        raise TopologyError(f"{asked.operator}({type(other).__name__}): expected {expected}", hint)
-    if other.app is not app:
-        raise TopologyError(
-            f"{asked.operator}: one side is of application {app.name!r}, the other of {other.app.name!r}",
-            "what one App reads can be joined",
-        )
-
-
-class _Build:
+class JoinBuild:
     """One join while it is added to a topology."""
 
     def __init__(self, builder: Builder, asked: JoinArguments) -> None:
@@ -101,47 +62,46 @@ class _Build:
         self.joiner, self.with_key = _joiner_of(asked)
         self.within_us, self.kept_us = _lengths(asked)
 
-    def with_table(self, left: KStream, right: KTable) -> StreamCursor:
+    def with_table(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
         def build(repartitioned: Sides) -> StreamCursor:
-            own, prefix, text = self._names(left.flow, bool(repartitioned) or not self._is_kept(right.flow))
-            sides = self._stream(left.flow, prefix, repartitioned), self._table(right, _RIGHT, prefix, repartitioned)
+            own, prefix, text = self._names(left, bool(repartitioned) or not self._is_kept(right))
+            sides = self._stream(left, prefix, repartitioned), self._table(right, _RIGHT, prefix, repartitioned)
             return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
 
-        return self._with_repartitions(build, left.flow, right.flow)
+        return self._with_repartitions(build, left, right)
 
-    def of_tables(self, left: KTable, right: KTable) -> StreamCursor:
+    def of_tables(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
         def build(repartitioned: Sides) -> StreamCursor:
-            is_kept = self._is_kept(left.flow) and self._is_kept(right.flow)
-            own, prefix, text = self._names(left.flow, bool(repartitioned) or not is_kept)
+            is_kept = self._is_kept(left) and self._is_kept(right)
+            own, prefix, text = self._names(left, bool(repartitioned) or not is_kept)
             first = self._table(left, _LEFT, prefix, repartitioned)
-            is_one = left.flow.node == right.flow.node
+            is_one = left.node == right.node
             second = first if is_one else self._table(right, _RIGHT, prefix, repartitioned)
             return self._joined(own, text, JoinSides.TABLE_TABLE, first, second)
 
-        return self._with_repartitions(build, left.flow, right.flow)
+        return self._with_repartitions(build, left, right)
 
-    def with_global(self, left: KStream, table: GlobalTable) -> StreamCursor:
+    def with_global(self, left: StreamCursor, table: StreamCursor) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
         with self.builder.all_or_nothing():
-            is_read_there = reads_inputs(self.builder.topology(), left.flow.node)
-            own, prefix, text = self._names(left.flow, not is_read_there)
-            right = table.flow if is_read_there else self._read_again(left, table, f"{prefix}-{_RIGHT}")
+            is_read_there = reads_inputs(self.builder.topology(), left.node)
+            own, prefix, text = self._names(left, not is_read_there)
+            right = table if is_read_there else self._read_again(table, f"{prefix}-{_RIGHT}")
             key_of = None
             if self.asked.key is None:
-                check_keys(text, left.flow.key, right.key)
+                check_keys(text, left.key, right.key)
             else:
                 key_of = checked_function(f"{text}: key", self.asked.key, flows.RECORD_ONLY, None)
             sides = JoinSides.STREAM_GLOBAL
-            return self._added(own, text, sides, left.flow, right, key_of=key_of, table_key=right.key.serde)
+            return self._added(own, text, sides, left, right, key_of=key_of, table_key=right.key.serde)
 
-    def _read_again(self, left: KStream, table: GlobalTable, name: str) -> StreamCursor:
+    def _read_again(self, table: StreamCursor, name: str) -> StreamCursor:
         topology = self.builder.topology()
-        source = topology.node(topology.node(table.flow.node).parents[0])
+        source = topology.node(topology.node(table.node).parents[0])
         again = replace(source, name=self.builder.checked("global_table", f"{name}-{source.name}"))
         self.builder.add("global_table", again)
         own, store = self.builder.checked("global_table", name), self.builder.checked_store("global_table", name)
-        flow = replace(table.flow, node=again.name)
-        return added_table(left.app, flow, own, store, flow.key, flow.value, "global").flow
+        return with_table(replace(table, node=again.name), own, store, table.key, table.value, "global")
 
     def of_streams(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
         def build(repartitioned: Sides) -> StreamCursor:
@@ -176,21 +136,21 @@ class _Build:
     def _stream(self, flow: StreamCursor, prefix: str, repartitioned: Sides, side: str = _LEFT) -> StreamCursor:
         if side not in repartitioned:
             return flow
-        return with_repartition(self.builder, flow, Repartitioned(), f"{prefix}-{side}", generated=True)
+        return with_repartition(flow, Repartitioned(), f"{prefix}-{side}", generated=True)
 
-    def _table(self, table: KTable, side: str, prefix: str, repartitioned: Sides) -> StreamCursor:
+    def _table(self, flow: StreamCursor, side: str, prefix: str, repartitioned: Sides) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
-        flow, name = table.flow, f"{prefix}-{side}"
+        name = f"{prefix}-{side}"
         if side in repartitioned:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
-            flow = with_repartition(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
+            flow = with_repartition(flow, Repartitioned(), name, generated=True, of_table=True)
         elif self._is_kept(flow):
             return flow
         text = operator_text(self.asked.operator, name)
         own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
         key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
-        return added_table(table.app, flow, own, store, key, value).flow
+        return with_table(flow, own, store, key, value)
 
     def _is_kept(self, flow: StreamCursor) -> bool:
         """Whether the operator of a table keeps all of it, as given."""
@@ -238,8 +198,7 @@ class _Build:
             kept_us=self.kept_us,
             **more,
         )
-        self.builder.add(asked.operator, node)
-        return with_sides(left.after(own, text, given=asked.name), None, side, None)
+        return left.put(asked.operator, node, asked.name, value=side)
 
 
 class _LoopError(Exception):

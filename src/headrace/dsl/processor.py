@@ -14,6 +14,7 @@ from headrace.errors import TopologyError
 from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.topology import StoreKind, StoreSpec
+from headrace.serdes.serdes import serde_of_annotation
 from headrace.serdes.typed import Serde, V
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Declared:
 
     stores: tuple[KeyValueStore | WindowStore, ...]
     timers: bool
-    value_annotation: Any = None  # VOut, where the class says it
+    value: Serde | None = None  # of VOut, where the class says it
 
     @property
     def stateful(self) -> bool:
@@ -153,7 +154,7 @@ def declared_by(processor: Any) -> Declared:
         if inspect.isgeneratorfunction(body):
             raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
-    return Declared(_stores_of(processor), timers, _value_annotation_of(processor))
+    return Declared(_stores_of(processor), timers, _value_serde_of(processor))
 
 
 def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValueStore | WindowStore, ...]:
@@ -175,12 +176,12 @@ def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValue
     return tuple(processor.stores)
 
 
-def _value_annotation_of(processor: type) -> Any:
-    """VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
+def _value_serde_of(processor: type) -> Serde | None:
+    """That of VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
     for base in getattr(processor, "__orig_bases__", ()):
         arguments = get_args(base)
         if get_origin(base) is Processor and len(arguments) == 4 and not isinstance(arguments[3], TypeVar):
-            return arguments[3]
+            return serde_of_annotation(arguments[3])
     return None
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
-from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.builder import operator_text
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, needed
 from headrace.errors import TopologyError
-from headrace.model.topology import Group, Repartition, Source, SourceKind
+from headrace.model.topology import Group, Repartition, Source, SourceKind, StoreKind, StoreSpec, Table
 
 
-def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
+def repartition_arguments(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
     """The key mapper (None: the key stays) and the options of `repartition(...)`, in all the forms that it takes.
 
     A mapper comes with a `Repartitioned` or a name: `repartition("by-carrier")` is more likely to mean a name than
@@ -49,7 +50,6 @@ def check_by_key(text: str, flow: StreamCursor) -> None:
 
 
 def with_repartition(
-    builder: Builder,
     flow: StreamCursor,
     options: Repartitioned,
     name: str | None,
@@ -65,8 +65,9 @@ def with_repartition(
     name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `beside` is the
     name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
     """
-    asked = builder.lasting_name_of("repartition", flow.anchor, None) if name is None else name
-    stream = builder.repartition_stream(asked)
+    builder = flow.builder
+    wanted = builder.lasting_name_of("repartition", flow.anchor, None) if name is None else name
+    stream = builder.repartition_stream(wanted)
     short = short_name_of(builder.application, stream)
     is_named = options.name is not None or not (generated or name is None)
     writer = builder.checked("repartition", f"{short}-repartition")
@@ -95,49 +96,46 @@ def with_repartition(
     reads = Source(name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION, of_table=of_table)
     builder.add("repartition", writes)
     builder.add("repartition", reads)
-    return StreamCursor(node=reader, anchor=reader, key=key, value=value)
+    return StreamCursor(builder=builder, node=reader, anchor=reader, key=key, value=value)
+
+
+def with_table(flow: StreamCursor, own: str, store: str, key: SerdeSlot, value: SerdeSlot, what: str = "table") -> StreamCursor:
+    """`flow` behind a `Table` operator `own`; its names are checked by the caller. `what` begins the store's form."""
+    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
+    flow.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
+    return behind_table(flow, own, operator_text("table", store)).with_sides(key, value)
+
+
+def behind_table(flow: StreamCursor, own: str, text: str) -> StreamCursor:
+    """The flow of a table: its name is the anchor of what follows, and its rows come from a store."""
+    return replace(flow, left_at=None).after(own, text, given=own)
 
 
 class Grouping:
     """Rows grouped by key: made when the first aggregation asks for it, which then names its repartition stream.
 
     `options` say how that stream is written; where the rows are by key already there is none, and nothing of them is used.
+    `flow` has what is known of the rows that are grouped, and the name after which an aggregation without one is named.
     """
 
-    def __init__(self, builder: Builder, flow: StreamCursor, options: Repartitioned | None = None) -> None:
-        self.builder = builder
-        self.flow = flow
-        self._options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
+    def __init__(self, flow: StreamCursor, options: Repartitioned | None = None) -> None:
+        self._options = options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
+        self._ungrouped = flow
         self._grouped: StreamCursor | None = None
+        given = [None if serde is None else SerdeSlot(serde) for serde in (options.key_serde, options.value_serde)]
+        anchor = flow.anchor if options.name is None else options.name.removesuffix(REPARTITION_SUFFIX)
+        self.flow = replace(flow, anchor=anchor).with_sides(*given)
 
-    def grouped(self, name: str, operator: str | None = None) -> StreamCursor:
+    def grouped(self, name: str, operator: str) -> StreamCursor:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
-            flow, options = self.flow, self._options
+            flow, options = self._ungrouped, self._options
             if not flow.is_by_key:
-                stream = options.name or name
-                flow = with_repartition(self.builder, flow, options, stream, generated=True, beside=operator)
-            own = self.builder.name_of("group", flow.node, None)
-            self.builder.add("group", Group(name=own, parents=(flow.node,)))
-            self._grouped = flow.after(own, operator_text("group", own), given=None)
+                flow = with_repartition(flow, options, options.name or name, generated=True, beside=operator)
+            own = flow.name_of("group", None)
+            self._grouped = flow.put("group", Group(name=own, parents=(flow.node,)))
         return self._grouped
-
-    @property
-    def anchor(self) -> str:
-        """What an aggregation that has no name is named after."""
-        name = self._options.name
-        return self.flow.anchor if name is None else name.removesuffix(REPARTITION_SUFFIX)
 
     def key(self, operator: str) -> SerdeSlot:
         """What is known of the key, which `operator` keeps state under."""
-        return needed(self.known_key, "key", operator, None)
-
-    @property
-    def known_key(self) -> SerdeSlot:
-        """The same, which may be nothing."""
-        return self.flow.key if self._options.key_serde is None else SerdeSlot(self._options.key_serde)
-
-    @property
-    def value(self) -> SerdeSlot:
-        """What is known of the values that are grouped."""
-        return self.flow.value if self._options.value_serde is None else SerdeSlot(self._options.value_serde)
+        return needed(self.flow.key, "key", operator, None)
