@@ -100,7 +100,8 @@ class Json(Generic[V]):
     # --- one value ---------------------------------------------------------------------------------------------------
 
     def decode(self, data: bytes) -> V:
-        value: V = self._pythons([self._row(data)])[0]
+        row, python = self._row(data), self._codec.python
+        value: V = row if python is None or row is None else python(row)
         return value
 
     def encode(self, value: V) -> bytes:
@@ -141,16 +142,12 @@ class Json(Generic[V]):
             return f"the fields are: {self.form[len('json<') : -1]}"
         return "give aware datetimes, such as datetime.now(UTC)" if "timezone" in str(error) else None
 
-    def _pythons(self, rows: list[Any]) -> list[Any]:
-        """What users see: dicts instead of instances of a generated class."""
-        python = self._codec.python
-        return rows if python is None else [None if row is None else python(row) for row in rows]
-
     # --- many values -------------------------------------------------------------------------------------------------
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         rows, failures = self._rows(data)
-        return self._pythons(rows), failures
+        python = self._codec.python
+        return rows if python is None else [None if row is None else python(row) for row in rows], failures
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         codec = self._codec
@@ -160,8 +157,8 @@ class Json(Generic[V]):
                 rows = msgspec.convert(rows, list[codec.target | None])  # type: ignore[name-defined]
             if codec.encode_normal is not None:
                 rows = [None if row is None else codec.encode_normal(row) for row in rows]
-            lines = codec.text.lines(rows, are_finite=codec.are_finite)
-            return _array(lines, [value is None for value in values]), []
+            lines = codec.text.of(rows, are_finite=codec.are_finite, as_lines=True)
+            return parted(lines, [value is None for value in values]), []
         except Exception:
             return encoded_each(self.encode, values)
 
@@ -229,7 +226,7 @@ class Json(Generic[V]):
         except SerdeError:  # one of the times has no ISO form, or a number is NaN
             return self._encode_arrow_each(values, schema)
         if self._given is None:
-            return _array(self._codec.text.lines(rows, are_finite=True), _nulls(values)), []
+            return parted(self._codec.text.of(rows, are_finite=True, as_lines=True), values.is_null().to_pylist()), []
         return self.encode_many(pythons(rows, schema))
 
     def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[pa.Array, Failures]:
@@ -280,15 +277,9 @@ def _codec_of(given: Any, schema: SparkType | None) -> _Codec:
         return _Codec(msgspec.json.Decoder(given), text, target=given, encode_normal=in_order)
     if schema is None:
         return _Codec(msgspec.json.Decoder(), Text("all"))
-    return _Codec(
-        msgspec.json.Decoder(annotation_of(schema)),
-        Text("maps"),
-        normal_of(schema),
-        python_of(schema),
-        annotation_of(schema, encoding=True),
-        normal_of(schema, encoding=True),
-        are_finite=True,
-    )
+    target, normal = annotation_of(schema, encoding=True), normal_of(schema)
+    decoder = msgspec.json.Decoder(annotation_of(schema))
+    return _Codec(decoder, Text("maps"), normal, python_of(schema), target, normal, are_finite=True)
 
 
 def _reason(error: Exception) -> str:
@@ -299,15 +290,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError) and str(error).startswith(_OUT_OF_FLOATS):
         return NOT_FINITE + "".join(str(error).partition(" - ")[1:])
     return error.message if isinstance(error, SerdeError) else str(error)
-
-
-def _array(lines: bytes, nulls: list[bool]) -> Any:
-    return parted(lines, nulls)
-
-
-def _nulls(values: Any) -> list[bool]:
-    nulls: list[bool] = values.is_null().to_pylist()
-    return nulls
 
 
 def _steps(schema: SparkType, path: str) -> tuple[list[str], SparkType]:

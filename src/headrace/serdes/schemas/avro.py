@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import SparkType
-from headrace.serdes.schemas.avro_types import Check, NoOneTypeError, check_of, decimals_of, readable, type_of
+from headrace.serdes.schemas.avro_types import Check, NoOneTypeError, check_of, readable, type_of
 from headrace.serdes.schemas.base import References, TextSchemaSerde, reason
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
@@ -32,15 +32,17 @@ class _Codec:
         self.write: Any = fastavro.schemaless_writer
         named: dict[str, Any] = {}
         try:
-            for _, each in references:
-                fastavro.parse_schema(readable(json.loads(each)), named_schemas=named)
+            trees = [readable(json.loads(each)) for _, each in references]
+            for each in trees:
+                fastavro.parse_schema(each, named_schemas=named)
             tree = json.loads(text)
-            self.parsed: Any = fastavro.parse_schema(readable(tree), named_schemas=named)
+            trees.append(readable(tree))
+            self.parsed: Any = fastavro.parse_schema(trees[-1], named_schemas=named)
         except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
             kind = type(error).__name__
             raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
         self.check: Check = check_of(self.parsed, named)
-        self.has_decimals = decimals_of(self.parsed, named)
+        self.has_decimals = '"logicalType": "decimal"' in json.dumps(trees)
         self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)
         bare = json.dumps([_without_texts(tree), *(each for _, each in references)], sort_keys=True, separators=(",", ":"))
         self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]

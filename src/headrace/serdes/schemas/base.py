@@ -135,7 +135,8 @@ class SchemaSerde(ABC, Generic[C, V]):
         return SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(found)}", hint)
 
     def _schema_id(self, registry: SchemaRegistry) -> int:
-        return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
+        subject = self._subject or self._bound or self.name
+        return registry.connection.id_of(subject, self._registered(), register=self._auto_register)
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         return encoded_each(self.encode, values, NOT_OF_A_VALUE)
@@ -191,7 +192,7 @@ class SchemaSerde(ABC, Generic[C, V]):
         """The schema of an id; `SerdeError` if there is none, or one of another language."""
         assert self._registry is not None
         try:
-            found = self._registry.schema_of(schema_id)
+            found = self._registry.connection.schema_of(schema_id)
         except UnknownSchemaError as error:
             raise SerdeError(str(error)) from None
         language = _LANGUAGES[self.KIND]
@@ -280,7 +281,7 @@ def _latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> 
             f"{kind}: neither a schema nor a registry's subject", "give a schema, or registry=URL and subject=NAME"
         )
     try:
-        return registry.latest(subject)
+        return registry.connection.latest(subject)
     except UnknownSchemaError as error:
         raise SchemaError(f"{kind}: {error}", "give a schema, or register one under that subject") from None
 
@@ -299,7 +300,7 @@ def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
                 raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others")
             seen.add(reference.name)
             try:
-                text = registry.version(reference)
+                text = registry.connection.version(reference)
             except UnknownSchemaError as error:
                 raise SerdeError(str(error)) from None
             add(text.references)

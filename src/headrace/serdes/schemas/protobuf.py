@@ -197,7 +197,7 @@ def _registered_file(registry: SchemaRegistry, files: bytes, name: str, register
         if imported.startswith(_KNOWN_EVERYWHERE):
             continue
         schema = _registered_file(registry, files, imported, register)
-        registry.id_of(imported, schema, register=register)
-        references.append(Reference(imported, imported, registry.registered_version(imported, schema)))
+        registry.connection.id_of(imported, schema, register=register)
+        references.append(Reference(imported, imported, registry.connection.version_of(imported, schema)))
     text = base64.b64encode(known[name].SerializeToString(deterministic=True)).decode()
     return SchemaText("PROTOBUF", text, tuple(references))
