@@ -16,7 +16,7 @@ from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.global_table import GlobalTable
+from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import with_repartition, with_table

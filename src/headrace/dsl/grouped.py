@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
-from headrace.dsl.functions import checked_arguments, label_of
+from headrace.dsl.functions import checked_arguments, label_of, returned
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import Grouping, behind_table
-from headrace.dsl.returns import returned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.joins import JoinArguments, JoinBuild
 from headrace.dsl.windows import Duration
 from headrace.errors import TopologyError
@@ -169,3 +168,28 @@ def _check_app(app: AppDeclaration, other: AppDeclaration, asked: JoinArguments)
             f"{asked.operator}: one side is of application {app.name!r}, the other of {other.name!r}",
             "what one App reads can be joined",
         )
+
+
+class GlobalTable:
+    """A table read from a stream by every task, all partitions of it: `stream.join(table, joiner, key=...)`.
+
+    A stream is joined with it where it is, however either is partitioned. At equal times the table's records come first,
+    and within a round both are taken in the order of time; the table is not read ahead of the stream.
+    """
+
+    def __init__(self, app: AppDeclaration, flow: StreamCursor) -> None:
+        self.app = app
+        self.flow = flow
+
+    if not TYPE_CHECKING:  # a type checker would take it to mean that any name is there
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"a global table has no {name!r}: every task has all of it, and would give its updates once each; join a "
+                "stream with it, or read the stream by app.table()",
+                name=name,
+                obj=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"<GlobalTable {self.flow.node!r} of {self.app.name!r}>"

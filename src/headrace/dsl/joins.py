@@ -19,10 +19,9 @@ from headrace.core.topology.resolution import key_mismatch
 from headrace.core.topology.sub_topologies import reads_inputs, sub_topologies_of
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.functions import is_batch
+from headrace.dsl.functions import is_batch, returned
 from headrace.dsl.rekeying import with_repartition, with_table
 from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.returns import returned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
 from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError

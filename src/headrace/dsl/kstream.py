@@ -52,8 +52,6 @@ class KStream(StreamJoins, Displayable):
                 )
             raise AttributeError(f"a KStream has no {name!r}", name=name, obj=self)
 
-    # --- of each record one or none --------------------------------------------------------------------------------
-
     def filter(self, predicate: Any, *, name: str | None = None) -> KStream:
         """Keep the records for which `predicate` holds; null counts as false."""
         return self._filter("filter", predicate, name, negate=False)
@@ -84,8 +82,6 @@ class KStream(StreamJoins, Displayable):
         given = checked_function("peek", function, flows.WORKER, self.flow)
         node = Peek(name=self.flow.name_of("peek", name), parents=(self.flow.node,), function=given)
         return KStream(self.app, self.flow.put("peek", node, name))
-
-    # --- of each record any number ----------------------------------------------------------------------------------
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
@@ -165,8 +161,6 @@ class KStream(StreamJoins, Displayable):
         """
         return KStream(self.app, without_duplicates(self.flow, by, within, store, name))
 
-    # --- several streams --------------------------------------------------------------------------------------------
-
     def merge(self, *others: KStream, name: str | None = None) -> KStream:
         """All records of this stream and of `others`; the order within each is kept."""
         streams = (self, *others)
@@ -197,8 +191,6 @@ class KStream(StreamJoins, Displayable):
             )
         parts = split_by_expressions if in_jvm == {True} else split_by_functions
         return tuple(KStream(self.app, flow) for flow in parts(self.flow, given, name))
-
-    # --- by key -----------------------------------------------------------------------------------------------------
 
     def repartition(
         self,
@@ -245,8 +237,6 @@ class KStream(StreamJoins, Displayable):
         own, text, store_name = grouping.flow.lasting_names_of("table", name, store)
         key, value = grouping.key(text), needed(self.flow.value, "value", text, None)
         return KTable(self.app, with_table(grouping.grouped(store_name, own), own, store_name, key, value))
-
-    # --- out --------------------------------------------------------------------------------------------------------
 
     def to(
         self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None

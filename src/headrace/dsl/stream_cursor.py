@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.functions import function_of
-from headrace.dsl.returns import returned, returned_pair
+from headrace.dsl.functions import function_of, returned, returned_pair
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
 from headrace.model.topology import Function, FunctionKind, Node

@@ -97,8 +97,6 @@ class Json(Generic[V]):
     def __reduce__(self) -> tuple[Any, ...]:
         return (Json, (self._type if self._given is None else self._given,))
 
-    # --- one value ---------------------------------------------------------------------------------------------------
-
     def decode(self, data: bytes) -> V:
         row, python = self._row(data), self._codec.python
         value: V = row if python is None or row is None else python(row)
@@ -141,8 +139,6 @@ class Json(Generic[V]):
         if "unknown field" in str(error):
             return f"the fields are: {self.form[len('json<') : -1]}"
         return "give aware datetimes, such as datetime.now(UTC)" if "timezone" in str(error) else None
-
-    # --- many values -------------------------------------------------------------------------------------------------
 
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         rows, failures = self._rows(data)
@@ -187,8 +183,6 @@ class Json(Generic[V]):
             return (rows if codec.normal is None else [codec.normal(row) for row in rows]), []
         except Exception:
             return None
-
-    # --- columns -----------------------------------------------------------------------------------------------------
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         if self._type is None:

@@ -88,9 +88,6 @@ def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
             return shape_of(spark_type, encoding).cls
 
 
-# --- one form for each value ----------------------------------------------------------------------------------------
-
-
 def normal_of(spark_type: SparkType) -> Normal | None:
     """What brings a value that msgspec took into the type's one form, or raises; None where nothing is to do."""
 
@@ -169,9 +166,6 @@ def _decimal_normal(precision: int, scale: int) -> Normal:
     return normal
 
 
-# --- instances to Python --------------------------------------------------------------------------------------------
-
-
 def _row_python(struct_type: StructType, natural: bool) -> Normal:
     names = [field.name for field in struct_type.fields]
     converted = [(field.name, each) for field in struct_type.fields if (each := python_of(field.type)) is not None]
@@ -202,9 +196,6 @@ def pythons(values: list[Any], spark_type: SparkType) -> list[Any]:
     return [None if value is None else convert(value) for value in values]
 
 
-# --- instances to Arrow ---------------------------------------------------------------------------------------------
-
-
 def column_of(values: list[Any], spark_type: SparkType) -> Any:
     """Decoded values (None for null) as an Arrow array of the type."""
     if isinstance(spark_type, StructType):
@@ -226,9 +217,6 @@ def _struct_column(rows: list[Any], struct_type: StructType) -> Any:
         for attribute, field in zip(shape.attributes, struct_type.fields, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=list(to_arrow_type(struct_type)), mask=mask)
-
-
-# --- Arrow to what msgspec encodes ----------------------------------------------------------------------------------
 
 
 def encodables(values: Any, spark_type: SparkType) -> list[Any]:

@@ -29,12 +29,10 @@ def serde_of_annotation(annotation: Any) -> Serde | None:
     >>> serde_of_annotation(int | None), serde_of_annotation(dict[str, int])
     (Long(), Json())
     """
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        rest = [each for each in arguments if each is not type(None)]
-        return serde_of_annotation(rest[0]) if len(rest) == 1 else None
+    annotation = not_none(annotation)
+    origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
-        return serde_of_annotation(arguments[0])
+        return serde_of_annotation(typing.get_args(annotation)[0])
     if (origin or annotation) in (dict, list):
         return Json()
     if annotation in _BY_CLASS:
@@ -42,12 +40,20 @@ def serde_of_annotation(annotation: Any) -> Serde | None:
     return Json(annotation) if _is_record_class(annotation) else None
 
 
+def not_none(annotation: Any) -> Any:
+    """`X` for `X | None`."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        rest = [each for each in typing.get_args(annotation) if each is not type(None)]
+        if len(rest) == 1:
+            return rest[0]
+    return annotation
+
+
 def _is_record_class(annotation: Any) -> bool:
     if not isinstance(annotation, type):
         return False
-    if issubclass(annotation, msgspec.Struct) or typing.is_typeddict(annotation):
-        return True
-    return dataclasses.is_dataclass(annotation)
+    is_struct = issubclass(annotation, msgspec.Struct)
+    return is_struct or typing.is_typeddict(annotation) or dataclasses.is_dataclass(annotation)
 
 
 def serde_of_spark_type(text: str) -> Serde | None:

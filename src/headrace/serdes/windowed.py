@@ -123,8 +123,6 @@ class Windowed(Generic[K]):
     def __repr__(self) -> str:
         return f"Windowed({self.inner!r})"
 
-    # --- one value ---------------------------------------------------------------------------------------------------
-
     def encode(self, value: WindowedKey[K]) -> bytes:
         if not isinstance(value, WindowedKey):
             raise SerdeError(
@@ -150,8 +148,6 @@ class Windowed(Generic[K]):
             f"{self.form}: expected the key and {TIMES_BYTES} bytes of times, found {len(data)} bytes: {shown(data)}",
             "the stream may hold plain keys, not windowed ones",
         )
-
-    # --- many values -------------------------------------------------------------------------------------------------
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         try:
@@ -203,8 +199,6 @@ class Windowed(Generic[K]):
         if absent.any():
             inner = nulled(inner, absent.nonzero()[0])
         return inner, starts, ends, failures
-
-    # --- columns -----------------------------------------------------------------------------------------------------
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
         values = as_array(values)

@@ -274,8 +274,6 @@ class Driver:
             found.update(runner.progress.counters)
         return dict(found)
 
-    # --- in here ----------------------------------------------------------------------------------------------------
-
     def _check_open(self) -> None:
         if self._system is None:
             raise RoundFailedError("this driver is not open", "use it in a `with`, or call open() first")

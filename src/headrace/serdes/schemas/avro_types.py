@@ -120,8 +120,6 @@ def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkTyp
     raise NoOneTypeError(f"{schema} has no Spark type")
 
 
-# --- checks -------------------------------------------------------------------------------------------------------------------
-
 _NUMBERS_BITS = {"int": 32, "long": 64}
 
 

@@ -178,8 +178,6 @@ class SchemaSerde(ABC, Generic[C, V]):
                 rows[index] = None
         return pa.array(rows, arrow_type), sorted(failed.items())
 
-    # --- the registry ------------------------------------------------------------------------------------------------
-
     def of_stream(self, stream: str, part: str) -> Self:
         """The serde of a stream's `part` (key or value): its subject is `<stream>-<part>` where none was named."""
         if self._registry is None or self._subject is not None:

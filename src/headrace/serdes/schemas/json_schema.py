@@ -175,9 +175,6 @@ def _from_text(text: Any) -> Any:
         raise SerdeError(f"a part without a type takes JSON text: {error}", "json.dumps(...) makes one of a value") from None
 
 
-# --- types of schemas --------------------------------------------------------------------------------------------------------
-
-
 class _OpenError(Exception):
     """Values of this part have no one Spark type."""
 

@@ -78,9 +78,6 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-# --- messages to dicts ----------------------------------------------------------------------------------------------
-
-
 def value_of(message: Any) -> Any:
     """A message as Python has it here."""
     descriptor = message.DESCRIPTOR
@@ -130,9 +127,6 @@ def _json_text(message: Any) -> str:
     from google.protobuf.json_format import MessageToDict
 
     return json.dumps(MessageToDict(message), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-# --- dicts to messages ----------------------------------------------------------------------------------------------
 
 
 def fill(message: Any, value: Any) -> None:
