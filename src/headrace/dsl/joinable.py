@@ -8,7 +8,7 @@ from headrace.dsl.joins import JoinArguments, JoinBuild
 from headrace.dsl.windows import Duration
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import JoinKind
+from headrace.model.topology import JoinKind, JoinSides
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
@@ -114,8 +114,10 @@ class StreamJoins:
                 "call select_key(...) before the join; or read the other side by app.global_table(...)",
             )
         build = JoinBuild(self.app.builder, asked)
-        way = build.of_streams if is_stream else build.with_global if is_global else build.with_table
-        return KStream(self.app, way(self.flow, other.flow))
+        if is_global:
+            return KStream(self.app, build.with_global(self.flow, other.flow))
+        sides = JoinSides.STREAM_STREAM if is_stream else JoinSides.STREAM_TABLE
+        return KStream(self.app, build.of(sides, self.flow, other.flow))
 
 
 class TableJoins:
@@ -152,7 +154,8 @@ class TableJoins:
         if not isinstance(other, TableJoins):
             raise _not_joinable(other, asked, "a table")
         _check_app(self.app, other.app, asked)
-        return KTable(self.app, JoinBuild(self.app.builder, asked).of_tables(self.flow, other.flow))
+        build = JoinBuild(self.app.builder, asked)
+        return KTable(self.app, build.of(JoinSides.TABLE_TABLE, self.flow, other.flow))
 
 
 def _not_joinable(other: object, asked: JoinArguments, expected: str) -> TopologyError:

@@ -9,7 +9,7 @@ sub-topology cannot read its own stream.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -31,7 +31,12 @@ from headrace.model.windows import RETENTION_DEFAULT_US
 
 _LEFT, _RIGHT = "left", "right"
 _KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
-Sides = frozenset[str]  # those that are repartitioned
+Sides = frozenset[str]
+_TABLES = {
+    JoinSides.STREAM_STREAM: Sides(),
+    JoinSides.STREAM_TABLE: Sides({_RIGHT}),
+    JoinSides.TABLE_TABLE: Sides({_LEFT, _RIGHT}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +66,41 @@ class JoinBuild:
         self.joiner, self.with_key = _joiner_of(asked)
         self.within_us, self.kept_us = _lengths(asked)
 
-    def with_table(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            own, prefix, text = self._names(left, bool(repartitioned) or not self._is_kept(right))
-            sides = self._stream(left, prefix, repartitioned), self._table(right, _RIGHT, prefix, repartitioned)
-            return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
+    def of(self, sides: JoinSides, left: StreamCursor, right: StreamCursor) -> StreamCursor:
+        """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
+        least = Sides(side for side, flow in ((_LEFT, left), (_RIGHT, right)) if not flow.is_by_key)
+        if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
+            for repartitioned in _ways(least):
+                try:
+                    with self.builder.all_or_nothing():
+                        joined = self._joined(sides, left, right, repartitioned)
+                        if _has_loop(self.builder):
+                            raise _LoopError
+                        return joined
+                except _LoopError:
+                    continue
+        with self.builder.all_or_nothing():
+            return self._joined(sides, left, right, least)
 
-        return self._with_repartitions(build, left, right)
+    def _joined(self, sides: JoinSides, left: StreamCursor, right: StreamCursor, repartitioned: Sides) -> StreamCursor:
+        tables, flow_of = _TABLES[sides], {_LEFT: left, _RIGHT: right}
+        is_kept = bool(tables) and all(self._is_kept(flow_of[side]) for side in tables)
+        own, prefix, text = self._names(left, bool(repartitioned) or not is_kept)
 
-    def of_tables(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            is_kept = self._is_kept(left) and self._is_kept(right)
-            own, prefix, text = self._names(left, bool(repartitioned) or not is_kept)
-            first = self._table(left, _LEFT, prefix, repartitioned)
-            is_one = left.node == right.node
-            second = first if is_one else self._table(right, _RIGHT, prefix, repartitioned)
-            return self._joined(own, text, JoinSides.TABLE_TABLE, first, second)
+        def side_of(side: str) -> StreamCursor:
+            flow, name = flow_of[side], f"{prefix}-{side}"
+            if side in tables:
+                return self._table(flow, name, side in repartitioned)
+            return with_repartition(flow, Repartitioned(), name, generated=True) if side in repartitioned else flow
 
-        return self._with_repartitions(build, left, right)
+        first = side_of(_LEFT)
+        second = first if left.node == right.node else side_of(_RIGHT)
+        stores: tuple[StoreSpec, ...] = ()
+        if sides is JoinSides.STREAM_STREAM:
+            stores = tuple(self._window_store(f"{prefix}-{at}", text, flow) for at, flow in ((_LEFT, first), (_RIGHT, second)))
+        check_keys(text, first.key, second.key)
+        check_partitioners(self.builder, text, first, second)
+        return self._added(own, text, sides, first, second, stores=stores)
 
     def with_global(self, left: StreamCursor, table: StreamCursor) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
@@ -102,45 +124,9 @@ class JoinBuild:
         own, store = self.builder.checked("global_table", name), self.builder.checked_store("global_table", name)
         return with_table(replace(table, node=again.name), own, store, table.key, table.value, "global")
 
-    def of_streams(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            own, prefix, text = self._names(left, True)
-            first = self._stream(left, prefix, repartitioned)
-            second = first if left.node == right.node else self._stream(right, prefix, repartitioned, _RIGHT)
-            stores = tuple(
-                self._window_store(f"{prefix}-{name}", text, side) for name, side in ((_LEFT, first), (_RIGHT, second))
-            )
-            return self._joined(own, text, JoinSides.STREAM_STREAM, first, second, stores=stores)
-
-        return self._with_repartitions(build, left, right)
-
-    def _with_repartitions(
-        self, build: Callable[[Sides], StreamCursor], left: StreamCursor, right: StreamCursor
-    ) -> StreamCursor:
-        """What `build` gives when as few sides as possible are repartitioned, so that both meet."""
-        least = frozenset(side for side, flow in ((_LEFT, left), (_RIGHT, right)) if not flow.is_by_key)
-        if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
-            for sides in _ways(least):
-                try:
-                    with self.builder.all_or_nothing():
-                        made = build(sides)
-                        if _has_loop(self.builder):
-                            raise _LoopError
-                        return made
-                except _LoopError:
-                    continue
-        with self.builder.all_or_nothing():
-            return build(least)
-
-    def _stream(self, flow: StreamCursor, prefix: str, repartitioned: Sides, side: str = _LEFT) -> StreamCursor:
-        if side not in repartitioned:
-            return flow
-        return with_repartition(flow, Repartitioned(), f"{prefix}-{side}", generated=True)
-
-    def _table(self, flow: StreamCursor, side: str, prefix: str, repartitioned: Sides) -> StreamCursor:
+    def _table(self, flow: StreamCursor, name: str, is_repartitioned: bool) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
-        name = f"{prefix}-{side}"
-        if side in repartitioned:
+        if is_repartitioned:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
             flow = with_repartition(flow, Repartitioned(), name, generated=True, of_table=True)
@@ -148,8 +134,7 @@ class JoinBuild:
             return flow
         text = operator_text(self.asked.operator, name)
         own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
-        key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
-        return with_table(flow, own, store, key, value)
+        return with_table(flow, own, store, needed(flow.key, "key", text, None), needed(flow.value, "value", text, None))
 
     def _is_kept(self, flow: StreamCursor) -> bool:
         """Whether the operator of a table keeps all of it, as given."""
@@ -172,13 +157,6 @@ class JoinBuild:
         else:
             own = self.builder.name_of(asked.operator, left.node, asked.name)
         return own, asked.store or own, operator_text(asked.operator, own)
-
-    def _joined(
-        self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
-    ) -> StreamCursor:
-        check_keys(text, left.key, right.key)
-        check_partitioners(self.builder, text, left, right)
-        return self._added(own, text, sides, left, right, **more)
 
     def _added(
         self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
@@ -265,11 +243,8 @@ def check_keys(text: str, left: SerdeSlot, right: SerdeSlot) -> None:
 
 
 def check_partitioners(builder: Builder, text: str, left: StreamCursor, right: StreamCursor) -> None:
-    found = [
-        (stream, partitioner)
-        for flow in (left, right)
-        for stream, partitioner in sorted(_partitioners(builder, flow).items(), key=lambda pair: pair[0])
-    ]
+    by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
+    found = [(each, by_stream.get(each)) for flow in (left, right) for each in sorted(builder.sources_of(flow.node))]
     first_stream, first = found[0]
     for stream, partitioner in found[1:]:
         if not same_partitioner(first, partitioner):
@@ -279,12 +254,6 @@ def check_partitioners(builder: Builder, text: str, left: StreamCursor, right: S
                 "put .repartition(hr.Repartitioned(partitioner=...)) with one and the same function before both sides, "
                 "or with none",
             )
-
-
-def _partitioners(builder: Builder, flow: StreamCursor) -> dict[str, Function | None]:
-    """The streams that a flow comes from within its sub-topology, and by what their partitions were chosen."""
-    by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
-    return {stream: by_stream.get(stream) for stream in builder.sources_of(flow.node)}
 
 
 def _partitioned(stream: str, partitioner: Function | None) -> str:

@@ -22,7 +22,7 @@ from headrace.serdes.ddl import SparkType, StructType
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
-from headrace.serdes.json_types import checked_class, ordered, type_of_class
+from headrace.serdes.json_types import ordered, type_of_class
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
 
@@ -63,8 +63,7 @@ class Json(Generic[V]):
         elif type(T).__module__.startswith("pyspark.sql") and hasattr(T, "jsonValue"):
             self._type = ddl.type_of_spark_json(T.jsonValue())
         elif T is not None:
-            self._given = checked_class(T)
-            self._type = type_of_class(T)
+            self._given, self._type = T, type_of_class(T)
         self._codec = _codec_of(self._given, self._type)
 
     @property

@@ -26,7 +26,8 @@ class _OpenError(Exception):
 
 
 def type_of_class(given: Any) -> SparkType | None:
-    """The Spark type of a msgspec.Struct, dataclass or TypedDict; None where its values have no one type.
+    """The Spark type of a msgspec.Struct, dataclass or TypedDict; None where its values have no one type. `SchemaError` if
+    msgspec cannot read JSON as it.
 
     >>> import dataclasses
     >>> Flight = dataclasses.make_dataclass("Flight", [("carrier", str), ("delay", float)])
@@ -34,9 +35,16 @@ def type_of_class(given: Any) -> SparkType | None:
     StructField(name='delay', type=ScalarType(name='double'))
     """
     try:
+        msgspec.json.Decoder(given)
         info = inspect.type_info(given)
+        problem = "values of this class have no JSON" if isinstance(info, inspect.CustomType) else None
     except (TypeError, NameError) as error:
-        raise SchemaError(f"Json({getattr(given, '__qualname__', given)}): {error}") from None
+        problem = str(error)
+    if problem is not None:
+        raise SchemaError(
+            f"Json({getattr(given, '__qualname__', repr(given))}): {problem}",
+            "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing",
+        )
     try:
         return _type_of(info, frozenset())
     except (_OpenError, SchemaError):  # a class may be good JSON and still be nothing for Spark
@@ -100,19 +108,3 @@ def ordered(value: Any, spark_type: SparkType) -> Any:
             return {key: ordered(value[key], item_type) for key in sorted(value)}
         case _:
             return value
-
-
-def checked_class(given: Any) -> Any:
-    """`given` if msgspec can read JSON as it; `SchemaError` otherwise."""
-    try:
-        msgspec.json.Decoder(given)
-        known = not isinstance(inspect.type_info(given), inspect.CustomType)
-        reason = "values of this class have no JSON"
-    except (TypeError, NameError) as error:
-        known, reason = False, str(error)
-    if not known:
-        name = getattr(given, "__qualname__", repr(given))
-        raise SchemaError(
-            f"Json({name}): {reason}", "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing"
-        )
-    return given

@@ -56,15 +56,11 @@ def readable(schema: Any) -> Any:
         return [readable(branch) for branch in schema]
     if not isinstance(schema, Mapping):
         return schema
-    result = dict(schema)
+    parts = ("items", "values", "type", "fields")
+    result = {key: readable(value) if key in parts else value for key, value in schema.items()}
     if not _is_kept(schema):
         result.pop("logicalType", None)
-    for part in ("items", "values", "type"):
-        if isinstance(result.get(part), (list, Mapping)):
-            result[part] = readable(result[part])
-    if isinstance(result.get("fields"), list):
-        result["fields"] = [readable(field) for field in result["fields"]]
-    if "logicalType" not in result and schema.get("logicalType") == "uuid" and schema.get("type") == "string":
+    if schema.get("logicalType") == "uuid" and schema.get("type") == "string":
         result[UUID_MARK] = True
     return result
 

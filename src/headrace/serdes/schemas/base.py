@@ -6,11 +6,14 @@ waits or ends, and no record is rejected for what is not its fault.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -203,13 +206,15 @@ References = tuple[tuple[str, str], ...]  # the names and texts of the schemas t
 
 
 class TextSchemaSerde(SchemaSerde[C, V]):
-    """What the serdes share whose schema is a text. It is sent with them, so that a worker asks the registry for nothing.
+    """What the serdes share whose schema is JSON text. It is sent with them, so that a worker asks the registry for nothing.
 
     `CODEC` makes of a text, and of those that it refers to, what it means; `SchemaError` if it cannot be understood. It keeps
     its results, since every value asks for one.
     """
 
     CODEC: Callable[[str, References], C]
+    TREES: tuple[type, ...]  # of what users may give instead of JSON text
+    BEGINNINGS: str  # of such a text; any other text is a path
 
     def __init__(
         self,
@@ -229,9 +234,21 @@ class TextSchemaSerde(SchemaSerde[C, V]):
             self._origin = SchemaText(_LANGUAGES[self.KIND], self._text_of(schema))
         self._codec  # noqa: B018 - a schema that cannot be understood is an error here
 
-    @abstractmethod
     def _text_of(self, schema: Any) -> str:
         """The JSON text of a schema as users give it."""
+        if isinstance(schema, self.TREES):
+            return json.dumps(schema)
+        if isinstance(schema, str) and schema.lstrip()[:1] in tuple(self.BEGINNINGS):
+            return schema
+        if not isinstance(schema, str | PathLike):
+            hint = "give a path, a dict or the JSON text"
+            raise SchemaError(f"{self.KIND}: expected a schema, found {type(schema).__name__}", hint)
+        path = Path(schema)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
 
     @property
     def _codec(self) -> C:
@@ -253,13 +270,6 @@ class TextSchemaSerde(SchemaSerde[C, V]):
             return type(self).CODEC(written_by.text, _references_of(self._registry, written_by))
         except SchemaError as error:
             raise SerdeError(f"its writer's schema: {error.message}") from None
-
-    def _file_text(self, path: Path) -> str:
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
 
 
 def _unframed(data: bytes) -> tuple[int, bytes]:
@@ -306,6 +316,11 @@ def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
 
     add(schema.references)
     return tuple(found.items())
+
+
+def fingerprint_of(*trees: object) -> str:
+    bare = json.dumps(trees, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(bare.encode()).hexdigest()[:8]
 
 
 def reason(error: BaseException) -> str:

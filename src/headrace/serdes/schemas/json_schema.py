@@ -7,12 +7,9 @@ schema. Any other part is JSON text.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from os import PathLike
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +21,7 @@ from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, Struc
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import encoded_each
-from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde
+from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde, fingerprint_of
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
@@ -60,8 +57,7 @@ class _Codec:
         self._unresolvable = referencing.exceptions.Unresolvable
         title = self._root.get("title") if isinstance(self._root, dict) else None
         self.name = "".join(str(title or "value").split())
-        bare = json.dumps([self._root, *references], sort_keys=True, separators=(",", ":"))
-        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
+        self.fingerprint = fingerprint_of(self._root, *references)
         self.has_texts = self._typing.has_texts
 
     def check(self, tree: Any) -> None:
@@ -127,15 +123,8 @@ class JsonSchema(TextSchemaSerde[_Codec, V]):
 
     KIND = "json-schema"
     CODEC = staticmethod(lru_cache(maxsize=1024)(_Codec))
-
-    def _text_of(self, schema: Any) -> str:
-        if isinstance(schema, (Mapping, bool)):
-            return json.dumps(schema)
-        if isinstance(schema, str) and schema.lstrip().startswith("{"):
-            return schema
-        if isinstance(schema, (str, PathLike)):
-            return self._file_text(Path(schema))
-        raise SchemaError(f"json-schema: expected a schema, found {type(schema).__name__}", "give a path or a dict")
+    TREES = (Mapping, bool)
+    BEGINNINGS = "{"
 
     def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
