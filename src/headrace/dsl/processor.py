@@ -45,10 +45,7 @@ class KeyValueStore(Generic[V]):
     ttl: str | timedelta | None = None
 
     def __post_init__(self) -> None:
-        checked_own_name("store", self.name)
-        checked_serde(f"KeyValueStore({self.name!r})", self.value)
-        if self.ttl is not None:
-            _positive_us(f"KeyValueStore({self.name!r}): ttl", self.ttl)
+        _check_store(self, "ttl", self.ttl)
 
     def spec(self, key_form: str) -> StoreSpec:
         """The store in a topology; `key_form` is the form of the keys of the stream that the operator reads."""
@@ -68,9 +65,7 @@ class WindowStore(Generic[V]):
     retention: str | timedelta = "7 days"
 
     def __post_init__(self) -> None:
-        checked_own_name("store", self.name)
-        checked_serde(f"WindowStore({self.name!r})", self.value)
-        _positive_us(f"WindowStore({self.name!r}): retention", self.retention)
+        _check_store(self, "retention", self.retention)
 
     def spec(self, key_form: str) -> StoreSpec:
         form = f"window key={key_form} value={self.value.form}"
@@ -185,6 +180,9 @@ def _value_serde_of(processor: type) -> Serde | None:
     return None
 
 
-def _positive_us(what: str, value: str | timedelta) -> None:
-    if duration_us(value) <= 0:
-        raise TopologyError(f"{what}: {value!r} is no length of time above 0")
+def _check_store(store: KeyValueStore | WindowStore, argument: str, lifetime: str | timedelta | None) -> None:
+    text = f"{type(store).__name__}({store.name!r})"
+    checked_own_name("store", store.name)
+    checked_serde(text, store.value)
+    if lifetime is not None and duration_us(lifetime) <= 0:
+        raise TopologyError(f"{text}: {argument}: {lifetime!r} is no length of time above 0")
