@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
@@ -42,17 +42,6 @@ _BIGINT, _DOUBLE = ScalarType("bigint"), ScalarType("double")
 _ABSENT: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    """How an aggregation makes one state of records; see `model.topology.Aggregate`."""
-
-    kind: AggregateKind
-    function: Function | None = None
-    initial: Any = None
-    merger: Function | None = None
-    named: Mapping[str, NamedAggregate] | None = None
-
-
 class KGrouped:
     """A stream grouped by its key. A record without a key is dropped, and counted."""
 
@@ -74,7 +63,7 @@ class KGrouped:
 
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many records each key has, as a long."""
-        return self._aggregated("count", _Fold(AggregateKind.COUNT), Long(), store, name)
+        return self._aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
 
     def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
@@ -85,7 +74,8 @@ class KGrouped:
         """
         given = _folding("reduce", function, "old", "new")
         serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value=...").serde
-        return self._aggregated("reduce", _Fold(AggregateKind.REDUCE, given), serde, store, name)
+        make = partial(Aggregate, kind=AggregateKind.REDUCE, function=given.body, label=given.label)
+        return self._aggregated("reduce", make, serde, store, name)
 
     def aggregate(
         self,
@@ -119,7 +109,10 @@ class KGrouped:
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
-        return self._aggregated("aggregate", _Fold(AggregateKind.GENERAL, given, initial, merging), serde, store, name)
+        make = partial(Aggregate, kind=AggregateKind.GENERAL, function=given.body, label=given.label, initial=initial)
+        if merging is not None:
+            make = partial(make, merger=merging.body)
+        return self._aggregated("aggregate", make, serde, store, name)
 
     def _merging(self, merger: Any) -> Function | None:
         """`merger` if it is given where sessions merge, and only there."""
@@ -142,13 +135,19 @@ class KGrouped:
         serde = _result_serde_of(named, types) if value is None else checked_serde("aggregate", value)
         # what the bytes of their state depend on: names, kinds, fields, and the types of these where they are known
         forms = (f"{each}={_aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
-        fold = _Fold(AggregateKind.NAMED, named=dict(named))
-        return self._aggregated("aggregate", fold, serde, store, name, f"named {','.join(forms)}")
+        make = partial(Aggregate, kind=AggregateKind.NAMED, named=dict(named))
+        return self._aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
 
     def _aggregated(
-        self, kind: str, fold: _Fold, value: Serde | None, store: str | None, name: str | None, what: str | None = None
+        self,
+        kind: str,
+        make: Callable[..., Aggregate],
+        value: Serde | None,
+        store: str | None,
+        name: str | None,
+        what: str | None = None,
     ) -> KTable:
-        """`what` begins the form of the store, by default the name of the method, `kind`."""
+        """`make` knows how one state is made of records; `what` begins the form of the store, by default the method, `kind`."""
         own, text, store_name = self.grouping.flow.lasting_names_of(kind, name, store)
         key = self.grouping.key(text)
         spec = self._spec(store_name, what or kind, key, value)
@@ -156,20 +155,7 @@ class KGrouped:
         is_windowed = self.windows is not None
         # where Spark's type says what the key is, it stays open
         result_key = SerdeSlot(Windowed(key.serde)) if is_windowed and key.serde is not None else key
-        node = Aggregate(
-            name=own,
-            parents=(grouped.node,),
-            kind=fold.kind,
-            store=spec,
-            named=fold.named,
-            function=None if fold.function is None else fold.function.body,
-            initial=fold.initial,
-            merger=None if fold.merger is None else fold.merger.body,
-            windows=self.windows,
-            key=result_key.serde,
-            value=value,
-            label="" if fold.function is None else fold.function.label,
-        )
+        node = make(name=own, parents=(grouped.node,), store=spec, windows=self.windows, key=result_key.serde, value=value)
         self.app.builder.add(kind, node)
         table = behind_table(grouped, own, text)  # a windowed key is another key than before
         return KTable(self.app, table.with_sides(result_key, SerdeSlot(value), text if is_windowed else None), self.windows)

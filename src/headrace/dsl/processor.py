@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.stream_cursor import checked_serde
@@ -15,22 +15,12 @@ from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.topology import StoreKind, StoreSpec
 from headrace.serdes.serdes import serde_of_annotation
-from headrace.serdes.typed import Serde, V
+from headrace.serdes.typed import KIn, KOut, Serde, V, VIn, VOut
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import TypeVar  # `typing` has defaults from Python 3.13 on
 
     from headrace.dsl.processor_context import ProcessorContext, Timer
-
-    KIn = TypeVar("KIn", default=Any)
-    VIn = TypeVar("VIn", default=Any)
-    KOut = TypeVar("KOut", default=Any)
-    VOut = TypeVar("VOut", default=Any)
-else:
-    from typing import TypeVar
-
-    KIn, VIn, KOut, VOut = (TypeVar(name) for name in ("KIn", "VIn", "KOut", "VOut"))
 
 _METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
 
