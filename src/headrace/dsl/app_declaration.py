@@ -103,7 +103,7 @@ class AppDeclaration(ABC):
             self.builder.add("table", source)
             flow = self._flow(source)
             if not flow.is_by_key:
-                flow = with_repartition(flow, Repartitioned(), store_name, generated=True, beside=own, of_table=True)
+                flow = with_repartition(flow, Repartitioned(), store_name, generated=True, for_operator=own, of_table=True)
             return KTable(self, with_table(flow, own, store_name, flow.key, flow.value))
 
     def global_table(

@@ -145,28 +145,28 @@ class Builder:
             raise TopologyError(
                 f"to({stream!r}): that is the internal stream of {self._texts[node.name]}", "write to a stream of another name"
             )
-        if (way := self._way(stream, parent)) is not None:
+        if (path := self._path_of(stream, parent)) is not None:
             raise TopologyError(
-                f"to({stream!r}): this stream feeds itself ({' -> '.join([*way, stream])}): each record that it writes "
+                f"to({stream!r}): this stream feeds itself ({' -> '.join([*path, stream])}): each record that it writes "
                 "would be read again, without end",
                 "write to a stream of another name; to look a result up again, keep it in a store",
             )
         return stream
 
-    def _way(self, stream: str, end: str) -> list[str] | None:
+    def _path_of(self, stream: str, end: str) -> list[str] | None:
         """The streams by which records of `stream` come to the operator `end`, None where they do not."""
         fed: dict[str, list[str]] = {}  # stream -> the streams that are made of it
         for node in self._nodes:
             if isinstance(node, Sink | Repartition) and isinstance(node.stream, str):
                 for source in self.sources_of(node.name):
                     fed.setdefault(source, []).append(node.stream)
-        goal, ways, seen = self.sources_of(end), [[stream]], {stream}
-        for way in ways:  # which grows while it is walked: the shortest way first
-            if way[-1] in goal:
-                return way
-            following = [each for each in fed.get(way[-1], ()) if each not in seen]
+        goal, paths, seen = self.sources_of(end), [[stream]], {stream}
+        for path in paths:  # which grows while it is walked: the shortest path first
+            if path[-1] in goal:
+                return path
+            following = [each for each in fed.get(path[-1], ()) if each not in seen]
             seen.update(following)
-            ways += [[*way, each] for each in following]
+            paths += [[*path, each] for each in following]
         return None
 
     def sources_of(self, operator: str) -> set[str]:

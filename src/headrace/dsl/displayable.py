@@ -35,13 +35,13 @@ class Displayable:
 
     def describe(self) -> str:
         """How this stream or table is computed, as text."""
-        return text_of(self._way_here())
+        return text_of(self._topology_here())
 
-    def _way_here(self) -> Topology:
+    def _topology_here(self) -> Topology:
         return ancestors_of(self.app.builder.topology(), self.flow.node)
 
     def _repr_html_(self) -> str:
-        return picture_of(self._way_here())
+        return picture_of(self._topology_here())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.flow.node!r} of {self.app.name!r}>"

@@ -47,8 +47,8 @@ class StreamJoins:
         record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
         after `store`.
         """
-        asked = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
-        return self._joined(other, asked)
+        arguments = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
+        return self._joined(other, arguments)
 
     def left_join(
         self,
@@ -67,8 +67,8 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        asked = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
-        return self._joined(other, asked)
+        arguments = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
+        return self._joined(other, arguments)
 
     def outer_join(
         self,
@@ -83,37 +83,37 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        asked = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
-        return self._joined(other, asked)
+        arguments = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
+        return self._joined(other, arguments)
 
-    def _joined(self, other: object, asked: JoinArguments) -> KStream:
+    def _joined(self, other: object, arguments: JoinArguments) -> KStream:
         from headrace.dsl.kstream import KStream  # which is one of these
 
         is_stream, is_global = isinstance(other, StreamJoins), isinstance(other, GlobalTable)
         if not isinstance(other, StreamJoins | TableJoins | GlobalTable):
-            raise _not_joinable(other, asked, "a stream or a table")
-        _check_app(self.app, other.app, asked)
-        if is_stream and asked.within is None:
+            raise _not_joinable(other, arguments, "a stream or a table")
+        _check_app(self.app, other.app, arguments)
+        if is_stream and arguments.within is None:
             raise TopologyError(
-                f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
-                f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
+                f"{arguments.operator} of two streams: within= is missing, so each record would be kept for ever",
+                f'write {arguments.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
             )
-        if not is_stream and asked.kind is JoinKind.OUTER:
+        if not is_stream and arguments.kind is JoinKind.OUTER:
             raise TopologyError(
                 "outer_join of a stream with a table: a change of the table alone gives no record",
                 "use left_join, or make the stream a table by to_table() and join two tables",
             )
-        if not is_stream and (asked.within, asked.grace, asked.retention) != (None, None, None):
+        if not is_stream and (arguments.within, arguments.grace, arguments.retention) != (None, None, None):
             raise TopologyError(
-                f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
+                f"{arguments.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
                 "leave them out: a record is joined with what the table has at its time",
             )
-        if asked.key is not None and not is_global:
+        if arguments.key is not None and not is_global:
             raise TopologyError(
-                f"{asked.operator}(key=...): only a global table can be joined by any key",
+                f"{arguments.operator}(key=...): only a global table can be joined by any key",
                 "call select_key(...) before the join; or read the other side by app.global_table(...)",
             )
-        build = JoinBuild(self.app.builder, asked)
+        build = JoinBuild(self.app.builder, arguments)
         if is_global:
             return KStream(self.app, build.with_global(self.flow, other.flow))
         sides = JoinSides.STREAM_STREAM if is_stream else JoinSides.STREAM_TABLE
@@ -148,27 +148,27 @@ class TableJoins:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
         return self._joined(other, JoinArguments("outer_join", joiner, name, value, store))
 
-    def _joined(self, other: object, asked: JoinArguments) -> KTable:
+    def _joined(self, other: object, arguments: JoinArguments) -> KTable:
         from headrace.dsl.ktable import KTable  # which is one of these
 
         if not isinstance(other, TableJoins):
-            raise _not_joinable(other, asked, "a table")
-        _check_app(self.app, other.app, asked)
-        build = JoinBuild(self.app.builder, asked)
+            raise _not_joinable(other, arguments, "a table")
+        _check_app(self.app, other.app, arguments)
+        build = JoinBuild(self.app.builder, arguments)
         return KTable(self.app, build.of(JoinSides.TABLE_TABLE, self.flow, other.flow))
 
 
-def _not_joinable(other: object, asked: JoinArguments, expected: str) -> TopologyError:
+def _not_joinable(other: object, arguments: JoinArguments, expected: str) -> TopologyError:
     hint = "a stream can be joined with a table: stream.join(table, ...)"
     if not isinstance(other, StreamJoins | GlobalTable):
         hint = "give what app.table(), app.stream() or an aggregation gave"
-    return TopologyError(f"{asked.operator}({type(other).__name__}): expected {expected}", hint)
+    return TopologyError(f"{arguments.operator}({type(other).__name__}): expected {expected}", hint)
 
 
-def _check_app(app: AppDeclaration, other: AppDeclaration, asked: JoinArguments) -> None:
+def _check_app(app: AppDeclaration, other: AppDeclaration, arguments: JoinArguments) -> None:
     if other is not app:
         raise TopologyError(
-            f"{asked.operator}: one side is of application {app.name!r}, the other of {other.name!r}",
+            f"{arguments.operator}: one side is of application {app.name!r}, the other of {other.name!r}",
             "what one App reads can be joined",
         )
 

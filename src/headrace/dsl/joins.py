@@ -61,10 +61,10 @@ class JoinArguments:
 class JoinBuild:
     """One join while it is added to a topology."""
 
-    def __init__(self, builder: Builder, asked: JoinArguments) -> None:
-        self.builder, self.asked = builder, asked
-        self.joiner, self.with_key = _joiner_of(asked)
-        self.within_us, self.kept_us = _lengths(asked)
+    def __init__(self, builder: Builder, arguments: JoinArguments) -> None:
+        self.builder, self.arguments = builder, arguments
+        self.joiner, self.with_key = _joiner_of(arguments)
+        self.within_us, self.kept_us = _lengths(arguments)
 
     def of(self, sides: JoinSides, left: StreamCursor, right: StreamCursor) -> StreamCursor:
         """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
@@ -109,10 +109,10 @@ class JoinBuild:
             own, prefix, text = self._names(left, not is_read_there)
             right = table if is_read_there else self._read_again(table, f"{prefix}-{_RIGHT}")
             key_of = None
-            if self.asked.key is None:
+            if self.arguments.key is None:
                 check_keys(text, left.key, right.key)
             else:
-                key_of = checked_function(f"{text}: key", self.asked.key, flows.RECORD_ONLY, None)
+                key_of = checked_function(f"{text}: key", self.arguments.key, flows.RECORD_ONLY, None)
             sides = JoinSides.STREAM_GLOBAL
             return self._added(own, text, sides, left, right, key_of=key_of, table_key=right.key.serde)
 
@@ -132,7 +132,7 @@ class JoinBuild:
             flow = with_repartition(flow, Repartitioned(), name, generated=True, of_table=True)
         elif self._is_kept(flow):
             return flow
-        text = operator_text(self.asked.operator, name)
+        text = operator_text(self.arguments.operator, name)
         own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
         return with_table(flow, own, store, needed(flow.key, "key", text, None), needed(flow.value, "value", text, None))
 
@@ -151,22 +151,22 @@ class JoinBuild:
 
         Its name lasts where something is kept under it.
         """
-        asked = self.asked
+        arguments = self.arguments
         if keeps:
-            own = self.builder.lasting_name_of(asked.operator, left.anchor, asked.name)
+            own = self.builder.lasting_name_of(arguments.operator, left.anchor, arguments.name)
         else:
-            own = self.builder.name_of(asked.operator, left.node, asked.name)
-        return own, asked.store or own, operator_text(asked.operator, own)
+            own = self.builder.name_of(arguments.operator, left.node, arguments.name)
+        return own, arguments.store or own, operator_text(arguments.operator, own)
 
     def _added(
         self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
     ) -> StreamCursor:
-        asked = self.asked
-        side = result_side(self.joiner, asked.value, returned(self.joiner), text, left)
+        arguments = self.arguments
+        side = result_side(self.joiner, arguments.value, returned(self.joiner), text, left)
         node = Join(
             name=own,
             parents=(left.node, right.node),
-            kind=asked.kind,
+            kind=arguments.kind,
             sides=sides,
             joiner=self.joiner,
             with_key=self.with_key,
@@ -175,7 +175,7 @@ class JoinBuild:
             kept_us=self.kept_us,
             **more,
         )
-        return left.put(asked.operator, node, asked.name, value=side)
+        return left.put(arguments.operator, node, arguments.name, value=side)
 
 
 class _LoopError(Exception):
@@ -198,13 +198,13 @@ def _ways(least: Sides) -> Iterator[Sides]:
             yield least | set(more)
 
 
-def _joiner_of(asked: JoinArguments) -> tuple[Function, bool]:
+def _joiner_of(arguments: JoinArguments) -> tuple[Function, bool]:
     """The joiner, and whether it is given the key."""
-    with_key = _takes(asked.joiner, 3) and not _takes(asked.joiner, 2)
-    arguments: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
-    if is_batch(asked.joiner):
-        arguments = ("batch",)
-    return checked_function(asked.operator, asked.joiner, flows.WORKER, None, arguments), with_key
+    with_key = _takes(arguments.joiner, 3) and not _takes(arguments.joiner, 2)
+    names: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
+    if is_batch(arguments.joiner):
+        names = ("batch",)
+    return checked_function(arguments.operator, arguments.joiner, flows.WORKER, None, names), with_key
 
 
 def _takes(given: Any, count: int) -> bool:
@@ -217,20 +217,20 @@ def _takes(given: Any, count: int) -> bool:
     return True
 
 
-def _lengths(asked: JoinArguments) -> tuple[int, int]:
+def _lengths(arguments: JoinArguments) -> tuple[int, int]:
     """How far apart two streams' records may be, and how long they are kept beyond that."""
-    if asked.within is None:
+    if arguments.within is None:
         return 0, 0
-    if asked.grace is not None and asked.retention is not None:
+    if arguments.grace is not None and arguments.retention is not None:
         raise TopologyError(
-            f"{asked.operator}: grace={asked.grace!r} and retention={asked.retention!r}: expected one of them",
+            f"{arguments.operator}: grace={arguments.grace!r} and retention={arguments.retention!r}: expected one of them",
             "records of two streams are kept until their windows close, which the grace says: leave the retention out",
         )
-    within_us = length_us("within", asked.within, asked.operator)
-    if asked.grace is not None:
-        return within_us, length_us("grace", asked.grace, asked.operator)
-    if asked.retention is not None:
-        return within_us, length_us("retention", asked.retention, asked.operator)
+    within_us = length_us("within", arguments.within, arguments.operator)
+    if arguments.grace is not None:
+        return within_us, length_us("grace", arguments.grace, arguments.operator)
+    if arguments.retention is not None:
+        return within_us, length_us("retention", arguments.retention, arguments.operator)
     return within_us, RETENTION_DEFAULT_US
 
 

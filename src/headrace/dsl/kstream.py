@@ -279,6 +279,6 @@ class KStream(StreamJoins, Displayable):
                 own = flow.name_of("for_each_round", name)
             else:  # a repartition stream brings the rows back into Spark's engine
                 own = builder.lasting_name_of("for_each_round", flow.anchor, name)
-                flow = with_repartition(flow, Repartitioned(), own, generated=True, beside=own)
+                flow = with_repartition(flow, Repartitioned(), own, generated=True, for_operator=own)
             node = ForEachRound(name=own, parents=(flow.node,), function=function, label=given.label, given_at=given.given_at)
             builder.add("for_each_round", node)

@@ -55,14 +55,14 @@ def with_repartition(
     name: str | None,
     *,
     generated: bool = False,
-    beside: str | None = None,
+    for_operator: str | None = None,
     of_table: bool = False,
 ) -> StreamCursor:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
     Of one without a name, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
-    name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `beside` is the
+    name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `for_operator` is the
     name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
     """
     builder = flow.builder
@@ -71,12 +71,12 @@ def with_repartition(
     short = short_name_of(builder.application, stream)
     is_named = options.name is not None or not (generated or name is None)
     writer = builder.checked("repartition", f"{short}-repartition")
-    reader = builder.checked("repartition", short if is_named and short != beside else f"{short}-by-key")
+    reader = builder.checked("repartition", short if is_named and short != for_operator else f"{short}-by-key")
     text = operator_text("repartition", short)
-    if beside in (writer, reader):
+    if for_operator in (writer, reader):
         raise TopologyError(
             f"{text} reads and writes its stream by operators named {reader!r} and {writer!r}, and the aggregation behind it"
-            f" is named {beside!r}",
+            f" is named {for_operator!r}",
             "give one of them another name",
         )
     argument = None if generated else "hr.Repartitioned({}_serde=...)"
@@ -131,7 +131,7 @@ class Grouping:
         if self._grouped is None:
             flow, options = self._ungrouped, self._options
             if not flow.is_by_key:
-                flow = with_repartition(flow, options, options.name or name, generated=True, beside=operator)
+                flow = with_repartition(flow, options, options.name or name, generated=True, for_operator=operator)
             own = flow.name_of("group", None)
             self._grouped = flow.put("group", Group(name=own, parents=(flow.node,)))
         return self._grouped

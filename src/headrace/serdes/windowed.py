@@ -88,11 +88,11 @@ _set_parts = WindowedKey.__dict__["_parts"].__set__  # the slot's own: `object._
 _new = WindowedKey.__new__
 
 
-def _made(parts: tuple[Any, int, int]) -> WindowedKey:
+def _key_of(parts: tuple[Any, int, int]) -> WindowedKey:
     """A key of parts that are known to be right, four times as fast as by its constructor."""
-    made = _new(WindowedKey)
-    _set_parts(made, parts)
-    return made
+    key = _new(WindowedKey)
+    _set_parts(key, parts)
+    return key
 
 
 class Windowed(Generic[K]):
@@ -163,7 +163,7 @@ class Windowed(Generic[K]):
     def decode_many(self, data: pa.Array) -> tuple[list[WindowedKey[K] | None], Failures]:
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_many(inner)
-        values: list[Any] = [_made(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
+        values: list[Any] = [_key_of(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
         absent = [index for index, missing in enumerate(inner.is_null().to_pylist()) if missing] if inner.null_count else []
         for index in [*absent, *(index for index, _ in more)]:
             values[index] = None
