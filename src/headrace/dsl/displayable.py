@@ -31,7 +31,7 @@ class Displayable:
 
     def print_schema(self) -> None:
         """Print what is known of key and value, as `DataFrame.printSchema` would."""
-        print(schema_text(self.flow.key, self.flow.value))
+        print("\n".join(["root", *_side("key", self.flow.key), *_side("value", self.flow.value)]))
 
     def describe(self) -> str:
         """How this stream or table is computed, as text."""
@@ -45,11 +45,6 @@ class Displayable:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.flow.node!r} of {self.app.name!r}>"
-
-
-def schema_text(key: SerdeSlot, value: SerdeSlot) -> str:
-    """`root` and one line per field, with key and value as the two fields of a record."""
-    return "\n".join(["root", *_side("key", key), *_side("value", value)])
 
 
 def _side(name: str, side: SerdeSlot) -> Iterator[str]:

@@ -184,7 +184,10 @@ def _serde_of_path(function: Function, flow: StreamCursor) -> Serde | None:
         return None
     if not fields:
         return side.serde
-    found = field_type(parse_type(side.serde.spark_type), fields)
+    found: SparkType | None = parse_type(side.serde.spark_type)
+    for part in fields:
+        types = {field.name: field.type for field in found.fields} if isinstance(found, StructType) else {}
+        found = types.get(part)
     return None if found is None else serde_of_spark_type(to_ddl(found))
 
 
@@ -198,15 +201,6 @@ def checked_serde(operator: str, given: Any) -> Serde:
     if not isinstance(given, Serde):
         raise TopologyError(f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()")
     return given
-
-
-def field_type(spark_type: SparkType, path: Sequence[str]) -> SparkType | None:
-    """The type of the field at `path` inside a struct, None where there is no such field."""
-    here: SparkType | None = spark_type
-    for part in path:
-        fields = here.fields if isinstance(here, StructType) else ()
-        here = next((field.type for field in fields if field.name == part), None)
-    return here
 
 
 def needed(side: SerdeSlot, part: str, operator: str, given: Any, argument: str | None = None) -> SerdeSlot:

@@ -75,6 +75,10 @@ class StructType:
             seen[folded] = field.name
 
 
+class NoOneTypeError(Exception):
+    """Values of a schema, or of a part of it, have no one Spark type: they may be of several, or hold themselves."""
+
+
 SparkType = ScalarType | DecimalType | ArrayType | MapType | StructType
 
 

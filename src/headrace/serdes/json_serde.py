@@ -123,16 +123,14 @@ class Json(Generic[V]):
 
     def _encodable(self, value: Any) -> Any:
         codec = self._codec
-        if codec.target is None or self._is_instance(value):
+        is_class = isinstance(self._given, type) and not is_typeddict(self._given)
+        if codec.target is None or (is_class and isinstance(value, self._given)):
             return value
         try:
             row = msgspec.convert(value, codec.target)
         except msgspec.ValidationError:  # an object, or numpy's numbers: take it apart, then it is right or wrong
             row = msgspec.convert(taken_apart(value), codec.target)
         return row if codec.encode_normal is None else codec.encode_normal(row)
-
-    def _is_instance(self, value: Any) -> bool:
-        return isinstance(self._given, type) and not is_typeddict(self._given) and isinstance(value, self._given)
 
     def _encode_hint(self, error: Exception) -> str | None:
         if "unknown field" in str(error):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from headrace.errors import SchemaError
-from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.ddl import ArrayType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
 
 _SCALARS: dict[type[inspect.Type], str] = {
     inspect.BoolType: "boolean",
@@ -19,10 +19,6 @@ _SCALARS: dict[type[inspect.Type], str] = {
     inspect.BytesType: "binary",
     inspect.DateType: "date",
 }
-
-
-class _OpenError(Exception):
-    """The annotation allows values of more than one Spark type."""
 
 
 def type_of_class(given: Any) -> SparkType | None:
@@ -47,7 +43,7 @@ def type_of_class(given: Any) -> SparkType | None:
         )
     try:
         return _type_of(info, frozenset())
-    except (_OpenError, SchemaError):  # a class may be good JSON and still be nothing for Spark
+    except (NoOneTypeError, SchemaError):  # a class may be good JSON and still be nothing for Spark
         return None
 
 
@@ -74,7 +70,7 @@ def _type_of(info: inspect.Type, inside: frozenset[Any]) -> SparkType:
                 return _type_of(rest[0], inside)
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
             return _type_of_fields(info, inside)
-    raise _OpenError
+    raise NoOneTypeError
 
 
 def _type_of_values(values: list[object]) -> SparkType:
@@ -82,15 +78,15 @@ def _type_of_values(values: list[object]) -> SparkType:
     names = {str: "string", int: "bigint"}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind not in names:
-        raise _OpenError
+        raise NoOneTypeError
     return ScalarType(names[kind])
 
 
 def _type_of_fields(info: Any, inside: frozenset[Any]) -> SparkType:
     if isinstance(info, inspect.StructType) and (info.array_like or info.tag is not None):
-        raise _OpenError  # its JSON is an array, or has a field that the class lacks
+        raise NoOneTypeError  # its JSON is an array, or has a field that the class lacks
     if info.cls in inside:
-        raise _OpenError  # a class that contains itself has no Spark type
+        raise NoOneTypeError  # a class that contains itself has no Spark type
     inner = inside | {info.cls}
     fields = [StructField(field.encode_name, _type_of(field.type, inner)) for field in info.fields]
     return StructType(tuple(fields))

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
-from headrace.serdes.ddl import SparkType
-from headrace.serdes.schemas.avro_types import Check, NoOneTypeError, check_of, readable, type_of
+from headrace.serdes.ddl import NoOneTypeError, SparkType
+from headrace.serdes.schemas.avro_types import Check, check_of, readable, type_of
 from headrace.serdes.schemas.base import References, TextSchemaSerde, fingerprint_of, reason
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V

@@ -20,6 +20,7 @@ from headrace.serdes.ddl import (
     ArrayType,
     DecimalType,
     MapType,
+    NoOneTypeError,
     ScalarType,
     SparkType,
     StructField,
@@ -40,10 +41,6 @@ _LOGICAL = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
-
-
-class NoOneTypeError(Exception):
-    """Values of this schema have no one Spark type."""
 
 
 def readable(schema: Any) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
-from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.ddl import ArrayType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
 from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import encoded_each
@@ -84,7 +84,7 @@ class _Codec:
     def _walk(self, schema: Any, value: Any, at_text: Any, drop_absent: bool = False, inside: tuple[int, ...] = ()) -> Any:
         try:
             self._typing.closed(schema, inside)
-        except _OpenError:
+        except NoOneTypeError:
             return None if value is None and drop_absent else at_text(value)
         plain, _ = self._typing.plain(schema)
         inside = (*inside, id(plain))
@@ -164,10 +164,6 @@ def _from_text(text: Any) -> Any:
         raise SerdeError(f"a part without a type takes JSON text: {error}", "json.dumps(...) makes one of a value") from None
 
 
-class _OpenError(Exception):
-    """Values of this part have no one Spark type."""
-
-
 class _Typing:
     """The type of each part of one schema. `has_texts`: some part is open, and so is JSON text. `inside`: the parts around
     one, by id."""
@@ -180,14 +176,14 @@ class _Typing:
         """The Spark type; JSON text for what is open, a part that holds itself too."""
         try:
             return self.closed(schema, inside)
-        except _OpenError:
+        except NoOneTypeError:
             self.has_texts = True
             return ScalarType("string")
 
     def closed(self, schema: Any, inside: tuple[int, ...]) -> SparkType:
         schema, _ = self.plain(schema)
         if not isinstance(schema, Mapping) or id(schema) in inside or any(word in schema for word in _OPEN):
-            raise _OpenError
+            raise NoOneTypeError
         inside = (*inside, id(schema))
         match _kind(schema):
             case "object":
@@ -198,7 +194,7 @@ class _Typing:
                 return ScalarType(_FORMATS[schema["format"]])
             case kind if kind in _SCALARS:
                 return ScalarType(_SCALARS[kind])
-        raise _OpenError
+        raise NoOneTypeError
 
     def _object(self, schema: Mapping[str, Any], inside: tuple[int, ...]) -> SparkType:
         others = schema.get("additionalProperties")
@@ -207,13 +203,13 @@ class _Typing:
             return StructType(tuple(StructField(name, self.type_of(each, inside)) for name, each in properties.items()))
         if not properties and isinstance(others, Mapping):
             return MapType(ScalarType("string"), self.type_of(others, inside))
-        raise _OpenError
+        raise NoOneTypeError
 
     def is_nullable(self, schema: Any) -> bool:
         """Whether null is a value of the property: else a null means that it is left out."""
         try:
             return self.plain(schema)[1]
-        except _OpenError:
+        except NoOneTypeError:
             return False
 
     def plain(self, schema: Any) -> tuple[Any, bool]:
@@ -231,7 +227,7 @@ class _Typing:
             rest = [each for each in choice if each != {"type": "null"}]
             nullable |= len(rest) < len(choice)
             if len(rest) != 1:
-                raise _OpenError
+                raise NoOneTypeError
             schema = rest[0]
         if isinstance(schema, Mapping) and isinstance(schema.get("type"), list):
             nullable |= "null" in schema["type"]
@@ -240,7 +236,7 @@ class _Typing:
     def _referred(self, reference: str) -> Any:
         here = self._root
         if not reference.startswith("#"):
-            raise _OpenError
+            raise NoOneTypeError
         for step in filter(None, unquote(reference[1:]).split("/")):
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(here, Mapping) or name not in here:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
-from headrace.serdes.ddl import SparkType
+from headrace.serdes.ddl import NoOneTypeError, SparkType
 from headrace.serdes.schemas.base import SchemaSerde
-from headrace.serdes.schemas.protobuf_types import HoldsItselfError, fill, type_of, value_of
+from headrace.serdes.schemas.protobuf_types import fill, type_of, value_of
 from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText, of_extra
 from headrace.serdes.typed import V
 
@@ -147,7 +147,7 @@ class _Codec:
         self.path = _path_of(descriptor)
         try:
             self.spark_type: SparkType | None = type_of(descriptor)
-        except HoldsItselfError:
+        except NoOneTypeError:
             self.spark_type = None
 
     @cached_property
