@@ -20,7 +20,6 @@ from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.rekeying import with_repartition, with_table
-from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde
 from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
@@ -103,7 +102,7 @@ class AppDeclaration(ABC):
             self.builder.add("table", source)
             flow = self._flow(source)
             if not flow.is_by_key:
-                flow = with_repartition(flow, Repartitioned(), store_name, generated=True, for_operator=own, of_table=True)
+                flow = with_repartition(flow, store_name, for_operator=own, of_table=True)
             return KTable(self, with_table(flow, own, store_name, flow.key, flow.value))
 
     def global_table(

@@ -113,11 +113,10 @@ class StreamJoins:
                 f"{arguments.operator}(key=...): only a global table can be joined by any key",
                 "call select_key(...) before the join; or read the other side by app.global_table(...)",
             )
-        build = JoinBuild(self.app.builder, arguments)
+        build = JoinBuild(arguments, self.flow, other.flow)
         if is_global:
-            return KStream(self.app, build.with_global(self.flow, other.flow))
-        sides = JoinSides.STREAM_STREAM if is_stream else JoinSides.STREAM_TABLE
-        return KStream(self.app, build.of(sides, self.flow, other.flow))
+            return KStream(self.app, build.with_global())
+        return KStream(self.app, build.of(JoinSides.STREAM_STREAM if is_stream else JoinSides.STREAM_TABLE))
 
 
 class TableJoins:
@@ -154,8 +153,8 @@ class TableJoins:
         if not isinstance(other, TableJoins):
             raise _not_joinable(other, arguments, "a table")
         _check_app(self.app, other.app, arguments)
-        build = JoinBuild(self.app.builder, arguments)
-        return KTable(self.app, build.of(JoinSides.TABLE_TABLE, self.flow, other.flow))
+        build = JoinBuild(arguments, self.flow, other.flow)
+        return KTable(self.app, build.of(JoinSides.TABLE_TABLE))
 
 
 def _not_joinable(other: object, arguments: JoinArguments, expected: str) -> TopologyError:

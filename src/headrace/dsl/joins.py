@@ -21,7 +21,6 @@ from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
 from headrace.dsl.functions import is_batch, returned
 from headrace.dsl.rekeying import with_repartition, with_table
-from headrace.dsl.repartitioned import Repartitioned
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
 from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
@@ -61,40 +60,41 @@ class JoinArguments:
 class JoinBuild:
     """One join while it is added to a topology."""
 
-    def __init__(self, builder: Builder, arguments: JoinArguments) -> None:
-        self.builder, self.arguments = builder, arguments
+    def __init__(self, arguments: JoinArguments, left: StreamCursor, right: StreamCursor) -> None:
+        self.builder, self.arguments = left.builder, arguments
+        self.left, self.right = left, right
         self.joiner, self.with_key = _joiner_of(arguments)
         self.within_us, self.kept_us = _lengths(arguments)
 
-    def of(self, sides: JoinSides, left: StreamCursor, right: StreamCursor) -> StreamCursor:
+    def of(self, sides: JoinSides) -> StreamCursor:
         """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
-        least = Sides(side for side, flow in ((_LEFT, left), (_RIGHT, right)) if not flow.is_by_key)
+        least = Sides(side for side, flow in ((_LEFT, self.left), (_RIGHT, self.right)) if not flow.is_by_key)
         if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
             for repartitioned in _ways(least):
                 try:
                     with self.builder.all_or_nothing():
-                        joined = self._joined(sides, left, right, repartitioned)
+                        joined = self._joined(sides, repartitioned)
                         if _has_loop(self.builder):
                             raise _LoopError
                         return joined
                 except _LoopError:
                     continue
         with self.builder.all_or_nothing():
-            return self._joined(sides, left, right, least)
+            return self._joined(sides, least)
 
-    def _joined(self, sides: JoinSides, left: StreamCursor, right: StreamCursor, repartitioned: Sides) -> StreamCursor:
-        tables, flow_of = _TABLES[sides], {_LEFT: left, _RIGHT: right}
+    def _joined(self, sides: JoinSides, repartitioned: Sides) -> StreamCursor:
+        tables, flow_of = _TABLES[sides], {_LEFT: self.left, _RIGHT: self.right}
         is_kept = bool(tables) and all(self._is_kept(flow_of[side]) for side in tables)
-        own, prefix, text = self._names(left, bool(repartitioned) or not is_kept)
+        own, prefix, text = self._names(bool(repartitioned) or not is_kept)
 
         def side_of(side: str) -> StreamCursor:
             flow, name = flow_of[side], f"{prefix}-{side}"
             if side in tables:
                 return self._table(flow, name, side in repartitioned)
-            return with_repartition(flow, Repartitioned(), name, generated=True) if side in repartitioned else flow
+            return with_repartition(flow, name) if side in repartitioned else flow
 
         first = side_of(_LEFT)
-        second = first if left.node == right.node else side_of(_RIGHT)
+        second = first if self.left.node == self.right.node else side_of(_RIGHT)
         stores: tuple[StoreSpec, ...] = ()
         if sides is JoinSides.STREAM_STREAM:
             stores = tuple(self._window_store(f"{prefix}-{at}", text, flow) for at, flow in ((_LEFT, first), (_RIGHT, second)))
@@ -102,19 +102,19 @@ class JoinBuild:
         check_partitioners(self.builder, text, first, second)
         return self._added(own, text, sides, first, second, stores=stores)
 
-    def with_global(self, left: StreamCursor, table: StreamCursor) -> StreamCursor:
+    def with_global(self) -> StreamCursor:
         """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
         with self.builder.all_or_nothing():
-            is_read_there = reads_inputs(self.builder.topology(), left.node)
-            own, prefix, text = self._names(left, not is_read_there)
-            right = table if is_read_there else self._read_again(table, f"{prefix}-{_RIGHT}")
+            is_read_there = reads_inputs(self.builder.topology(), self.left.node)
+            own, prefix, text = self._names(not is_read_there)
+            right = self.right if is_read_there else self._read_again(self.right, f"{prefix}-{_RIGHT}")
             key_of = None
             if self.arguments.key is None:
-                check_keys(text, left.key, right.key)
+                check_keys(text, self.left.key, right.key)
             else:
                 key_of = checked_function(f"{text}: key", self.arguments.key, flows.RECORD_ONLY, None)
             sides = JoinSides.STREAM_GLOBAL
-            return self._added(own, text, sides, left, right, key_of=key_of, table_key=right.key.serde)
+            return self._added(own, text, sides, self.left, right, key_of=key_of, table_key=right.key.serde)
 
     def _read_again(self, table: StreamCursor, name: str) -> StreamCursor:
         topology = self.builder.topology()
@@ -129,7 +129,7 @@ class JoinBuild:
         if is_repartitioned:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
-            flow = with_repartition(flow, Repartitioned(), name, generated=True, of_table=True)
+            flow = with_repartition(flow, name, of_table=True)
         elif self._is_kept(flow):
             return flow
         text = operator_text(self.arguments.operator, name)
@@ -146,16 +146,16 @@ class JoinBuild:
         form = f"joined key={key.form} value={value.form}"
         return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
 
-    def _names(self, left: StreamCursor, keeps: bool) -> tuple[str, str, str]:
+    def _names(self, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
 
         Its name lasts where something is kept under it.
         """
-        arguments = self.arguments
+        arguments, left = self.arguments, self.left
         if keeps:
-            own = self.builder.lasting_name_of(arguments.operator, left.anchor, arguments.name)
+            own = left.builder.lasting_name_of(arguments.operator, left.anchor, arguments.name)
         else:
-            own = self.builder.name_of(arguments.operator, left.node, arguments.name)
+            own = left.name_of(arguments.operator, arguments.name)
         return own, arguments.store or own, operator_text(arguments.operator, own)
 
     def _added(

@@ -216,7 +216,7 @@ class KStream(StreamJoins, Displayable):
                 raise TopologyError(
                     "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the one it has"
                 )
-            return KStream(self.app, with_repartition(rekeyed.flow, options, options.name))
+            return KStream(self.app, with_repartition(rekeyed.flow, options=options))
 
     def group_by_key(self, repartitioned: Repartitioned | None = None) -> KGrouped:
         """Group by the current key; a repartition stream is put in where the key was changed, and only there.
@@ -279,6 +279,6 @@ class KStream(StreamJoins, Displayable):
                 own = flow.name_of("for_each_round", name)
             else:  # a repartition stream brings the rows back into Spark's engine
                 own = builder.lasting_name_of("for_each_round", flow.anchor, name)
-                flow = with_repartition(flow, Repartitioned(), own, generated=True, for_operator=own)
+                flow = with_repartition(flow, own, for_operator=own)
             node = ForEachRound(name=own, parents=(flow.node,), function=function, label=given.label, given_at=given.given_at)
             builder.add("for_each_round", node)

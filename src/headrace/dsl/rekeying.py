@@ -51,27 +51,25 @@ def check_by_key(text: str, flow: StreamCursor) -> None:
 
 def with_repartition(
     flow: StreamCursor,
-    options: Repartitioned,
-    name: str | None,
+    name: str | None = None,
+    options: Repartitioned | None = None,
     *,
-    generated: bool = False,
     for_operator: str | None = None,
     of_table: bool = False,
 ) -> StreamCursor:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
-    Of one without a name, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
-    name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `for_operator` is the
-    name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
+    Of one that the user did not name the reading one is `…-by-key`: the plain name is that of the operator behind it. `name`,
+    where the user names none, is given by what puts the stream in without being asked; a number of partitions is a hint then.
+    `for_operator` is the name of that operator, which is added later. `of_table`: the rows are a table's updates.
     """
-    builder = flow.builder
-    wanted = builder.lasting_name_of("repartition", flow.anchor, None) if name is None else name
-    stream = builder.repartition_stream(wanted)
+    builder, generated, options = flow.builder, name is not None, options or Repartitioned()
+    stream = builder.repartition_stream(options.name or name or builder.lasting_name_of("repartition", flow.anchor, None))
     short = short_name_of(builder.application, stream)
-    is_named = options.name is not None or not (generated or name is None)
+    is_plain = options.name is not None and short != for_operator
     writer = builder.checked("repartition", f"{short}-repartition")
-    reader = builder.checked("repartition", short if is_named and short != for_operator else f"{short}-by-key")
+    reader = builder.checked("repartition", short if is_plain else f"{short}-by-key")
     text = operator_text("repartition", short)
     if for_operator in (writer, reader):
         raise TopologyError(
@@ -131,7 +129,7 @@ class Grouping:
         if self._grouped is None:
             flow, options = self._ungrouped, self._options
             if not flow.is_by_key:
-                flow = with_repartition(flow, options, options.name or name, generated=True, for_operator=operator)
+                flow = with_repartition(flow, name, options, for_operator=operator)
             own = flow.name_of("group", None)
             self._grouped = flow.put("group", Group(name=own, parents=(flow.node,)))
         return self._grouped
