@@ -79,9 +79,7 @@ class KStream(StreamJoins, Displayable):
 
     def peek(self, function: Any, *, name: str | None = None) -> KStream:
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
-        given = checked_function("peek", function, flows.WORKER, self.flow)
-        node = Peek(name=self.flow.name_of("peek", name), parents=(self.flow.node,), function=given)
-        return KStream(self.app, self.flow.put("peek", node, name))
+        return KStream(self.app, self.flow.apply("peek", Peek, function, flows.WORKER, name))
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
