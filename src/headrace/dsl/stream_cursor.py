@@ -113,7 +113,7 @@ class StreamCursor:
         **given: Serde | None,
     ) -> StreamCursor:
         """Put in the operator that `make` makes of a user's function. `given`: the serde of each part of a record that the
-        function's result is, `key` or `value` or both or none, where the user named one; `each`: it gives any number of results."""
+        function's result is, `key`, `value`, both or none, where the user named one; `each`: it gives any number of results."""
         body = checked_function(kind, function, kinds, self)
         own = self.name_of(kind, name)
         annotated = returned_pair(body, each=each) if len(given) == 2 else (returned(body, each=each),) * len(given)
