@@ -192,7 +192,7 @@ def _general_serde(function: Function, initial: Any, value: Serde | None) -> Ser
 def _checked_fields(named: Mapping[str, NamedAggregate], flow: StreamCursor) -> dict[str, SparkType | None]:
     """The type of what each aggregates, None where it is not known or is no field of the value. `TopologyError` where one is
     no aggregate, or reads what the keys and values cannot have, or cannot do."""
-    types = {}
+    types: dict[str, SparkType | None] = {}
     for name, aggregate in named.items():
         if not isinstance(aggregate, NamedAggregate):
             raise TopologyError(f"aggregate({name}={aggregate!r}): expected a named aggregate", f"e.g. {name}=hr.count()")

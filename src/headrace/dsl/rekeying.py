@@ -120,9 +120,9 @@ class Grouping:
         self._options = options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
         self._ungrouped = flow
         self._grouped: StreamCursor | None = None
-        given = [None if serde is None else SerdeSlot(serde) for serde in (options.key_serde, options.value_serde)]
+        key, value = (None if serde is None else SerdeSlot(serde) for serde in (options.key_serde, options.value_serde))
         anchor = flow.anchor if options.name is None else options.name.removesuffix(REPARTITION_SUFFIX)
-        self.flow = replace(flow, anchor=anchor).with_sides(*given)
+        self.flow = replace(flow, anchor=anchor).with_sides(key, value)
 
     def grouped(self, name: str, operator: str) -> StreamCursor:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""

@@ -303,8 +303,7 @@ def to_arrow_type(spark_type: SparkType) -> Any:
 
 def from_arrow_type(arrow_type: Any) -> SparkType:
     """The Spark type of a pyarrow type; `SchemaError` for one that Spark has none for."""
-    import pyarrow.types as at
-
+    at = pa.types
     if at.is_struct(arrow_type):
         return StructType(tuple(StructField(field.name, from_arrow_type(field.type)) for field in arrow_type))
     if at.is_list(arrow_type) or at.is_large_list(arrow_type):

@@ -113,8 +113,8 @@ def _through(spark_type: SparkType, of_one: Callable[[Any], Normal | None]) -> N
             each = _through(element, of_one)
             return each and (lambda values: [None if value is None else each(value) for value in values])
         case MapType(_, item):
-            each = _through(item, of_one)
-            return each and (lambda values: {key: None if value is None else each(value) for key, value in values.items()})
+            of_item = _through(item, of_one)
+            return of_item and (lambda values: {key: None if each is None else of_item(each) for key, each in values.items()})
     return of_one(spark_type)
 
 

@@ -6,6 +6,7 @@ looked at.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
@@ -37,16 +38,15 @@ class Text:
     def of(self, value: Any, *, are_finite: bool, as_lines: bool = False) -> bytes:
         """A value, or `as_lines` a list of them, a line each; raises what msgspec raises, and `SerdeError` for NaN and infinity
         unless there is known to be none."""
-        write, write_as_is = self._encoder.encode, _AS_IS.encode
-        if as_lines:
-            write, write_as_is = self._encoder.encode_lines, _AS_IS.encode_lines
+        write: Callable[[Any], bytes] = self._encoder.encode_lines if as_lines else self._encoder.encode
         try:
             text = write(value)
         except TypeError:
             if self._order is None:
                 raise
             # Keys that are no text cannot be sorted as they are: as text they can.
-            text = write_as_is(msgspec.to_builtins(value, str_keys=True, order=self._order, enc_hook=_plain))
+            plain = msgspec.to_builtins(value, str_keys=True, order=self._order, enc_hook=_plain)
+            text = _AS_IS.encode_lines(plain) if as_lines else _AS_IS.encode(plain)
         if not are_finite and _NULL in text and (found := _not_finite_in((value,))) is not None:
             hint = "write None where that is what it means, or filter such records out"
             raise SerdeError(f"json: {NOT_FINITE}, found {found}", hint)

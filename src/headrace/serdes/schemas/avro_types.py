@@ -116,10 +116,10 @@ def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkTyp
 _NUMBERS_BITS = {"int": 32, "long": 64}
 
 
-def check_of(schema: Any, named: Named, made: dict[str, Check] | None = None) -> Check:
-    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`. `made` has a check per
+def check_of(schema: Any, named: Named, known: dict[str, Check] | None = None) -> Check:
+    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`. `known` has a check per
     named type, so that a type may hold itself."""
-    made = {} if made is None else made
+    made: dict[str, Check] = {} if known is None else known
     match _resolved(schema, named):
         case {"type": "union", "branches": branches}:
             rest = [check_of(branch, named, made) for branch in branches if branch != "null"]
