@@ -1,4 +1,4 @@
-"""How joins are built: what may be joined with what, and how both sides come to one task.
+"""How joins are built, and how both sides come to one task.
 
 A record meets those of its key where both sides are partitioned alike, and read by one sub-topology. A side whose key was
 changed, or that its producer partitions by something else, is repartitioned by its key, into a repartition stream that is

@@ -1,7 +1,4 @@
-"""The handling of Arrow binary arrays as numpy memory: fixed-width values and lines of JSON in and out, nulling what failed.
-
-For the serdes only; imported by them inside functions, since numpy and pyarrow take 0.2 s to import.
-"""
+"""The handling of Arrow binary arrays as numpy memory: fixed-width values and lines of JSON in and out, nulling what failed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The serdes of values without parts, in Kafka's wire formats: `Bytes`, `String`, `Long`, `Int`, `Double`.
 
 Instances are values: equal, hashable, and written `String()`. Arrays go through numpy, never element by element, except
-to find out which elements were at fault. pyarrow and numpy are imported when first used.
+to find out which elements were at fault.
 """
 
 from __future__ import annotations
