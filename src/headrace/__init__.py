@@ -24,8 +24,8 @@ from headrace.core.job_plan.groupers import (
 )
 from headrace.dsl.aggregates import count, count_distinct, first, last, max, mean, min, sum
 from headrace.dsl.functions import batch
-from headrace.dsl.global_table import GlobalTable
 from headrace.dsl.grouped import KGrouped
+from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import KeyValueStore, Processor, WindowStore

@@ -78,12 +78,10 @@ class App(AppDeclaration):
 
     def preview(self, n: int = 20) -> Preview:
         """What each output gets from the first `n` records of each input (of tables: all), as a table; nothing is committed."""
-        from headrace.wiring.topology_preview import preview
+        return self.preview_of(None, n)
 
-        return preview(self, None, n)
-
-    def preview_of(self, part: Displayable, n: int) -> Preview:
-        """What a stream or a table of this application holds for the first `n` records of each input."""
+    def preview_of(self, part: Displayable | None, n: int) -> Preview:
+        """What a stream or a table of this application holds for the first `n` records of each input; None: its outputs."""
         from headrace.wiring.topology_preview import preview
 
         return preview(self, part, n)

@@ -39,8 +39,8 @@ SHARED_NAMES_IN = ("headrace.cli.", "headrace.adapters.", "headrace.testing.")
 DEFINED_TWICE = frozenset(
     {
         "KeyValueStoreView", "Metrics", "ProcessorContext", "Serde", "Timer", "WindowStoreView",
-        "annotation_of", "batch_of", "changes_of", "column_of", "described", "entries_of", "key_of", "merged",
-        "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "table_of", "text_of", "type_of",
+        "batch_of", "changes_of", "column_of", "described", "entries_of", "key_of", "merged",
+        "operator_of", "parted", "partitions_of", "records_of", "run", "shown", "startpoints", "text_of", "type_of",
     }
 )  # fmt: skip
 # Modules of less than 70 lines that one module of their folder imports, with why they stay.

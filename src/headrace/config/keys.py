@@ -81,9 +81,7 @@ class Config(Mapping[str, Any]):
     max_round_ms: int = _key(
         20_000, "Time limit of a round in milliseconds: a longer one ends early and commits its positions.", least=1
     )
-    trigger_interval_ms: int = _key(
-        100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1
-    )
+    trigger_interval_ms: int = _key(100, "How often an idle sub-topology checks for new records, in milliseconds.", least=1)
     local_store_dir: str = _key(
         ".headrace/stores", "Folder of the local stores on each machine's local disk; it is a cache of the state."
     )

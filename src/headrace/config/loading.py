@@ -166,9 +166,13 @@ def _refuse_unknown(name: str, origin: str) -> NoReturn:
     raise ConfigError(f"{name} ({origin}): there is no such configuration key", hint)
 
 
+def _origin(config: Config, key: str) -> str:
+    return config.origins.get(key, "default")
+
+
 def _check_elasticity(config: Config) -> None:
     factor = config.elasticity_factor
-    where = config.origins.get("elasticity_factor", "default")
+    where = _origin(config, "elasticity_factor")
     if factor & (factor - 1):
         low = 1 << (factor.bit_length() - 1)
         hint = f"the nearest are {low} and {2 * low}"
@@ -184,16 +188,17 @@ def refuse_reserved(config: Config, *, is_whole: bool) -> None:
     """`NotSupportedError` for a key that is reserved so far and is set. `is_whole`: all places that set keys were read. If they
     were not, the job's system may be said elsewhere, and a metadata store in another system is refused only where `config` says
     both, or where it is no system at all."""
-    for key, value, reason in (
-        ("coordinator", config.coordinator, "process groups are not supported yet"),
-        ("location_id", config.location_id, "one process has all tasks so far, wherever it runs"),
-    ):
-        if value is not None:
-            raise NotSupportedError(f"{key} = {value!r} ({config.origins.get(key, 'default')}): {reason}", "leave it unset")
+    reserved = {
+        "coordinator": "process groups are not supported yet",
+        "location_id": "one process has all tasks so far, wherever it runs",
+    }
+    for key, reason in reserved.items():
+        if config[key] is not None:
+            raise NotSupportedError(f"{key} = {config[key]!r} ({_origin(config, key)}): {reason}", "leave it unset")
     if config.check_partitioning != "off":
         raise NotSupportedError(
-            f"check_partitioning = {config.check_partitioning!r} ({config.origins.get('check_partitioning', 'default')}): jobs "
-            "do not sample keys",
+            f"check_partitioning = {config.check_partitioning!r} ({_origin(config, 'check_partitioning')}): jobs do not "
+            "sample keys",
             "remove it; `headrace stream check NAME [APP]` samples the keys of a stream, whether a job runs or not",
         )
     store = config.metadata_store
@@ -201,7 +206,7 @@ def refuse_reserved(config: Config, *, is_whole: bool) -> None:
     if (knows_system or not isinstance(store, str)) and store not in (None, config.system):
         expected = f"unset, or {config.system!r}" if knows_system else "unset"
         raise NotSupportedError(
-            f"metadata_store = {store!r} ({config.origins.get('metadata_store', 'default')}): expected {expected}: one "
+            f"metadata_store = {store!r} ({_origin(config, 'metadata_store')}): expected {expected}: one "
             "transaction of the job's own system holds job model and checkpoints together",
             "leave it unset; startpoint_metadata_store says where startpoints are requested, a class of your own too",
         )

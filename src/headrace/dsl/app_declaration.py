@@ -16,12 +16,10 @@ from headrace.core.topology.picture import picture_of
 from headrace.core.topology.sub_topologies import sub_topologies_of
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.global_table import GlobalTable
-from headrace.dsl.grouped import added_table
+from headrace.dsl.joinable import GlobalTable
 from headrace.dsl.kstream import KStream
 from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import with_repartition
-from headrace.dsl.repartitioned import Repartitioned
+from headrace.dsl.rekeying import with_repartition, with_table
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde
 from headrace.errors import HeadraceError, TopologyError
 from headrace.model.durations import time_us
@@ -82,7 +80,7 @@ class AppDeclaration(ABC):
             source = replace(source, timestamp_unit=_timestamp_unit(text, source.timestamp, timestamp_unit))
         source = replace(source, start=_start(text, start), reset_offset=bool(reset_offset))
         self.builder.add("stream", source)
-        return KStream(self, _flow(source))
+        return KStream(self, self._flow(source))
 
     def table(
         self,
@@ -102,12 +100,10 @@ class AppDeclaration(ABC):
         own = self.builder.checked("table", f"{stream}-table")
         with self.builder.all_or_nothing():
             self.builder.add("table", source)
-            flow = _flow(source)
+            flow = self._flow(source)
             if not flow.is_by_key:
-                flow = with_repartition(
-                    self.builder, flow, Repartitioned(), store_name, generated=True, beside=own, of_table=True
-                )
-            return added_table(self, flow, own, store_name, SerdeSlot(source.key), SerdeSlot(source.value))
+                flow = with_repartition(flow, store_name, for_operator=own, of_table=True)
+            return KTable(self, with_table(flow, own, store_name, flow.key, flow.value))
 
     def global_table(
         self, stream: str, /, key: Serde | None = None, value: Serde | None = None, store: str | None = None
@@ -117,8 +113,8 @@ class AppDeclaration(ABC):
         store_name = self.builder.checked_store("global_table", stream if store is None else store)
         own = self.builder.checked("global_table", f"{stream}-table")
         self.builder.add("global_table", source)
-        table = added_table(self, _flow(source), own, store_name, SerdeSlot(source.key), SerdeSlot(source.value), "global")
-        return GlobalTable(self, table.flow)
+        flow = self._flow(source)
+        return GlobalTable(self, with_table(flow, own, store_name, flow.key, flow.value, "global"))
 
     def _source(
         self,
@@ -142,6 +138,17 @@ class AppDeclaration(ABC):
             value=Bytes() if value is None else of_stream(checked_serde(f"{text}: value", value), stream, "value"),
             kind=kind,
             partitioning=Partitioning(partitioning),
+        )
+
+    def _flow(self, source: Source) -> StreamCursor:
+        is_by_key = source.partitioning is Partitioning.HASH
+        return StreamCursor(
+            builder=self.builder,
+            node=source.name,
+            anchor=source.name,
+            key=SerdeSlot(source.key),
+            value=SerdeSlot(source.value),
+            otherwise_at=None if is_by_key else operator_text(str(source.kind), source.stream),
         )
 
     def topology(self) -> Topology:
@@ -176,13 +183,6 @@ class AppDeclaration(ABC):
     @abstractmethod
     def preview_of(self, part: Displayable, n: int) -> Preview:
         """The first records of a stream or a table of this application, as a table."""
-
-
-def _flow(source: Source) -> StreamCursor:
-    otherwise = operator_text(str(source.kind), source.stream) if source.partitioning is Partitioning.OTHER else None
-    return StreamCursor(
-        node=source.name, anchor=source.name, key=SerdeSlot(source.key), value=SerdeSlot(source.value), otherwise_at=otherwise
-    )
 
 
 def _timestamp_unit(text: str, timestamp: Function | None, given: Any) -> str:

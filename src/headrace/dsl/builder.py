@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import UnionType
 
 from headrace.core.topology.sub_topologies import short_name_of, stores_of
 from headrace.errors import TopologyError
@@ -84,8 +85,9 @@ class Builder:
             return self.checked(kind, given)
         name = f"{anchor}-{kind}"
         if name in self._texts or name in self._stores:
+            bearer = self._texts.get(name) or f"the store of {self._stores[name]}"
             raise TopologyError(
-                f"{kind} behind {anchor!r} would be named {name!r}, which {self._taken_by(name)} is named already",
+                f"{kind} behind {anchor!r} would be named {name!r}, which {bearer} is named already",
                 f'give it a name of its own, {kind}(..., {say}="..."): its state is found again under that name',
             )
         return self.checked(kind, name)
@@ -116,59 +118,55 @@ class Builder:
                 f"repartition stream {stream!r}: {len(stream)} characters, at most {NAME_LENGTH_MAX} are allowed",
                 "give it a shorter name",
             )
-        for node in self._nodes:
-            if isinstance(node, Repartition | Source | Sink) and node.stream == stream:
-                raise TopologyError(
-                    f"two repartitions with the name {short!r}: {self._texts[node.name]} has the stream {stream!r}",
-                    "give this one another name, or branch from the stream that the first repartition gives",
-                )
+        if (node := self._with_stream(stream, Repartition | Source | Sink)) is not None:
+            raise TopologyError(
+                f"two repartitions with the name {short!r}: {self._texts[node.name]} has the stream {stream!r}",
+                "give this one another name, or branch from the stream that the first repartition gives",
+            )
         return stream
+
+    def _with_stream(self, stream: str, kinds: type | UnionType) -> Source | Repartition | Sink | None:
+        nodes = (node for node in self._nodes if isinstance(node, Source | Repartition | Sink) and isinstance(node, kinds))
+        return next((node for node in nodes if node.stream == stream), None)
 
     def checked_source(self, stream: str, name: str | None) -> str:
         """The name of a new source of `stream`."""
-        for node in self._nodes:
-            if isinstance(node, Source | Repartition) and node.stream == stream:
-                what = "reads" if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION else "writes"
-                raise TopologyError(
-                    f"stream {stream!r} is declared twice: {self._texts[node.name]} {what} it already",
-                    "branch from the stream that the first call gave; in a notebook, make the App in the same cell",
-                )
+        if (node := self._with_stream(stream, Source | Repartition)) is not None:
+            what = "reads" if isinstance(node, Source) and node.kind is not SourceKind.REPARTITION else "writes"
+            raise TopologyError(
+                f"stream {stream!r} is declared twice: {self._texts[node.name]} {what} it already",
+                "branch from the stream that the first call gave; in a notebook, make the App in the same cell",
+            )
         return self.checked("stream", stream if name is None else name)
 
     def checked_sink(self, stream: str, parent: str) -> str:
         """`stream` if this application may write it as an output, behind the operator `parent`."""
-        for node in self._nodes:
-            if isinstance(node, Repartition) and node.stream == stream:
-                raise TopologyError(
-                    f"to({stream!r}): that is the internal stream of {self._texts[node.name]}",
-                    "write to a stream of another name",
-                )
-        way = self._way(stream, parent)
-        if way is not None:
+        if (node := self._with_stream(stream, Repartition)) is not None:
             raise TopologyError(
-                f"to({stream!r}): this stream feeds itself ({' -> '.join([*way, stream])}): each record that it writes "
+                f"to({stream!r}): that is the internal stream of {self._texts[node.name]}", "write to a stream of another name"
+            )
+        if (path := self._path_of(stream, parent)) is not None:
+            raise TopologyError(
+                f"to({stream!r}): this stream feeds itself ({' -> '.join([*path, stream])}): each record that it writes "
                 "would be read again, without end",
                 "write to a stream of another name; to look a result up again, keep it in a store",
             )
         return stream
 
-    def _way(self, stream: str, end: str) -> list[str] | None:
+    def _path_of(self, stream: str, end: str) -> list[str] | None:
         """The streams by which records of `stream` come to the operator `end`, None where they do not."""
         fed: dict[str, list[str]] = {}  # stream -> the streams that are made of it
         for node in self._nodes:
             if isinstance(node, Sink | Repartition) and isinstance(node.stream, str):
                 for source in self.sources_of(node.name):
                     fed.setdefault(source, []).append(node.stream)
-        goal = self.sources_of(end)
-        ways, seen = [[stream]], {stream}
-        while ways:
-            way = ways.pop(0)
-            if way[-1] in goal:
-                return way
-            for following in fed.get(way[-1], ()):
-                if following not in seen:
-                    seen.add(following)
-                    ways.append([*way, following])
+        goal, paths, seen = self.sources_of(end), [[stream]], {stream}
+        for path in paths:  # which grows while it is walked: the shortest path first
+            if path[-1] in goal:
+                return path
+            following = [each for each in fed.get(path[-1], ()) if each not in seen]
+            seen.update(following)
+            paths += [[*path, each] for each in following]
         return None
 
     def sources_of(self, operator: str) -> set[str]:
@@ -190,9 +188,6 @@ class Builder:
                 f"two operators with the name {name!r}: {self._texts[name]} and this {kind}()", "give one of them another name"
             )
         return name
-
-    def _taken_by(self, name: str) -> str:
-        return self._texts.get(name) or f"the store of {self._stores[name]}"
 
 
 def _chained(parent: str, kind: str) -> str:

@@ -31,25 +31,20 @@ class Displayable:
 
     def print_schema(self) -> None:
         """Print what is known of key and value, as `DataFrame.printSchema` would."""
-        print(schema_text(self.flow.key, self.flow.value))
+        print("\n".join(["root", *_side("key", self.flow.key), *_side("value", self.flow.value)]))
 
     def describe(self) -> str:
         """How this stream or table is computed, as text."""
-        return text_of(self._way_here())
+        return text_of(self._topology_here())
 
-    def _way_here(self) -> Topology:
+    def _topology_here(self) -> Topology:
         return ancestors_of(self.app.builder.topology(), self.flow.node)
 
     def _repr_html_(self) -> str:
-        return picture_of(self._way_here())
+        return picture_of(self._topology_here())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.flow.node!r} of {self.app.name!r}>"
-
-
-def schema_text(key: SerdeSlot, value: SerdeSlot) -> str:
-    """`root` and one line per field, with key and value as the two fields of a record."""
-    return "\n".join(["root", *_side("key", key), *_side("value", value)])
 
 
 def _side(name: str, side: SerdeSlot) -> Iterator[str]:

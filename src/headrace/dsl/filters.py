@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from headrace.dsl import stream_cursor as flows
-from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.builder import operator_text
 from headrace.dsl.rekeying import Grouping
 from headrace.dsl.stream_cursor import StreamCursor, checked_function
 from headrace.dsl.windows import length_us
@@ -17,11 +16,9 @@ from headrace.model.topology import DropDuplicates, Filter, Function, FunctionKi
 from headrace.serdes.scalars import Long
 
 
-def split_by_expressions(
-    builder: Builder, flow: StreamCursor, predicates: Sequence[Function], name: str | None
-) -> tuple[StreamCursor, ...]:
+def split_by_expressions(flow: StreamCursor, predicates: Sequence[Function], name: str | None) -> tuple[StreamCursor, ...]:
     """p1; not p1 and p2; …; none of them. A null predicate counts as false, so that each row is in exactly one."""
-    own = builder.name_of("split", flow.node, name)
+    own, builder = flow.name_of("split", name), flow.builder
     outputs, rests = _output_names(own, name, len(predicates)), [f"{own}-not-{n}" for n in range(1, len(predicates))]
     rests.append(outputs[-1])
     for each in {*outputs, *rests}:
@@ -38,11 +35,9 @@ def split_by_expressions(
     return (*flows, rest)
 
 
-def split_by_functions(
-    builder: Builder, flow: StreamCursor, predicates: Sequence[Function], name: str | None
-) -> tuple[StreamCursor, ...]:
+def split_by_functions(flow: StreamCursor, predicates: Sequence[Function], name: str | None) -> tuple[StreamCursor, ...]:
     """One `Split`, and an output for each predicate and one for the rest."""
-    own = builder.name_of("split", flow.node, name)
+    own, builder = flow.name_of("split", name), flow.builder
     outputs = _output_names(own, name, len(predicates))
     for each in outputs:
         builder.checked("split", each)
@@ -70,22 +65,18 @@ def _null_is_false(predicate: Function) -> Function:
 
 
 def without_duplicates(
-    builder: Builder, flow: StreamCursor, by: Any, within: str | timedelta, store: str | None, name: str | None
+    flow: StreamCursor, by: object, within: str | timedelta, store: str | None, name: str | None
 ) -> StreamCursor:
     """`flow` behind a `DropDuplicates`, and behind a repartition stream where the rows are not by key."""
     within_us = length_us("within", within, "drop_duplicates")
     if within_us <= 0:
         raise TopologyError(f"drop_duplicates(within={within!r}): expected a length of time above 0")
     given = None if by is None else checked_function("drop_duplicates", by, flows.RECORD_ONLY, None)
-    grouping = Grouping(builder, flow)
-    own = builder.lasting_name_of("drop_duplicates", flow.anchor, name or store)
-    text = operator_text("drop_duplicates", own)
-    store_name = builder.checked_store(text, store or own)
-    key = grouping.key(text)
+    grouping = Grouping(flow)
+    own, text, store_name = flow.lasting_names_of("drop_duplicates", name, store)
     # The form of a Processor's store whose values expire: the time of the record that came first, as a long.
-    form = f"key-value expiring key={key.form} value={Long().form}"
+    form = f"key-value expiring key={grouping.key(text).form} value={Long().form}"
     spec = StoreSpec(store_name, StoreKind.KEY_VALUE, form, Long(), 2 * within_us)
     grouped = grouping.grouped(store_name, own)
     node = DropDuplicates(name=own, parents=(grouped.node,), store=spec, by=given, within_us=within_us)
-    builder.add("drop_duplicates", node)
-    return grouped.after(own, text, given=own)
+    return grouped.put("drop_duplicates", node, own)

@@ -1,4 +1,5 @@
-"""How a user's arguments to an operator are classified: SQL text, Column, batch function, function over a record.
+"""What a user's arguments to an operator are: SQL text, Column, batch function, function over a record; and what the return
+annotation of a function says about the serdes of its result.
 
 Never guessed (api.md "Three kinds of function"): a batch function is marked, a Column is known by its class.
 """
@@ -8,15 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from headrace.errors import PACKAGE_FOLDER, TopologyError
+from headrace.model.serde import Serde
 from headrace.model.topology import Function, FunctionKind
+from headrace.serdes.serdes import not_none, serde_of_annotation
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__headrace_batch__"
+_MANY = (Iterable, Iterator, Generator, Sequence, Collection, list, set, frozenset, tuple)
+_UNKNOWN = inspect.Signature.empty
 
 
 def batch(function: F) -> F:
@@ -92,9 +97,14 @@ def is_column(given: Any) -> bool:
 
 def is_batch(given: Any) -> bool:
     """Whether it is marked `@hr.batch`."""
+    return getattr(_whole(given), _MARK, False) is True
+
+
+def _whole(given: Any) -> Any:
+    """The function that a partial one is made of."""
     while isinstance(given, functools.partial):
         given = given.func
-    return getattr(given, _MARK, False) is True
+    return given
 
 
 def _column_label(column: Any) -> str:
@@ -109,12 +119,45 @@ def label_of(given: Any) -> str:
     >>> label_of(len)
     'len'
     """
-    target = given
-    while isinstance(target, functools.partial):
-        target = target.func
-    target = inspect.unwrap(target)
+    target = inspect.unwrap(_whole(given))
     name = getattr(target, "__qualname__", None)
     if name is None:  # an object that can be called
         name, target = type(target).__qualname__, getattr(type(target), "__call__", None)  # noqa: B004
     code = getattr(target, "__code__", None)
     return name if code is None else f"{name} ({PurePath(code.co_filename).name}:{code.co_firstlineno})"
+
+
+def returned(function: Function, *, each: bool = False) -> Serde | None:
+    """The serde of what a record function returns, None where its annotation does not say one.
+
+    With `each` that of every item of what it returns: of `-> list[V]`, `Iterator[V]` and the like.
+    """
+    return serde_of_annotation(_annotation(function, each))
+
+
+def returned_pair(function: Function, *, each: bool = False) -> tuple[Serde | None, Serde | None]:
+    """Those of the key and the value of a function annotated `-> tuple[K, V]`, with `each` `-> list[tuple[K, V]]`."""
+    annotation = not_none(_annotation(function, each))
+    arguments = get_args(annotation)
+    if get_origin(annotation) is not tuple or len(arguments) != 2 or arguments[1] is Ellipsis:
+        return None, None
+    return serde_of_annotation(arguments[0]), serde_of_annotation(arguments[1])
+
+
+def _annotation(function: Function, each: bool) -> Any:
+    """The return annotation, resolved, or that of its items; `_UNKNOWN` where there is none or it cannot be resolved. Arrow
+    arrays say nothing about serdes, so only functions over records have one."""
+    if function.kind is not FunctionKind.RECORD:
+        return _UNKNOWN
+    target = _whole(function.body)
+    if not inspect.isroutine(target) and not isinstance(target, type):
+        target = getattr(type(target), "__call__", target)  # noqa: B004 - the method is wanted, not a yes or no
+    try:
+        found = target if isinstance(target, type) else get_type_hints(target).get("return", _UNKNOWN)
+    except (NameError, TypeError, AttributeError, SyntaxError):  # a name that exists for type checkers only
+        return _UNKNOWN
+    if not each:
+        return found
+    origin, arguments = get_origin(not_none(found)), get_args(not_none(found))
+    is_pair = origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis)
+    return arguments[0] if origin in _MANY and arguments and not is_pair else _UNKNOWN

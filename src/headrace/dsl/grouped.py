@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
-from headrace.dsl.builder import operator_text
-from headrace.dsl.functions import checked_arguments, label_of
+from headrace.dsl.functions import checked_arguments, label_of, returned
 from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import Grouping
-from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed, with_sides
+from headrace.dsl.rekeying import Grouping, behind_table
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, checked_serde, needed
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import Aggregate, AggregateKind, Function, NamedAggregate, StoreKind, StoreSpec, Table
+from headrace.model.topology import Aggregate, AggregateKind, Function, NamedAggregate, StoreKind, StoreSpec
 from headrace.model.windows import AnyWindows, SessionWindows, Windows
 from headrace.serdes.ddl import (
     ArrayType,
@@ -40,20 +38,8 @@ if TYPE_CHECKING:
 _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _REAL = frozenset({"float", "double"})
 _PLAIN = _WHOLE | _REAL | {"string", "boolean"}  # what JSON gives back as it was
-_COUNTS = frozenset({"count", "count_distinct"})
 _BIGINT, _DOUBLE = ScalarType("bigint"), ScalarType("double")
 _ABSENT: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    """How an aggregation makes one state of records; see `model.topology.Aggregate`."""
-
-    kind: AggregateKind
-    function: Function | None = None
-    initial: Any = None
-    merger: Function | None = None
-    named: Mapping[str, NamedAggregate] | None = None
 
 
 class KGrouped:
@@ -77,7 +63,7 @@ class KGrouped:
 
     def count(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """How many records each key has, as a long."""
-        return self._aggregated("count", _Fold(AggregateKind.COUNT), Long(), store, name)
+        return self._aggregated("count", partial(Aggregate, kind=AggregateKind.COUNT), Long(), store, name)
 
     def reduce(self, function: Any, *, value: Serde | None = None, store: str | None = None, name: str | None = None) -> KTable:
         """Fold the values of each key by `function(old value, new value)`; the first value is taken as it is.
@@ -87,8 +73,9 @@ class KGrouped:
         The result is of the stream's own kind, so its serde is the stream's where `value` is not given.
         """
         given = _folding("reduce", function, "old", "new")
-        serde = needed(self.grouping.value, "value", "reduce()", value, "value=...").serde
-        return self._aggregated("reduce", _Fold(AggregateKind.REDUCE, given), serde, store, name)
+        serde = needed(self.grouping.flow.value, "value", "reduce()", value, "value=...").serde
+        make = partial(Aggregate, kind=AggregateKind.REDUCE, function=given.body, label=given.label)
+        return self._aggregated("reduce", make, serde, store, name)
 
     def aggregate(
         self,
@@ -122,7 +109,10 @@ class KGrouped:
         if callable(initial):
             checked_arguments(f"aggregate(initial={label_of(initial)})", initial, ())
         serde = _general_serde(given, initial, value)
-        return self._aggregated("aggregate", _Fold(AggregateKind.GENERAL, given, initial, merging), serde, store, name)
+        make = partial(Aggregate, kind=AggregateKind.GENERAL, function=given.body, label=given.label, initial=initial)
+        if merging is not None:
+            make = partial(make, merger=merging.body)
+        return self._aggregated("aggregate", make, serde, store, name)
 
     def _merging(self, merger: Any) -> Function | None:
         """`merger` if it is given where sessions merge, and only there."""
@@ -141,42 +131,34 @@ class KGrouped:
         return None
 
     def _named(self, named: Mapping[str, NamedAggregate], value: Serde | None, store: str | None, name: str | None) -> KTable:
-        side = self.grouping.value
-        _checked_fields(named, side.serde, self.grouping.known_key.serde)
-        serde = checked_serde("aggregate", value) if value is not None else _result_serde_of(named, side.serde)
-        fold = _Fold(AggregateKind.NAMED, named=dict(named))
-        return self._aggregated("aggregate", fold, serde, store, name, f"named {_named_form(named, side.serde)}")
+        types = _checked_fields(named, self.grouping.flow)
+        serde = _result_serde_of(named, types) if value is None else checked_serde("aggregate", value)
+        # what the bytes of their state depend on: names, kinds, fields, and the types of these where they are known
+        forms = (f"{each}={_aggregate_form(aggregate, types[each])}" for each, aggregate in named.items())
+        make = partial(Aggregate, kind=AggregateKind.NAMED, named=dict(named))
+        return self._aggregated("aggregate", make, serde, store, name, f"named {','.join(forms)}")
 
     def _aggregated(
-        self, kind: str, fold: _Fold, value: Serde | None, store: str | None, name: str | None, what: str | None = None
+        self,
+        kind: str,
+        make: Callable[..., Aggregate],
+        value: Serde | None,
+        store: str | None,
+        name: str | None,
+        what: str | None = None,
     ) -> KTable:
-        """`what` begins the form of the store, by default the name of the method, `kind`."""
-        builder = self.app.builder
-        own = builder.lasting_name_of(kind, self.grouping.anchor, name or store, say="store")
-        text = operator_text(kind, own)
-        store_name = builder.checked_store(kind, store or own)
+        """`make` knows how one state is made of records; `what` begins the form of the store, by default the method, `kind`."""
+        own, text, store_name = self.grouping.flow.lasting_names_of(kind, name, store)
         key = self.grouping.key(text)
         spec = self._spec(store_name, what or kind, key, value)
         grouped = self.grouping.grouped(store_name, own)
+        is_windowed = self.windows is not None
         # where Spark's type says what the key is, it stays open
-        result_key = key if self.windows is None or key.serde is None else SerdeSlot(Windowed(key.serde))
-        node = Aggregate(
-            name=own,
-            parents=(grouped.node,),
-            kind=fold.kind,
-            store=spec,
-            named=fold.named,
-            function=None if fold.function is None else fold.function.body,
-            initial=fold.initial,
-            merger=None if fold.merger is None else fold.merger.body,
-            windows=self.windows,
-            key=result_key.serde,
-            value=value,
-            label="" if fold.function is None else fold.function.label,
-        )
-        builder.add(kind, node)
-        behind = _behind(grouped, own, text, result_key, SerdeSlot(value), windowed=self.windows is not None)
-        return KTable(self.app, behind, self.windows)
+        result_key = SerdeSlot(Windowed(key.serde)) if is_windowed and key.serde is not None else key
+        node = make(name=own, parents=(grouped.node,), store=spec, windows=self.windows, key=result_key.serde, value=value)
+        self.app.builder.add(kind, node)
+        table = behind_table(grouped, own, text)  # a windowed key is another key than before
+        return KTable(self.app, table.with_sides(result_key, SerdeSlot(value), text if is_windowed else None), self.windows)
 
     def _spec(self, name: str, what: str, key: SerdeSlot, value: Serde | None) -> StoreSpec:
         """The form names what the bytes depend on: not the grace, which only decides what is late."""
@@ -186,32 +168,6 @@ class KGrouped:
             return StoreSpec(name, StoreKind.KEY_VALUE, form, value)
         shape = f"{windows.size_us}us/{windows.advance_us}us" if isinstance(windows, Windows) else f"session/{windows.gap_us}us"
         return StoreSpec(name, StoreKind.WINDOW, f"{form} windows={shape}", value, windows.kept_us)
-
-
-def table_of(app: AppDeclaration, flow: StreamCursor, store: str | None, name: str | None) -> KTable:
-    """The last value of each key of a stream, for `KStream.to_table`."""
-    grouping = Grouping(app.builder, flow)
-    own = app.builder.lasting_name_of("table", flow.anchor, name or store, say="store")
-    text = operator_text("table", own)
-    store_name = app.builder.checked_store("table", store or own)
-    key, value = grouping.key(text), needed(flow.value, "value", text, None)
-    grouped = grouping.grouped(store_name, own)
-    return added_table(app, grouped, own, store_name, key, value)
-
-
-def added_table(
-    app: AppDeclaration, flow: StreamCursor, own: str, store: str, key: SerdeSlot, value: SerdeSlot, what: str = "table"
-) -> KTable:
-    """Add the `Table` operator `own` behind `flow`; its names are checked by the caller. `what` begins the store's form."""
-    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
-    app.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
-    return KTable(app, _behind(flow, own, operator_text("table", store), key, value, windowed=False))
-
-
-def _behind(flow: StreamCursor, own: str, text: str, key: SerdeSlot, value: SerdeSlot, *, windowed: bool) -> StreamCursor:
-    """The flow of a table: its name is the anchor of what follows, and a windowed key is another key than before."""
-    after = replace(flow, left_at=None).after(own, text, given=own)
-    return with_sides(after, key, value, text if windowed else None)
 
 
 def _folding(operator: str, function: Any, *arguments: str) -> Function:
@@ -233,15 +189,17 @@ def _general_serde(function: Function, initial: Any, value: Serde | None) -> Ser
     return serde
 
 
-def _checked_fields(named: Mapping[str, NamedAggregate], value: Serde | None, key: Serde | None = None) -> None:
-    """Raise `TopologyError` where an aggregate is none, or reads what the keys and values cannot have, or cannot do."""
+def _checked_fields(named: Mapping[str, NamedAggregate], flow: StreamCursor) -> dict[str, SparkType | None]:
+    """The type of what each aggregates, None where it is not known or is no field of the value. `TopologyError` where one is
+    no aggregate, or reads what the keys and values cannot have, or cannot do."""
+    types: dict[str, SparkType | None] = {}
     for name, aggregate in named.items():
         if not isinstance(aggregate, NamedAggregate):
             raise TopologyError(f"aggregate({name}={aggregate!r}): expected a named aggregate", f"e.g. {name}=hr.count()")
         text = f"aggregate({name}=hr.{aggregate.kind}({aggregate.field!r}))"
-        found = _field_type(aggregate, value, text)
-        if aggregate.field == "key" and key is not None and key.spark_type is not None:
-            found = parse_type(key.spark_type)
+        found = types[name] = _field_type(aggregate, flow.value.serde, text)
+        if aggregate.field == "key" and flow.key.serde is not None and flow.key.serde.spark_type is not None:
+            found = parse_type(flow.key.serde.spark_type)
         if aggregate.kind != "count" and isinstance(found, StructType | ArrayType | MapType):
             raise TopologyError(
                 f"{text}: expected a field with one plain value, found {to_ddl(found)}", _instead(aggregate, found)
@@ -251,6 +209,7 @@ def _checked_fields(named: Mapping[str, NamedAggregate], value: Serde | None, ke
                 f"{text}: expected a field of numbers, found {found.name}",
                 "aggregate another field, or turn it into a number by map_values before",
             )
+    return types
 
 
 def _instead(aggregate: NamedAggregate, found: SparkType) -> str:
@@ -262,30 +221,23 @@ def _instead(aggregate: NamedAggregate, found: SparkType) -> str:
     return "take one plain value out of it by map_values before"
 
 
-def _result_serde_of(named: Mapping[str, NamedAggregate], value: Serde | None) -> Serde:
+def _result_serde_of(named: Mapping[str, NamedAggregate], types: Mapping[str, SparkType | None]) -> Serde:
     """JSON with one field per aggregate; with their types where all of them are known."""
-    types = {name: _result_type(aggregate, value) for name, aggregate in named.items()}
-    fields = tuple(StructField(name, found) for name, found in types.items() if found is not None)
-    return Json(fields_ddl(StructType(fields))) if len(fields) == len(types) else Json()
+    results = {name: _result_type(aggregate, types[name]) for name, aggregate in named.items()}
+    fields = tuple(StructField(name, found) for name, found in results.items() if found is not None)
+    return Json(fields_ddl(StructType(fields))) if len(fields) == len(results) else Json()
 
 
-def _named_form(named: Mapping[str, NamedAggregate], value: Serde | None) -> str:
-    """What the bytes of their state depend on: names, kinds, fields, and the types of these where they are known."""
-    return ",".join(f"{name}={_aggregate_form(aggregate, value)}" for name, aggregate in named.items())
-
-
-def _aggregate_form(aggregate: NamedAggregate, value: Serde | None) -> str:
+def _aggregate_form(aggregate: NamedAggregate, found: SparkType | None) -> str:
     if aggregate.field is None:
         return aggregate.kind
-    found = _field_type(aggregate, value, "")
     return f"{aggregate.kind}({aggregate.field}{'' if found is None else ':' + to_ddl(found)})"
 
 
-def _result_type(aggregate: NamedAggregate, value: Serde | None) -> SparkType | None:
-    found = _field_type(aggregate, value, "")
+def _result_type(aggregate: NamedAggregate, found: SparkType | None) -> SparkType | None:
     plain = found if isinstance(found, ScalarType) and found.name in _PLAIN else None
     match aggregate.kind:
-        case kind if kind in _COUNTS:
+        case "count" | "count_distinct":
             return _BIGINT
         case "mean":
             return _DOUBLE
@@ -302,20 +254,19 @@ def _field_type(aggregate: NamedAggregate, value: Serde | None, operator: str) -
     head, *path = aggregate.field.split(".")
     if head != "value":
         return None
-    here: SparkType | None = parse_type(value.spark_type)
+    here = parse_type(value.spark_type)
     for depth, part in enumerate(path):
         if not isinstance(here, StructType):
             raise TopologyError(
-                f"{operator}: {'.'.join([head, *path[:depth]])} is {'nothing' if here is None else to_ddl(here)}, "
-                f"it has no field {part!r}",
+                f"{operator}: {'.'.join([head, *path[:depth]])} is {to_ddl(here)}, it has no field {part!r}",
                 "name a field that the value serde declares",
             )
-        names = [field.name for field in here.fields]
-        if part not in names:
-            near = difflib.get_close_matches(part, names, 1)
+        types = {field.name: field.type for field in here.fields}
+        if part not in types:
+            near = difflib.get_close_matches(part, types, 1)
             raise TopologyError(
                 f"{operator}: the values have no field {part!r}",
-                f"did you mean {near[0]!r}?" if near else f"they have: {', '.join(names)}",
+                f"did you mean {near[0]!r}?" if near else f"they have: {', '.join(types)}",
             )
-        here = next(field.type for field in here.fields if field.name == part)
+        here = types[part]
     return here

@@ -1,42 +1,20 @@
-"""The words for joins that streams and tables have in common; `dsl.joins` builds them."""
+"""The words for joins that streams and tables have in common, and what may be joined with what; `dsl.joins` builds them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from headrace.dsl.joins import JoinArguments, JoinBuild
+from headrace.dsl.windows import Duration
+from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import JoinKind
+from headrace.model.topology import JoinKind, JoinSides
 
 if TYPE_CHECKING:
     from headrace.dsl.app_declaration import AppDeclaration
-    from headrace.dsl.global_table import GlobalTable
     from headrace.dsl.kstream import KStream
     from headrace.dsl.ktable import KTable
     from headrace.dsl.stream_cursor import StreamCursor
-
-Duration = str | timedelta
-_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
-
-
-@dataclass(frozen=True, slots=True)
-class JoinArguments:
-    """What the user said of a join. `operator`: the method's name; `within` to `key` are for joins of streams."""
-
-    operator: str
-    joiner: Any
-    name: str | None
-    value: Serde | None
-    store: str | None
-    within: Duration | None = None
-    grace: Duration | None = None
-    retention: Duration | None = None
-    key: Any = None
-
-    @property
-    def kind(self) -> JoinKind:
-        return _KINDS[self.operator]
 
 
 class StreamJoins:
@@ -69,8 +47,8 @@ class StreamJoins:
         record's own. Where the sides are not partitioned alike, a repartition stream is put in, named after the join, or
         after `store`.
         """
-        asked = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
-        return _joined_stream(self, other, asked)
+        arguments = JoinArguments("join", joiner, name, value, store, within, grace, retention, key)
+        return self._joined(other, arguments)
 
     def left_join(
         self,
@@ -89,8 +67,8 @@ class StreamJoins:
 
         Of two streams that is known when the left record's window closes: its result comes then, with its own time.
         """
-        asked = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
-        return _joined_stream(self, other, asked)
+        arguments = JoinArguments("left_join", joiner, name, value, store, within, grace, retention, key)
+        return self._joined(other, arguments)
 
     def outer_join(
         self,
@@ -105,8 +83,40 @@ class StreamJoins:
         store: str | None = None,
     ) -> KStream:
         """Join two streams as `join` does, and give the joiner None for whichever side has no match, when its window closes."""
-        asked = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
-        return _joined_stream(self, other, asked)
+        arguments = JoinArguments("outer_join", joiner, name, value, store, within, grace, retention)
+        return self._joined(other, arguments)
+
+    def _joined(self, other: object, arguments: JoinArguments) -> KStream:
+        from headrace.dsl.kstream import KStream  # which is one of these
+
+        is_stream, is_global = isinstance(other, StreamJoins), isinstance(other, GlobalTable)
+        if not isinstance(other, StreamJoins | TableJoins | GlobalTable):
+            raise _not_joinable(other, arguments, "a stream or a table")
+        _check_app(self.app, other.app, arguments)
+        if is_stream and arguments.within is None:
+            raise TopologyError(
+                f"{arguments.operator} of two streams: within= is missing, so each record would be kept for ever",
+                f'write {arguments.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
+            )
+        if not is_stream and arguments.kind is JoinKind.OUTER:
+            raise TopologyError(
+                "outer_join of a stream with a table: a change of the table alone gives no record",
+                "use left_join, or make the stream a table by to_table() and join two tables",
+            )
+        if not is_stream and (arguments.within, arguments.grace, arguments.retention) != (None, None, None):
+            raise TopologyError(
+                f"{arguments.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
+                "leave them out: a record is joined with what the table has at its time",
+            )
+        if arguments.key is not None and not is_global:
+            raise TopologyError(
+                f"{arguments.operator}(key=...): only a global table can be joined by any key",
+                "call select_key(...) before the join; or read the other side by app.global_table(...)",
+            )
+        build = JoinBuild(arguments, self.flow, other.flow)
+        if is_global:
+            return KStream(self.app, build.with_global())
+        return KStream(self.app, build.of(JoinSides.STREAM_STREAM if is_stream else JoinSides.STREAM_TABLE))
 
 
 class TableJoins:
@@ -123,28 +133,65 @@ class TableJoins:
         Once per round the joined value of each key that changed on either side; a deletion where there is none any more.
         With `to_stream(emit="each")`, one for each update of either side.
         """
-        return _joined_table(self, other, JoinArguments("join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("join", joiner, name, value, store))
 
     def left_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of all keys that this one has; the joiner is given None for what the other lacks."""
-        return _joined_table(self, other, JoinArguments("left_join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("left_join", joiner, name, value, store))
 
     def outer_join(
         self, other: KTable, joiner: Any, *, name: str | None = None, value: Serde | None = None, store: str | None = None
     ) -> KTable:
         """Join with another table: a table of the keys that either has; the joiner is given None for the side that lacks it."""
-        return _joined_table(self, other, JoinArguments("outer_join", joiner, name, value, store))
+        return self._joined(other, JoinArguments("outer_join", joiner, name, value, store))
+
+    def _joined(self, other: object, arguments: JoinArguments) -> KTable:
+        from headrace.dsl.ktable import KTable  # which is one of these
+
+        if not isinstance(other, TableJoins):
+            raise _not_joinable(other, arguments, "a table")
+        _check_app(self.app, other.app, arguments)
+        build = JoinBuild(arguments, self.flow, other.flow)
+        return KTable(self.app, build.of(JoinSides.TABLE_TABLE))
 
 
-def _joined_stream(stream: Any, other: Any, asked: JoinArguments) -> KStream:
-    from headrace.dsl.joins import joined_stream  # it builds streams and tables, which have these methods
+def _not_joinable(other: object, arguments: JoinArguments, expected: str) -> TopologyError:
+    hint = "a stream can be joined with a table: stream.join(table, ...)"
+    if not isinstance(other, StreamJoins | GlobalTable):
+        hint = "give what app.table(), app.stream() or an aggregation gave"
+    return TopologyError(f"{arguments.operator}({type(other).__name__}): expected {expected}", hint)
 
-    return joined_stream(stream, other, asked)
+
+def _check_app(app: AppDeclaration, other: AppDeclaration, arguments: JoinArguments) -> None:
+    if other is not app:
+        raise TopologyError(
+            f"{arguments.operator}: one side is of application {app.name!r}, the other of {other.name!r}",
+            "what one App reads can be joined",
+        )
 
 
-def _joined_table(table: Any, other: Any, asked: JoinArguments) -> KTable:
-    from headrace.dsl.joins import joined_table
+class GlobalTable:
+    """A table read from a stream by every task, all partitions of it: `stream.join(table, joiner, key=...)`.
 
-    return joined_table(table, other, asked)
+    A stream is joined with it where it is, however either is partitioned. At equal times the table's records come first,
+    and within a round both are taken in the order of time; the table is not read ahead of the stream.
+    """
+
+    def __init__(self, app: AppDeclaration, flow: StreamCursor) -> None:
+        self.app = app
+        self.flow = flow
+
+    if not TYPE_CHECKING:  # a type checker would take it to mean that any name is there
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"a global table has no {name!r}: every task has all of it, and would give its updates once each; join a "
+                "stream with it, or read the stream by app.table()",
+                name=name,
+                obj=self,
+            )
+
+    def __repr__(self) -> str:
+        return f"<GlobalTable {self.flow.node!r} of {self.app.name!r}>"

@@ -1,4 +1,4 @@
-"""How joins are built: what may be joined with what, and how both sides come to one task.
+"""How joins are built, and how both sides come to one task.
 
 A record meets those of its key where both sides are partitioned alike, and read by one sub-topology. A side whose key was
 changed, or that its producer partitions by something else, is repartitioned by its key, into a repartition stream that is
@@ -9,188 +9,132 @@ sub-topology cannot read its own stream.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.core.topology.partitioning import same_partitioner
 from headrace.core.topology.resolution import key_mismatch
 from headrace.core.topology.sub_topologies import reads_inputs, sub_topologies_of
 from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import Builder, operator_text
-from headrace.dsl.functions import is_batch
-from headrace.dsl.global_table import GlobalTable
-from headrace.dsl.grouped import added_table
-from headrace.dsl.joinable import JoinArguments
-from headrace.dsl.kstream import KStream
-from headrace.dsl.ktable import KTable
-from headrace.dsl.rekeying import with_repartition
-from headrace.dsl.repartitioned import Repartitioned
-from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
-from headrace.dsl.windows import length_us
+from headrace.dsl.functions import is_batch, returned
+from headrace.dsl.rekeying import with_repartition, with_table
+from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side
+from headrace.dsl.windows import Duration, length_us
 from headrace.errors import TopologyError
+from headrace.model.serde import Serde
 from headrace.model.topology import Function, Join, JoinKind, JoinSides, Repartition, StoreKind, StoreSpec, Table
 from headrace.model.windows import RETENTION_DEFAULT_US
 
-if TYPE_CHECKING:
-    from headrace.dsl.app_declaration import AppDeclaration
-
 _LEFT, _RIGHT = "left", "right"
-Sides = frozenset[str]  # those that are repartitioned
+_KINDS = {"join": JoinKind.INNER, "left_join": JoinKind.LEFT, "outer_join": JoinKind.OUTER}
+Sides = frozenset[str]
+_TABLES = {
+    JoinSides.STREAM_STREAM: Sides(),
+    JoinSides.STREAM_TABLE: Sides({_RIGHT}),
+    JoinSides.TABLE_TABLE: Sides({_LEFT, _RIGHT}),
+}
 
 
-def joined_stream(left: KStream, other: Any, asked: JoinArguments) -> KStream:
-    """A stream joined with a table, a global table, or another stream."""
-    _check_other(left.app, other, asked, KStream, KTable, GlobalTable)
-    is_stream = isinstance(other, KStream)
-    if is_stream and asked.within is None:
-        raise TopologyError(
-            f"{asked.operator} of two streams: within= is missing, so each record would be kept for ever",
-            f'write {asked.operator}(other, joiner, within="1 hour"), or join with other.to_table()',
-        )
-    if not is_stream and asked.kind is JoinKind.OUTER:
-        raise TopologyError(
-            "outer_join of a stream with a table: a change of the table alone gives no record",
-            "use left_join, or make the stream a table by to_table() and join two tables",
-        )
-    if not is_stream and (asked.within, asked.grace, asked.retention) != (None, None, None):
-        raise TopologyError(
-            f"{asked.operator}(within=..., grace=..., retention=...) with a table: these are for two streams",
-            "leave them out: a record is joined with what the table has at its time",
-        )
-    if asked.key is not None and not isinstance(other, GlobalTable):
-        raise TopologyError(
-            f"{asked.operator}(key=...): only a global table can be joined by any key",
-            "call select_key(...) before the join; or read the other side by app.global_table(...)",
-        )
-    build = _Build(left.app.builder, asked)
-    if isinstance(other, KStream):
-        return KStream(left.app, build.of_streams(left.flow, other.flow))
-    if isinstance(other, KTable):
-        return KStream(left.app, build.with_table(left, other))
-    return KStream(left.app, build.with_global(left, other))
+@dataclass(frozen=True, slots=True)
+class JoinArguments:
+    """What the user said of a join. `operator`: the method's name; `within` to `key` are for joins of streams."""
+
+    operator: str
+    joiner: Any
+    name: str | None
+    value: Serde | None
+    store: str | None
+    within: Duration | None = None
+    grace: Duration | None = None
+    retention: Duration | None = None
+    key: Any = None
+
+    @property
+    def kind(self) -> JoinKind:
+        return _KINDS[self.operator]
 
 
-def joined_table(left: KTable, other: Any, asked: JoinArguments) -> KTable:
-    """A table joined with another."""
-    _check_other(left.app, other, asked, KTable)
-    return KTable(left.app, _Build(left.app.builder, asked).of_tables(left, other))
-
-
-def _check_other(app: AppDeclaration, other: Any, asked: JoinArguments, *kinds: type) -> None:
-    if not isinstance(other, kinds) or not isinstance(other, KStream | KTable | GlobalTable):
-        hint = "a stream can be joined with a table: stream.join(table, ...)"
-        if not isinstance(other, KStream | GlobalTable):
-            hint = "give what app.table(), app.stream() or an aggregation gave"
-        expected = "a stream or a table" if KStream in kinds else "a table"
-        raise TopologyError(f"{asked.operator}({type(other).__name__}): expected {expected}", hint)
-    if other.app is not app:
-        raise TopologyError(
-            f"{asked.operator}: one side is of application {app.name!r}, the other of {other.app.name!r}",
-            "what one App reads can be joined",
-        )
-
-
-class _Build:
+class JoinBuild:
     """One join while it is added to a topology."""
 
-    def __init__(self, builder: Builder, asked: JoinArguments) -> None:
-        self.builder, self.asked = builder, asked
-        self.joiner, self.with_key = _joiner_of(asked)
-        self.within_us, self.kept_us = _lengths(asked)
+    def __init__(self, arguments: JoinArguments, left: StreamCursor, right: StreamCursor) -> None:
+        self.builder, self.arguments = left.builder, arguments
+        self.left, self.right = left, right
+        self.joiner, self.with_key = _joiner_of(arguments)
+        self.within_us, self.kept_us = _lengths(arguments)
 
-    def with_table(self, left: KStream, right: KTable) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            own, prefix, text = self._names(left.flow, bool(repartitioned) or not self._is_kept(right.flow))
-            sides = self._stream(left.flow, prefix, repartitioned), self._table(right, _RIGHT, prefix, repartitioned)
-            return self._joined(own, text, JoinSides.STREAM_TABLE, *sides)
-
-        return self._with_repartitions(build, left.flow, right.flow)
-
-    def of_tables(self, left: KTable, right: KTable) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            is_kept = self._is_kept(left.flow) and self._is_kept(right.flow)
-            own, prefix, text = self._names(left.flow, bool(repartitioned) or not is_kept)
-            first = self._table(left, _LEFT, prefix, repartitioned)
-            is_one = left.flow.node == right.flow.node
-            second = first if is_one else self._table(right, _RIGHT, prefix, repartitioned)
-            return self._joined(own, text, JoinSides.TABLE_TABLE, first, second)
-
-        return self._with_repartitions(build, left.flow, right.flow)
-
-    def with_global(self, left: KStream, table: GlobalTable) -> StreamCursor:
-        """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
-        with self.builder.all_or_nothing():
-            is_read_there = reads_inputs(self.builder.topology(), left.flow.node)
-            own, prefix, text = self._names(left.flow, not is_read_there)
-            right = table.flow if is_read_there else self._read_again(left, table, f"{prefix}-{_RIGHT}")
-            key_of = None
-            if self.asked.key is None:
-                check_keys(text, left.flow.key, right.key)
-            else:
-                key_of = checked_function(f"{text}: key", self.asked.key, flows.RECORD_ONLY, None)
-            sides = JoinSides.STREAM_GLOBAL
-            return self._added(own, text, sides, left.flow, right, key_of=key_of, table_key=right.key.serde)
-
-    def _read_again(self, left: KStream, table: GlobalTable, name: str) -> StreamCursor:
-        topology = self.builder.topology()
-        source = topology.node(topology.node(table.flow.node).parents[0])
-        again = replace(source, name=self.builder.checked("global_table", f"{name}-{source.name}"))
-        self.builder.add("global_table", again)
-        own, store = self.builder.checked("global_table", name), self.builder.checked_store("global_table", name)
-        flow = replace(table.flow, node=again.name)
-        return added_table(left.app, flow, own, store, flow.key, flow.value, "global").flow
-
-    def of_streams(self, left: StreamCursor, right: StreamCursor) -> StreamCursor:
-        def build(repartitioned: Sides) -> StreamCursor:
-            own, prefix, text = self._names(left, True)
-            first = self._stream(left, prefix, repartitioned)
-            second = first if left.node == right.node else self._stream(right, prefix, repartitioned, _RIGHT)
-            stores = tuple(
-                self._window_store(f"{prefix}-{name}", text, side) for name, side in ((_LEFT, first), (_RIGHT, second))
-            )
-            return self._joined(own, text, JoinSides.STREAM_STREAM, first, second, stores=stores)
-
-        return self._with_repartitions(build, left, right)
-
-    def _with_repartitions(
-        self, build: Callable[[Sides], StreamCursor], left: StreamCursor, right: StreamCursor
-    ) -> StreamCursor:
-        """What `build` gives when as few sides as possible are repartitioned, so that both meet."""
-        least = frozenset(side for side, flow in ((_LEFT, left), (_RIGHT, right)) if not flow.is_by_key)
+    def of(self, sides: JoinSides) -> StreamCursor:
+        """Two streams, two tables, or a stream and a table, with as few sides repartitioned as possible so that both meet."""
+        least = Sides(side for side, flow in ((_LEFT, self.left), (_RIGHT, self.right)) if not flow.is_by_key)
         if not _has_loop(self.builder):  # one that is there already is an error of its own, and said later
-            for sides in _ways(least):
+            for repartitioned in _ways(least):
                 try:
                     with self.builder.all_or_nothing():
-                        made = build(sides)
+                        joined = self._joined(sides, repartitioned)
                         if _has_loop(self.builder):
                             raise _LoopError
-                        return made
+                        return joined
                 except _LoopError:
                     continue
         with self.builder.all_or_nothing():
-            return build(least)
+            return self._joined(sides, least)
 
-    def _stream(self, flow: StreamCursor, prefix: str, repartitioned: Sides, side: str = _LEFT) -> StreamCursor:
-        if side not in repartitioned:
-            return flow
-        return with_repartition(self.builder, flow, Repartitioned(), f"{prefix}-{side}", generated=True)
+    def _joined(self, sides: JoinSides, repartitioned: Sides) -> StreamCursor:
+        tables, flow_of = _TABLES[sides], {_LEFT: self.left, _RIGHT: self.right}
+        is_kept = bool(tables) and all(self._is_kept(flow_of[side]) for side in tables)
+        own, prefix, text = self._names(bool(repartitioned) or not is_kept)
 
-    def _table(self, table: KTable, side: str, prefix: str, repartitioned: Sides) -> StreamCursor:
+        def side_of(side: str) -> StreamCursor:
+            flow, name = flow_of[side], f"{prefix}-{side}"
+            if side in tables:
+                return self._table(flow, name, side in repartitioned)
+            return with_repartition(flow, name) if side in repartitioned else flow
+
+        first = side_of(_LEFT)
+        second = first if self.left.node == self.right.node else side_of(_RIGHT)
+        stores: tuple[StoreSpec, ...] = ()
+        if sides is JoinSides.STREAM_STREAM:
+            stores = tuple(self._window_store(f"{prefix}-{at}", text, flow) for at, flow in ((_LEFT, first), (_RIGHT, second)))
+        check_keys(text, first.key, second.key)
+        check_partitioners(self.builder, text, first, second)
+        return self._added(own, text, sides, first, second, stores=stores)
+
+    def with_global(self) -> StreamCursor:
+        """A sub-topology that reads no input of the job has the table once more, read by its own tasks."""
+        with self.builder.all_or_nothing():
+            is_read_there = reads_inputs(self.builder.topology(), self.left.node)
+            own, prefix, text = self._names(not is_read_there)
+            right = self.right if is_read_there else self._read_again(self.right, f"{prefix}-{_RIGHT}")
+            key_of = None
+            if self.arguments.key is None:
+                check_keys(text, self.left.key, right.key)
+            else:
+                key_of = checked_function(f"{text}: key", self.arguments.key, flows.RECORD_ONLY, None)
+            sides = JoinSides.STREAM_GLOBAL
+            return self._added(own, text, sides, self.left, right, key_of=key_of, table_key=right.key.serde)
+
+    def _read_again(self, table: StreamCursor, name: str) -> StreamCursor:
+        topology = self.builder.topology()
+        source = topology.node(topology.node(table.node).parents[0])
+        again = replace(source, name=self.builder.checked("global_table", f"{name}-{source.name}"))
+        self.builder.add("global_table", again)
+        own, store = self.builder.checked("global_table", name), self.builder.checked_store("global_table", name)
+        return with_table(replace(table, node=again.name), own, store, table.key, table.value, "global")
+
+    def _table(self, flow: StreamCursor, name: str, is_repartitioned: bool) -> StreamCursor:
         """The flow of a `Table`: the table's own where it is one, else one that is put behind it."""
-        flow, name = table.flow, f"{prefix}-{side}"
-        if side in repartitioned:
+        if is_repartitioned:
             if self._is_kept(flow):  # all of its updates, and not the last of each round
                 flow = replace(flow, node=self.builder.topology().node(flow.node).parents[0])
-            flow = with_repartition(self.builder, flow, Repartitioned(), name, generated=True, of_table=True)
+            flow = with_repartition(flow, name, of_table=True)
         elif self._is_kept(flow):
             return flow
-        text = operator_text(self.asked.operator, name)
+        text = operator_text(self.arguments.operator, name)
         own, store = self.builder.checked("table", name), self.builder.checked_store("table", name)
-        key, value = needed(flow.key, "key", text, None), needed(flow.value, "value", text, None)
-        return added_table(table.app, flow, own, store, key, value).flow
+        return with_table(flow, own, store, needed(flow.key, "key", text, None), needed(flow.value, "value", text, None))
 
     def _is_kept(self, flow: StreamCursor) -> bool:
         """Whether the operator of a table keeps all of it, as given."""
@@ -202,34 +146,27 @@ class _Build:
         form = f"joined key={key.form} value={value.form}"
         return StoreSpec(store, StoreKind.WINDOW, form, value.serde, self.within_us + self.kept_us)
 
-    def _names(self, left: StreamCursor, keeps: bool) -> tuple[str, str, str]:
+    def _names(self, keeps: bool) -> tuple[str, str, str]:
         """The operator's name, what its stores and streams are named after, and what errors call it.
 
         Its name lasts where something is kept under it.
         """
-        asked = self.asked
+        arguments, left = self.arguments, self.left
         if keeps:
-            own = self.builder.lasting_name_of(asked.operator, left.anchor, asked.name)
+            own = left.builder.lasting_name_of(arguments.operator, left.anchor, arguments.name)
         else:
-            own = self.builder.name_of(asked.operator, left.node, asked.name)
-        return own, asked.store or own, operator_text(asked.operator, own)
-
-    def _joined(
-        self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
-    ) -> StreamCursor:
-        check_keys(text, left.key, right.key)
-        check_partitioners(self.builder, text, left, right)
-        return self._added(own, text, sides, left, right, **more)
+            own = left.name_of(arguments.operator, arguments.name)
+        return own, arguments.store or own, operator_text(arguments.operator, own)
 
     def _added(
         self, own: str, text: str, sides: JoinSides, left: StreamCursor, right: StreamCursor, **more: Any
     ) -> StreamCursor:
-        asked = self.asked
-        side = result_side(self.joiner, asked.value, returned(self.joiner), text, left)
+        arguments = self.arguments
+        side = result_side(self.joiner, arguments.value, returned(self.joiner), text, left)
         node = Join(
             name=own,
             parents=(left.node, right.node),
-            kind=asked.kind,
+            kind=arguments.kind,
             sides=sides,
             joiner=self.joiner,
             with_key=self.with_key,
@@ -238,8 +175,7 @@ class _Build:
             kept_us=self.kept_us,
             **more,
         )
-        self.builder.add(asked.operator, node)
-        return with_sides(left.after(own, text, given=asked.name), None, side, None)
+        return left.put(arguments.operator, node, arguments.name, value=side)
 
 
 class _LoopError(Exception):
@@ -262,13 +198,13 @@ def _ways(least: Sides) -> Iterator[Sides]:
             yield least | set(more)
 
 
-def _joiner_of(asked: JoinArguments) -> tuple[Function, bool]:
+def _joiner_of(arguments: JoinArguments) -> tuple[Function, bool]:
     """The joiner, and whether it is given the key."""
-    with_key = _takes(asked.joiner, 3) and not _takes(asked.joiner, 2)
-    arguments: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
-    if is_batch(asked.joiner):
-        arguments = ("batch",)
-    return checked_function(asked.operator, asked.joiner, flows.WORKER, None, arguments), with_key
+    with_key = _takes(arguments.joiner, 3) and not _takes(arguments.joiner, 2)
+    names: tuple[str, ...] = ("key", "left", "right") if with_key else ("left", "right")
+    if is_batch(arguments.joiner):
+        names = ("batch",)
+    return checked_function(arguments.operator, arguments.joiner, flows.WORKER, None, names), with_key
 
 
 def _takes(given: Any, count: int) -> bool:
@@ -281,20 +217,20 @@ def _takes(given: Any, count: int) -> bool:
     return True
 
 
-def _lengths(asked: JoinArguments) -> tuple[int, int]:
+def _lengths(arguments: JoinArguments) -> tuple[int, int]:
     """How far apart two streams' records may be, and how long they are kept beyond that."""
-    if asked.within is None:
+    if arguments.within is None:
         return 0, 0
-    if asked.grace is not None and asked.retention is not None:
+    if arguments.grace is not None and arguments.retention is not None:
         raise TopologyError(
-            f"{asked.operator}: grace={asked.grace!r} and retention={asked.retention!r}: expected one of them",
+            f"{arguments.operator}: grace={arguments.grace!r} and retention={arguments.retention!r}: expected one of them",
             "records of two streams are kept until their windows close, which the grace says: leave the retention out",
         )
-    within_us = length_us("within", asked.within, asked.operator)
-    if asked.grace is not None:
-        return within_us, length_us("grace", asked.grace, asked.operator)
-    if asked.retention is not None:
-        return within_us, length_us("retention", asked.retention, asked.operator)
+    within_us = length_us("within", arguments.within, arguments.operator)
+    if arguments.grace is not None:
+        return within_us, length_us("grace", arguments.grace, arguments.operator)
+    if arguments.retention is not None:
+        return within_us, length_us("retention", arguments.retention, arguments.operator)
     return within_us, RETENTION_DEFAULT_US
 
 
@@ -307,11 +243,8 @@ def check_keys(text: str, left: SerdeSlot, right: SerdeSlot) -> None:
 
 
 def check_partitioners(builder: Builder, text: str, left: StreamCursor, right: StreamCursor) -> None:
-    found = [
-        (stream, partitioner)
-        for flow in (left, right)
-        for stream, partitioner in sorted(_partitioners(builder, flow).items(), key=lambda pair: pair[0])
-    ]
+    by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
+    found = [(each, by_stream.get(each)) for flow in (left, right) for each in sorted(builder.sources_of(flow.node))]
     first_stream, first = found[0]
     for stream, partitioner in found[1:]:
         if not same_partitioner(first, partitioner):
@@ -321,12 +254,6 @@ def check_partitioners(builder: Builder, text: str, left: StreamCursor, right: S
                 "put .repartition(hr.Repartitioned(partitioner=...)) with one and the same function before both sides, "
                 "or with none",
             )
-
-
-def _partitioners(builder: Builder, flow: StreamCursor) -> dict[str, Function | None]:
-    """The streams that a flow comes from within its sub-topology, and by what their partitions were chosen."""
-    by_stream = {node.stream: node.partitioner for node in builder.topology().nodes if isinstance(node, Repartition)}
-    return {stream: by_stream.get(stream) for stream in builder.sources_of(flow.node)}
 
 
 def _partitioned(stream: str, partitioner: Function | None) -> str:

@@ -11,13 +11,13 @@ from headrace.dsl import stream_cursor as flows
 from headrace.dsl.builder import operator_text
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.filters import split_by_expressions, split_by_functions, without_duplicates
-from headrace.dsl.grouped import KGrouped, table_of
+from headrace.dsl.grouped import KGrouped
 from headrace.dsl.joinable import StreamJoins
+from headrace.dsl.ktable import KTable
 from headrace.dsl.processor import declared_by
-from headrace.dsl.rekeying import Grouping, asked_of_repartition, check_by_key, with_repartition
+from headrace.dsl.rekeying import Grouping, check_by_key, repartition_arguments, with_repartition, with_table
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
-from headrace.dsl.returns import returned, returned_pair
-from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, needed, result_side
+from headrace.dsl.stream_cursor import SerdeSlot, checked_function, checked_serde, merged, needed
 from headrace.errors import TopologyError
 from headrace.model.names import checked_name
 from headrace.model.serde import Serde, of_stream
@@ -30,18 +30,12 @@ from headrace.model.topology import (
     Map,
     MapValues,
     Merge,
-    Node,
     Peek,
     Process,
     SelectKey,
     Sink,
     Transform,
 )
-from headrace.serdes.serdes import serde_of_annotation
-
-if TYPE_CHECKING:
-    from headrace.dsl.ktable import KTable
-
 
 _OF_GROUPED = frozenset({"windowed_by", "count", "reduce", "aggregate"})
 
@@ -58,8 +52,6 @@ class KStream(StreamJoins, Displayable):
                 )
             raise AttributeError(f"a KStream has no {name!r}", name=name, obj=self)
 
-    # --- of each record one or none --------------------------------------------------------------------------------
-
     def filter(self, predicate: Any, *, name: str | None = None) -> KStream:
         """Keep the records for which `predicate` holds; null counts as false."""
         return self._filter("filter", predicate, name, negate=False)
@@ -70,61 +62,36 @@ class KStream(StreamJoins, Displayable):
 
     def _filter(self, kind: str, predicate: Any, name: str | None, negate: bool) -> KStream:
         function = checked_function(kind, predicate, flows.ANY, self.flow)
-        own = self._name(kind, name)
-        node = Filter(name=own, parents=(self.flow.node,), predicate=function, negate=negate)
-        return self._put(kind, node, name, in_jvm=function.in_jvm)
+        node = Filter(name=self.flow.name_of(kind, name), parents=(self.flow.node,), predicate=function, negate=negate)
+        return KStream(self.app, self.flow.put(kind, node, name, in_jvm=function.in_jvm))
 
     def map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the value that `function` returns; the key stays, so nothing is repartitioned later."""
-        given = checked_function("map_values", function, flows.ANY, self.flow)
-        own = self._name("map_values", name)
-        side = result_side(given, value, returned(given), operator_text("map_values", own), self.flow)
-        node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
-        return self._put("map_values", node, name, in_jvm=given.in_jvm, value=side)
+        return KStream(self.app, self.flow.apply("map_values", MapValues, function, flows.ANY, name, value=value))
 
     def select_key(self, function: Any, *, key: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the key that `function` returns."""
-        given = checked_function("select_key", function, flows.ANY, self.flow)
-        own = self._name("select_key", name)
-        side = result_side(given, key, returned(given), operator_text("select_key", own), self.flow)
-        node = SelectKey(name=own, parents=(self.flow.node,), function=given, key=side.serde)
-        return self._put("select_key", node, name, in_jvm=given.in_jvm, key=side)
+        return KStream(self.app, self.flow.apply("select_key", SelectKey, function, flows.ANY, name, key=key))
 
     def map(self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> KStream:
         """Give each record the (key, value) that `function` returns. Prefer `map_values` where the key stays."""
-        given = checked_function("map", function, flows.WORKER, self.flow)
-        own = self._name("map", name)
-        text, annotated = operator_text("map", own), returned_pair(given)
-        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
-        node = Map(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
-        return self._put("map", node, name, key=keys, value=values)
+        return KStream(self.app, self.flow.apply("map", Map, function, flows.WORKER, name, key=key, value=value))
 
     def peek(self, function: Any, *, name: str | None = None) -> KStream:
         """Call `function` with each record for its effect; after a failure it may be called again for the same one."""
-        given = checked_function("peek", function, flows.WORKER, self.flow)
-        node = Peek(name=self._name("peek", name), parents=(self.flow.node,), function=given)
-        return self._put("peek", node, name)
-
-    # --- of each record any number ----------------------------------------------------------------------------------
+        return KStream(self.app, self.flow.apply("peek", Peek, function, flows.WORKER, name))
 
     def flat_map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KStream:
         """Make a record with the same key of each value that `function` gives."""
-        given = checked_function("flat_map_values", function, flows.RECORD_ONLY, self.flow)
-        own = self._name("flat_map_values", name)
-        side = result_side(given, value, returned(given, each=True), operator_text("flat_map_values", own), self.flow)
-        node = FlatMapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde)
-        return self._put("flat_map_values", node, name, value=side)
+        behind = self.flow.apply("flat_map_values", FlatMapValues, function, flows.RECORD_ONLY, name, each=True, value=value)
+        return KStream(self.app, behind)
 
     def flat_map(
         self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
     ) -> KStream:
         """Make a record of each (key, value) that `function` gives."""
-        given = checked_function("flat_map", function, flows.RECORD_ONLY, self.flow)
-        own = self._name("flat_map", name)
-        text, annotated = operator_text("flat_map", own), returned_pair(given, each=True)
-        keys, values = (result_side(given, *said, text, self.flow) for said in zip((key, value), annotated, strict=True))
-        node = FlatMap(name=own, parents=(self.flow.node,), function=given, key=keys.serde, value=values.serde)
-        return self._put("flat_map", node, name, key=keys, value=values)
+        behind = self.flow.apply("flat_map", FlatMap, function, flows.RECORD_ONLY, name, each=True, key=key, value=value)
+        return KStream(self.app, behind)
 
     def transform(
         self, function: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
@@ -139,11 +106,10 @@ class KStream(StreamJoins, Displayable):
                 f"transform({given.label}) after {self.flow.left_at}: these rows have left Spark's engine; "
                 "use a function, @hr.batch, or .repartition() before it"
             )
-        own = self._name("transform", name)
         keys = SerdeSlot(None if key is None else checked_serde("transform", key))
         values = SerdeSlot(None if value is None else checked_serde("transform", value))
         node = Transform(
-            name=own,
+            name=self.flow.name_of("transform", name),
             parents=(self.flow.node,),
             function=function,
             label=given.label,
@@ -151,7 +117,7 @@ class KStream(StreamJoins, Displayable):
             key=keys.serde,
             value=values.serde,
         )
-        return self._put("transform", node, name, in_jvm=True, key=keys, value=values)
+        return KStream(self.app, self.flow.put("transform", node, name, in_jvm=True, key=keys, value=values, rekeyed=True))
 
     def process(
         self, processor: Any, *, name: str | None = None, key: Serde | None = None, value: Serde | None = None
@@ -160,32 +126,29 @@ class KStream(StreamJoins, Displayable):
 
         Say `key` if it forwards other keys than it was given.
         """
-        declared = declared_by(processor)
-        builder = self.app.builder
-        if declared.stateful:
-            own = builder.lasting_name_of("process", self.flow.anchor, name)
+        declared, flow = declared_by(processor), self.flow
+        if not declared.stateful:
+            own = flow.name_of("process", name)
         else:
-            own = self._name("process", name)
+            own = flow.builder.lasting_name_of("process", flow.anchor, name)
+            check_by_key(operator_text("process", own), flow)
         text = operator_text("process", own)
-        if declared.stateful:
-            check_by_key(text, self.flow)
-        specs = tuple(store.spec(self.flow.key.form) for store in declared.stores)
+        specs = tuple(store.spec(flow.key.form) for store in declared.stores)
         for spec in specs:
-            builder.checked_store(text, spec.name)
-        given = checked_serde(text, value) if value is not None else None
-        annotated = None if declared.value_annotation is None else serde_of_annotation(declared.value_annotation)
-        values = SerdeSlot(given or annotated, None if given or annotated else f"{text} ({processor.__qualname__})")
-        keys = self.flow.key if key is None else SerdeSlot(checked_serde(text, key))
+            flow.builder.checked_store(text, spec.name)
+        given = declared.value if value is None else checked_serde(text, value)
+        values = SerdeSlot(given, None if given else f"{text} ({processor.__qualname__})")
+        keys = flow.key if key is None else SerdeSlot(checked_serde(text, key))
         node = Process(
             name=own,
-            parents=(self.flow.node,),
+            parents=(flow.node,),
             processor=processor,
             stores=specs,
             timers=declared.timers,
             key=keys.serde,
             value=values.serde,
         )
-        return self._put("process", node, name, key=keys, value=values, rekeyed=key is not None)
+        return KStream(self.app, flow.put("process", node, name, key=keys, value=values, rekeyed=key is not None))
 
     def drop_duplicates(self, by: Any = None, *, within: Any, store: str | None = None, name: str | None = None) -> KStream:
         """Of the records of one key that are less than `within` apart in event time, keep the first that comes.
@@ -194,9 +157,7 @@ class KStream(StreamJoins, Displayable):
         keys, make what is to be unique the key first (`select_key`). The time runs from the last record that was kept. A
         record that comes more than `within` after the watermark has passed it may be kept again.
         """
-        return KStream(self.app, without_duplicates(self.app.builder, self.flow, by, within, store, name))
-
-    # --- several streams --------------------------------------------------------------------------------------------
+        return KStream(self.app, without_duplicates(self.flow, by, within, store, name))
 
     def merge(self, *others: KStream, name: str | None = None) -> KStream:
         """All records of this stream and of `others`; the order within each is kept."""
@@ -211,10 +172,9 @@ class KStream(StreamJoins, Displayable):
                 )
         if len({id(stream.flow) for stream in streams}) < len(streams) or not others:
             raise TopologyError("merge: expected other streams, each given once")
-        own = self._name("merge", name)
+        own = self.flow.name_of("merge", name)
         self.app.builder.add("merge", Merge(name=own, parents=tuple(stream.flow.node for stream in streams)))
-        text = operator_text("merge", own)
-        return KStream(self.app, merged([stream.flow for stream in streams], own, text, name))
+        return KStream(self.app, merged([stream.flow for stream in streams], own, operator_text("merge", own), name))
 
     def split(self, *predicates: Any, name: str | None = None) -> tuple[KStream, ...]:
         """One stream per predicate, of the records for which it is the first to hold, and a last one for the rest."""
@@ -228,9 +188,7 @@ class KStream(StreamJoins, Displayable):
                 "give all of one kind: expressions run in Spark's engine, functions in the worker",
             )
         parts = split_by_expressions if in_jvm == {True} else split_by_functions
-        return tuple(KStream(self.app, flow) for flow in parts(self.app.builder, self.flow, given, name))
-
-    # --- by key -----------------------------------------------------------------------------------------------------
+        return tuple(KStream(self.app, flow) for flow in parts(self.flow, given, name))
 
     def repartition(
         self,
@@ -246,9 +204,8 @@ class KStream(StreamJoins, Displayable):
         hr.Repartitioned(...))`; the mapper is as that of `select_key`. It always makes a stream, whether the key was changed
         or not. After it, Spark expressions work again.
         """
-        mapper, options = asked_of_repartition(mapper, repartitioned, name)
-        builder = self.app.builder
-        with builder.all_or_nothing():
+        mapper, options = repartition_arguments(mapper, repartitioned, name)
+        with self.app.builder.all_or_nothing():
             rekeyed = self
             if mapper is not None:
                 checked_function("repartition", mapper, flows.ANY, self.flow)
@@ -257,7 +214,7 @@ class KStream(StreamJoins, Displayable):
                 raise TopologyError(
                     "repartition(key=...): no mapper gives another key", "hr.Repartitioned(key_serde=...) writes the one it has"
                 )
-            return KStream(self.app, with_repartition(builder, rekeyed.flow, options, options.name))
+            return KStream(self.app, with_repartition(rekeyed.flow, options=options))
 
     def group_by_key(self, repartitioned: Repartitioned | None = None) -> KGrouped:
         """Group by the current key; a repartition stream is put in where the key was changed, and only there.
@@ -265,8 +222,7 @@ class KStream(StreamJoins, Displayable):
         A stream that is declared `partitioning="other"` counts as one whose key was changed.
         `hr.Repartitioned(...)` says how that stream is written; without one it has no effect.
         """
-        options = checked_options("group_by_key", repartitioned)
-        return KGrouped(self.app, Grouping(self.app.builder, self.flow, options))
+        return KGrouped(self.app, Grouping(self.flow, checked_options("group_by_key", repartitioned)))
 
     def group_by(self, selector: Any, repartitioned: Repartitioned | None = None, *, key: Serde | None = None) -> KGrouped:
         """Group by the key that `selector` gives: `select_key` and `group_by_key`."""
@@ -275,9 +231,10 @@ class KStream(StreamJoins, Displayable):
 
     def to_table(self, *, store: str | None = None, name: str | None = None) -> KTable:
         """The last value of each key as a table; a null value deletes the key."""
-        return table_of(self.app, self.flow, store, name)
-
-    # --- out --------------------------------------------------------------------------------------------------------
+        grouping = Grouping(self.flow)
+        own, text, store_name = grouping.flow.lasting_names_of("table", name, store)
+        key, value = grouping.key(text), needed(self.flow.value, "value", text, None)
+        return KTable(self.app, with_table(grouping.grouped(store_name, own), own, store_name, key, value))
 
     def to(
         self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
@@ -296,7 +253,7 @@ class KStream(StreamJoins, Displayable):
         keys = needed(self.flow.key, "key", text, key, "key=...").serde
         values = needed(self.flow.value, "value", text, value, "value=...").serde
         sink = Sink(
-            name=self._name("to", None),
+            name=self.flow.name_of("to", None),
             parents=(self.flow.node,),
             stream=stream,
             key=of_stream(keys, stream, "key") if isinstance(stream, str) else keys,
@@ -317,34 +274,9 @@ class KStream(StreamJoins, Displayable):
         builder, flow = self.app.builder, self.flow
         with builder.all_or_nothing():
             if flow.left_at is None:
-                own = self._name("for_each_round", name)
+                own = flow.name_of("for_each_round", name)
             else:  # a repartition stream brings the rows back into Spark's engine
                 own = builder.lasting_name_of("for_each_round", flow.anchor, name)
-                flow = with_repartition(builder, flow, Repartitioned(), own, generated=True, beside=own)
-            label, given_at = given.label, given.given_at
-            node = ForEachRound(name=own, parents=(flow.node,), function=function, label=label, given_at=given_at)
+                flow = with_repartition(flow, own, for_operator=own)
+            node = ForEachRound(name=own, parents=(flow.node,), function=function, label=given.label, given_at=given.given_at)
             builder.add("for_each_round", node)
-
-    # --- in here ----------------------------------------------------------------------------------------------------
-
-    def _name(self, kind: str, given: str | None) -> str:
-        return self.app.builder.name_of(kind, self.flow.node, given)
-
-    def _put(
-        self,
-        kind: str,
-        node: Node,
-        given: str | None,
-        *,
-        in_jvm: bool = False,
-        key: SerdeSlot | None = None,
-        value: SerdeSlot | None = None,
-        rekeyed: bool | None = None,
-    ) -> KStream:
-        """The stream behind `node`; a new `key` marks it as rekeyed unless `rekeyed` says otherwise."""
-        self.app.builder.add(kind, node)
-        text = operator_text(kind, node.name)
-        flow = self.flow.after(node.name, text, given=given, in_jvm=in_jvm)
-        changed = key is not None if rekeyed is None else rekeyed
-        flow = flows.with_sides(flow, key, value, text if changed else None)
-        return KStream(self.app, flow)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.dsl import stream_cursor as flows
-from headrace.dsl.builder import operator_text
 from headrace.dsl.displayable import Displayable
 from headrace.dsl.joinable import TableJoins
-from headrace.dsl.returns import returned
-from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, checked_function, needed, result_side, with_sides
+from headrace.dsl.stream_cursor import StreamCursor, checked_function, needed
 from headrace.dsl.windows import UntilWindowCloses
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import Emit, MapValues, Node, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
+from headrace.model.topology import Emit, MapValues, StoreKind, StoreSpec, Suppress, TableFilter, ToStream
 from headrace.model.windows import AnyWindows
 
 if TYPE_CHECKING:
@@ -38,17 +37,13 @@ class KTable(TableJoins, Displayable):
 
     def _filter(self, kind: str, predicate: Any, name: str | None, negate: bool) -> KTable:
         function = checked_function(kind, predicate, flows.WORKER, self.flow)
-        own = self.app.builder.name_of(kind, self.flow.node, name)
-        node = TableFilter(name=own, parents=(self.flow.node,), predicate=function, negate=negate)
-        return self._added(kind, node, name, None)
+        node = TableFilter(name=self.flow.name_of(kind, name), parents=(self.flow.node,), predicate=function, negate=negate)
+        return KTable(self.app, self.flow.put(kind, node, name), self.windows)
 
     def map_values(self, function: Any, *, value: Serde | None = None, name: str | None = None) -> KTable:
         """Give each key the value that `function` returns for its record."""
-        given = checked_function("map_values", function, flows.WORKER, self.flow)
-        own = self.app.builder.name_of("map_values", self.flow.node, name)
-        side = result_side(given, value, returned(given), operator_text("map_values", own), self.flow)
-        node = MapValues(name=own, parents=(self.flow.node,), function=given, value=side.serde, of_table=True)
-        return self._added("map_values", node, name, side)
+        make = partial(MapValues, of_table=True)
+        return KTable(self.app, self.flow.apply("map_values", make, function, flows.WORKER, name, value=value), self.windows)
 
     def to_stream(self, *, emit: str = "round", name: str | None = None) -> KStream:
         """The updates as a stream: the last value of each changed key, once per round, or what `emit` says.
@@ -64,9 +59,8 @@ class KTable(TableJoins, Displayable):
                 return self._suppressed('to_stream(emit="closed")', None, None).to_stream(name=name)
         if emit not in ("round", "each"):
             raise TopologyError(f'to_stream(emit={emit!r}): expected "round", "each" or "closed"')
-        own = self.app.builder.name_of("to_stream", self.flow.node, name)
-        self.app.builder.add("to_stream", ToStream(name=own, parents=(self.flow.node,), emit=Emit(emit)))
-        return KStream(self.app, self.flow.after(own, operator_text("to_stream", own), given=name))
+        node = ToStream(name=self.flow.name_of("to_stream", name), parents=(self.flow.node,), emit=Emit(emit))
+        return KStream(self.app, self.flow.put("to_stream", node, name))
 
     def suppress(self, until: UntilWindowCloses, *, store: str | None = None, name: str | None = None) -> KTable:
         """A table with the results of windows that have closed: `suppress(hr.until_window_closes())`.
@@ -81,7 +75,7 @@ class KTable(TableJoins, Displayable):
         return self._suppressed("suppress", store, name)
 
     def _suppressed(self, operator: str, store: str | None, name: str | None) -> KTable:
-        windows, builder = self.windows, self.app.builder
+        windows = self.windows
         if windows is None:
             raise TopologyError(
                 f"{operator} behind {self.flow.node!r}: expected a table of windows whose results still change",
@@ -92,14 +86,11 @@ class KTable(TableJoins, Displayable):
                 f"{operator} behind {self.flow.node!r}: its windows have no grace, so nothing says when one closes",
                 'say how late records may be, such as hr.Tumbling("1 hour", grace="5 minutes")',
             )
-        own = builder.lasting_name_of("suppress", self.flow.anchor, name or store, say="store")
-        text = operator_text("suppress", own)
+        own, text, store_name = self.flow.lasting_names_of("suppress", name, store)
         key, value = self.flow.key, needed(self.flow.value, "value", text, None)
-        form = f"suppress key={key.form} value={value.form}"
-        spec = StoreSpec(builder.checked_store("suppress", store or own), StoreKind.WINDOW, form, value.serde)
+        spec = StoreSpec(store_name, StoreKind.WINDOW, f"suppress key={key.form} value={value.form}", value.serde)
         node = Suppress(name=own, parents=(self.flow.node,), store=spec, windows=windows, key=key.serde, value=value.serde)
-        builder.add("suppress", node)
-        return KTable(self.app, with_sides(self.flow.after(own, text, given=own), None, value, None))
+        return KTable(self.app, self.flow.put("suppress", node, own, value=value))
 
     def to(
         self, name: Any, key: Serde | None = None, value: Serde | None = None, partitioner: Any = None, headers: Any = None
@@ -107,8 +98,3 @@ class KTable(TableJoins, Displayable):
         """Write the updates to the output `name`: `to_stream()` and `to(...)`."""
         with self.app.builder.all_or_nothing():
             self.to_stream().to(name, key=key, value=value, partitioner=partitioner, headers=headers)
-
-    def _added(self, kind: str, node: Node, given: str | None, value: SerdeSlot | None) -> KTable:
-        self.app.builder.add(kind, node)
-        after = self.flow.after(node.name, operator_text(kind, node.name), given=given)
-        return KTable(self.app, with_sides(after, None, value, None), self.windows)

@@ -43,8 +43,7 @@ class Preview:
         """The records as a pandas DataFrame with the columns that are shown."""
         import pandas as pd
 
-        names, rows = self._columns(), [self._row(record) for record in self.records]
-        return pd.DataFrame(rows, columns=names)
+        return pd.DataFrame([self._row(record) for record in self.records], columns=self._columns())
 
     def _columns(self) -> list[str]:
         several = len({record.stream for record in self.records}) > 1

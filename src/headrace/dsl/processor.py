@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from headrace.dsl.functions import checked_arguments, label_of
 from headrace.dsl.stream_cursor import checked_serde
@@ -14,22 +14,13 @@ from headrace.errors import TopologyError
 from headrace.model.durations import duration_us
 from headrace.model.names import checked_own_name
 from headrace.model.topology import StoreKind, StoreSpec
-from headrace.serdes.typed import Serde, V
+from headrace.serdes.serdes import serde_of_annotation
+from headrace.serdes.typed import KIn, KOut, Serde, V, VIn, VOut
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import TypeVar  # `typing` has defaults from Python 3.13 on
 
     from headrace.dsl.processor_context import ProcessorContext, Timer
-
-    KIn = TypeVar("KIn", default=Any)
-    VIn = TypeVar("VIn", default=Any)
-    KOut = TypeVar("KOut", default=Any)
-    VOut = TypeVar("VOut", default=Any)
-else:
-    from typing import TypeVar
-
-    KIn, VIn, KOut, VOut = (TypeVar(name) for name in ("KIn", "VIn", "KOut", "VOut"))
 
 _METHODS = {"init": ("context",), "process": ("record",), "process_batch": ("batch",), "on_timer": ("timer",)}
 
@@ -44,10 +35,7 @@ class KeyValueStore(Generic[V]):
     ttl: str | timedelta | None = None
 
     def __post_init__(self) -> None:
-        checked_own_name("store", self.name)
-        checked_serde(f"KeyValueStore({self.name!r})", self.value)
-        if self.ttl is not None:
-            _positive_us(f"KeyValueStore({self.name!r}): ttl", self.ttl)
+        _check_store(self, "ttl", self.ttl)
 
     def spec(self, key_form: str) -> StoreSpec:
         """The store in a topology; `key_form` is the form of the keys of the stream that the operator reads."""
@@ -67,9 +55,7 @@ class WindowStore(Generic[V]):
     retention: str | timedelta = "7 days"
 
     def __post_init__(self) -> None:
-        checked_own_name("store", self.name)
-        checked_serde(f"WindowStore({self.name!r})", self.value)
-        _positive_us(f"WindowStore({self.name!r}): retention", self.retention)
+        _check_store(self, "retention", self.retention)
 
     def spec(self, key_form: str) -> StoreSpec:
         form = f"window key={key_form} value={self.value.form}"
@@ -118,7 +104,7 @@ class Declared:
 
     stores: tuple[KeyValueStore | WindowStore, ...]
     timers: bool
-    value_annotation: Any = None  # VOut, where the class says it
+    value: Serde | None = None  # of VOut, where the class says it
 
     @property
     def stateful(self) -> bool:
@@ -153,7 +139,7 @@ def declared_by(processor: Any) -> Declared:
         if inspect.isgeneratorfunction(body):
             raise TopologyError(f"{text} is a generator: its body would never run", "send records by context.forward(...)")
     timers = processor.on_timer is not Processor.on_timer
-    return Declared(_stores_of(processor), timers, _value_annotation_of(processor))
+    return Declared(_stores_of(processor), timers, _value_serde_of(processor))
 
 
 def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValueStore | WindowStore, ...]:
@@ -175,15 +161,18 @@ def _stores_of(processor: type[Processor[Any, Any, Any, Any]]) -> tuple[KeyValue
     return tuple(processor.stores)
 
 
-def _value_annotation_of(processor: type) -> Any:
-    """VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
+def _value_serde_of(processor: type) -> Serde | None:
+    """That of VOut of `class P(hr.Processor[KIn, VIn, KOut, VOut])`, None where it is not said."""
     for base in getattr(processor, "__orig_bases__", ()):
         arguments = get_args(base)
         if get_origin(base) is Processor and len(arguments) == 4 and not isinstance(arguments[3], TypeVar):
-            return arguments[3]
+            return serde_of_annotation(arguments[3])
     return None
 
 
-def _positive_us(what: str, value: str | timedelta) -> None:
-    if duration_us(value) <= 0:
-        raise TopologyError(f"{what}: {value!r} is no length of time above 0")
+def _check_store(store: KeyValueStore | WindowStore, argument: str, lifetime: str | timedelta | None) -> None:
+    text = f"{type(store).__name__}({store.name!r})"
+    checked_own_name("store", store.name)
+    checked_serde(text, store.value)
+    if lifetime is not None and duration_us(lifetime) <= 0:
+        raise TopologyError(f"{text}: {argument}: {lifetime!r} is no length of time above 0")

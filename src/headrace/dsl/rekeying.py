@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
-from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.builder import operator_text
 from headrace.dsl.repartitioned import Repartitioned, checked_options, checked_partitioner
 from headrace.dsl.stream_cursor import SerdeSlot, StreamCursor, needed
 from headrace.errors import TopologyError
-from headrace.model.topology import Group, Repartition, Source, SourceKind
+from headrace.model.topology import Group, Repartition, Source, SourceKind, StoreKind, StoreSpec, Table
 
 
-def asked_of_repartition(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
+def repartition_arguments(mapper: Any, repartitioned: Any, name: str | None) -> tuple[Any, Repartitioned]:
     """The key mapper (None: the key stays) and the options of `repartition(...)`, in all the forms that it takes.
 
     A mapper comes with a `Repartitioned` or a name: `repartition("by-carrier")` is more likely to mean a name than
@@ -49,33 +50,31 @@ def check_by_key(text: str, flow: StreamCursor) -> None:
 
 
 def with_repartition(
-    builder: Builder,
     flow: StreamCursor,
-    options: Repartitioned,
-    name: str | None,
+    name: str | None = None,
+    options: Repartitioned | None = None,
     *,
-    generated: bool = False,
-    beside: str | None = None,
+    for_operator: str | None = None,
     of_table: bool = False,
 ) -> StreamCursor:
     """Write `flow` into a repartition stream and read it back; what comes behind has tasks of its own.
 
     Of a repartition `by-carrier` the writing operator is `by-carrier-repartition` and the reading one `by-carrier`.
-    Of one without a name, or that a grouping named after its aggregation, the reading one is `…-by-key`: the plain
-    name is the aggregation's. `generated`: a grouping puts it in, and a number of partitions is a hint. `beside` is the
-    name of the operator that asks, which is added later. `of_table`: the rows are a table's updates.
+    Of one that the user did not name the reading one is `…-by-key`: the plain name is that of the operator behind it. `name`,
+    where the user names none, is given by what puts the stream in without being asked; a number of partitions is a hint then.
+    `for_operator` is the name of that operator, which is added later. `of_table`: the rows are a table's updates.
     """
-    asked = builder.lasting_name_of("repartition", flow.anchor, None) if name is None else name
-    stream = builder.repartition_stream(asked)
+    builder, generated, options = flow.builder, name is not None, options or Repartitioned()
+    stream = builder.repartition_stream(options.name or name or builder.lasting_name_of("repartition", flow.anchor, None))
     short = short_name_of(builder.application, stream)
-    is_named = options.name is not None or not (generated or name is None)
+    is_plain = options.name is not None and short != for_operator
     writer = builder.checked("repartition", f"{short}-repartition")
-    reader = builder.checked("repartition", short if is_named and short != beside else f"{short}-by-key")
+    reader = builder.checked("repartition", short if is_plain else f"{short}-by-key")
     text = operator_text("repartition", short)
-    if beside in (writer, reader):
+    if for_operator in (writer, reader):
         raise TopologyError(
             f"{text} reads and writes its stream by operators named {reader!r} and {writer!r}, and the aggregation behind it"
-            f" is named {beside!r}",
+            f" is named {for_operator!r}",
             "give one of them another name",
         )
     argument = None if generated else "hr.Repartitioned({}_serde=...)"
@@ -95,49 +94,46 @@ def with_repartition(
     reads = Source(name=reader, stream=stream, key=key.serde, value=value.serde, kind=SourceKind.REPARTITION, of_table=of_table)
     builder.add("repartition", writes)
     builder.add("repartition", reads)
-    return StreamCursor(node=reader, anchor=reader, key=key, value=value)
+    return StreamCursor(builder=builder, node=reader, anchor=reader, key=key, value=value)
+
+
+def with_table(flow: StreamCursor, own: str, store: str, key: SerdeSlot, value: SerdeSlot, what: str = "table") -> StreamCursor:
+    """`flow` behind a `Table` operator `own`; its names are checked by the caller. `what` begins the store's form."""
+    spec = StoreSpec(store, StoreKind.KEY_VALUE, f"{what} key={key.form} value={value.form}", value.serde)
+    flow.builder.add("table", Table(name=own, parents=(flow.node,), store=spec, value=value.serde))
+    return behind_table(flow, own, operator_text("table", store)).with_sides(key, value)
+
+
+def behind_table(flow: StreamCursor, own: str, text: str) -> StreamCursor:
+    """The flow of a table: its name is the anchor of what follows, and its rows come from a store."""
+    return replace(flow, left_at=None).after(own, text, given=own)
 
 
 class Grouping:
     """Rows grouped by key: made when the first aggregation asks for it, which then names its repartition stream.
 
     `options` say how that stream is written; where the rows are by key already there is none, and nothing of them is used.
+    `flow` has what is known of the rows that are grouped, and the name after which an aggregation without one is named.
     """
 
-    def __init__(self, builder: Builder, flow: StreamCursor, options: Repartitioned | None = None) -> None:
-        self.builder = builder
-        self.flow = flow
-        self._options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
+    def __init__(self, flow: StreamCursor, options: Repartitioned | None = None) -> None:
+        self._options = options = Repartitioned() if flow.is_by_key else (options or Repartitioned())
+        self._ungrouped = flow
         self._grouped: StreamCursor | None = None
+        key, value = (None if serde is None else SerdeSlot(serde) for serde in (options.key_serde, options.value_serde))
+        anchor = flow.anchor if options.name is None else options.name.removesuffix(REPARTITION_SUFFIX)
+        self.flow = replace(flow, anchor=anchor).with_sides(key, value)
 
-    def grouped(self, name: str, operator: str | None = None) -> StreamCursor:
+    def grouped(self, name: str, operator: str) -> StreamCursor:
         """The flow behind the group; `name` names its stream where the user did not, `operator` is the one that asks."""
         if self._grouped is None:
-            flow, options = self.flow, self._options
+            flow, options = self._ungrouped, self._options
             if not flow.is_by_key:
-                stream = options.name or name
-                flow = with_repartition(self.builder, flow, options, stream, generated=True, beside=operator)
-            own = self.builder.name_of("group", flow.node, None)
-            self.builder.add("group", Group(name=own, parents=(flow.node,)))
-            self._grouped = flow.after(own, operator_text("group", own), given=None)
+                flow = with_repartition(flow, name, options, for_operator=operator)
+            own = flow.name_of("group", None)
+            self._grouped = flow.put("group", Group(name=own, parents=(flow.node,)))
         return self._grouped
-
-    @property
-    def anchor(self) -> str:
-        """What an aggregation that has no name is named after."""
-        name = self._options.name
-        return self.flow.anchor if name is None else name.removesuffix(REPARTITION_SUFFIX)
 
     def key(self, operator: str) -> SerdeSlot:
         """What is known of the key, which `operator` keeps state under."""
-        return needed(self.known_key, "key", operator, None)
-
-    @property
-    def known_key(self) -> SerdeSlot:
-        """The same, which may be nothing."""
-        return self.flow.key if self._options.key_serde is None else SerdeSlot(self._options.key_serde)
-
-    @property
-    def value(self) -> SerdeSlot:
-        """What is known of the values that are grouped."""
-        return self.flow.value if self._options.value_serde is None else SerdeSlot(self._options.value_serde)
+        return needed(self.flow.key, "key", operator, None)

@@ -61,8 +61,6 @@ class Repartitioned:
                 "leave it out to inherit the number of the source's partitions",
             )
 
-    # --- the seed's constructors ------------------------------------------------------------------------------------
-
     @classmethod
     def as_(cls, name: str) -> Self:
         """With a name.
@@ -113,8 +111,6 @@ class Repartitioned:
     def stream_partitioner(cls, partitioner: Callable[..., Any]) -> Self:
         """With a partitioner."""
         return cls(partitioner=partitioner)
-
-    # --- other values -----------------------------------------------------------------------------------------------
 
     def with_name(self, name: str | None) -> Self:
         """The same with another name; None takes it back, here and below."""

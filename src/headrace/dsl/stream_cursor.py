@@ -6,14 +6,15 @@ took them out; whether a key's rows are in one partition, or what set them apart
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.dsl.functions import function_of
+from headrace.dsl.builder import Builder, operator_text
+from headrace.dsl.functions import function_of, returned, returned_pair
 from headrace.errors import TopologyError
 from headrace.model.serde import Serde
-from headrace.model.topology import Function, FunctionKind
+from headrace.model.topology import Function, FunctionKind, Node
 from headrace.serdes.ddl import SparkType, StructType, parse_type, to_ddl
 from headrace.serdes.serdes import serde_of_spark_type
 
@@ -44,13 +45,14 @@ class SerdeSlot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamCursor:
-    """`node`: the operator whose output this is; `anchor`: the nearest name on the path that the user gave.
+    """`node`: the operator in `builder` whose output this is; `anchor`: the nearest name on the path that the user gave.
 
     `left_at` and `rekeyed_at` are None, or name the operator at which the rows left Spark's engine and the one that
     changed the key since they were last written by key. `otherwise_at` is None, or names the source of a stream that its
     producer partitions by something else than the key.
     """
 
+    builder: Builder
     node: str
     anchor: str
     key: SerdeSlot
@@ -64,23 +66,73 @@ class StreamCursor:
         """Whether all rows of a key are in one partition, so that an operator may meet them there."""
         return self.rekeyed_at is None and self.otherwise_at is None
 
+    def name_of(self, kind: str, given: str | None) -> str:
+        """The name of a stateless operator behind this one."""
+        return self.builder.name_of(kind, self.node, given)
+
+    def lasting_names_of(self, kind: str, name: str | None, store: str | None) -> tuple[str, str, str]:
+        """Of an operator with a store: its name, what errors call it, and the name of its store."""
+        own = self.builder.lasting_name_of(kind, self.anchor, name or store, say="store")
+        return own, operator_text(kind, own), self.builder.checked_store(kind, store or own)
+
+    def put(
+        self,
+        kind: str,
+        node: Node,
+        given: str | None = None,
+        *,
+        in_jvm: bool = False,
+        key: SerdeSlot | None = None,
+        value: SerdeSlot | None = None,
+        rekeyed: bool = False,
+    ) -> StreamCursor:
+        """Add `node` here: the stream behind it. `given`: the name that the user gave it, which becomes the anchor; `key`,
+        `value`: the serdes that it gives; `rekeyed`: it changes the key."""
+        self.builder.add(kind, node)
+        behind = self.after(node.name, operator_text(kind, node.name), given=given, in_jvm=in_jvm)
+        return behind.with_sides(key, value, operator_text(kind, node.name) if rekeyed else None)
+
     def after(self, node: str, operator: str, *, given: str | None, in_jvm: bool = False) -> StreamCursor:
-        """The same rows behind one more operator; a name that was given becomes the anchor."""
-        return replace(
-            self,
-            node=node,
-            anchor=self.anchor if given is None else given,
-            left_at=self.left_at if in_jvm else self.left_at or operator,
-        )
+        """The same rows behind `node`, which errors call `operator`."""
+        anchor = self.anchor if given is None else given
+        return replace(self, node=node, anchor=anchor, left_at=self.left_at if in_jvm else self.left_at or operator)
 
+    def with_sides(self, key: SerdeSlot | None, value: SerdeSlot | None, rekeyed_at: str | None = None) -> StreamCursor:
+        """The same with the serdes that an operator gave it, and the mark of that operator if it changed the key."""
+        return replace(self, key=key or self.key, value=value or self.value, rekeyed_at=self.rekeyed_at or rekeyed_at)
 
-def with_sides(flow: StreamCursor, key: SerdeSlot | None, value: SerdeSlot | None, rekeyed_at: str | None) -> StreamCursor:
-    """`flow` with the serdes that an operator gave it, and the mark of that operator if it changed the key."""
-    return replace(flow, key=key or flow.key, value=value or flow.value, rekeyed_at=flow.rekeyed_at or rekeyed_at)
+    def apply(
+        self,
+        kind: str,
+        make: Callable[..., Node],
+        function: object,
+        kinds: frozenset[FunctionKind],
+        name: str | None,
+        *,
+        each: bool = False,
+        **given: Serde | None,
+    ) -> StreamCursor:
+        """Put in the operator that `make` makes of a user's function. `given`: the serde of each part of a record that the
+        function's result is, `key`, `value`, both or none, where the user named one; `each`: it gives any number of results."""
+        body = checked_function(kind, function, kinds, self)
+        own = self.name_of(kind, name)
+        annotated = returned_pair(body, each=each) if len(given) == 2 else (returned(body, each=each),) * len(given)
+        sides = {
+            part: result_side(body, serde, hint, operator_text(kind, own), self)
+            for (part, serde), hint in zip(given.items(), annotated, strict=True)
+        }
+        serdes = {part: side.serde for part, side in sides.items()}
+        node = make(name=own, parents=(self.node,), function=body, **serdes)
+        key, value = sides.get("key"), sides.get("value")
+        return self.put(kind, node, name, in_jvm=body.in_jvm, key=key, value=value, rekeyed=key is not None)
 
 
 def checked_function(
-    operator: str, given: Any, kinds: frozenset[FunctionKind], flow: StreamCursor | None, arguments: Sequence[str] = ("record",)
+    operator: str,
+    given: object,
+    kinds: frozenset[FunctionKind],
+    flow: StreamCursor | None,
+    arguments: Sequence[str] = ("record",),
 ) -> Function:
     """What the user gave to `operator`, if it takes that kind of function and the rows are where that kind works.
 
@@ -132,7 +184,10 @@ def _serde_of_path(function: Function, flow: StreamCursor) -> Serde | None:
         return None
     if not fields:
         return side.serde
-    found = field_type(parse_type(side.serde.spark_type), fields)
+    found: SparkType | None = parse_type(side.serde.spark_type)
+    for part in fields:
+        types = {field.name: field.type for field in found.fields} if isinstance(found, StructType) else {}
+        found = types.get(part)
     return None if found is None else serde_of_spark_type(to_ddl(found))
 
 
@@ -146,15 +201,6 @@ def checked_serde(operator: str, given: Any) -> Serde:
     if not isinstance(given, Serde):
         raise TopologyError(f"{operator}: {given!r} is no serde", "give one such as hr.String(), hr.Long() or hr.Json()")
     return given
-
-
-def field_type(spark_type: SparkType, path: Sequence[str]) -> SparkType | None:
-    """The type of the field at `path` inside a struct, None where there is no such field."""
-    here: SparkType | None = spark_type
-    for part in path:
-        fields = here.fields if isinstance(here, StructType) else ()
-        here = next((field.type for field in fields if field.name == part), None)
-    return here
 
 
 def needed(side: SerdeSlot, part: str, operator: str, given: Any, argument: str | None = None) -> SerdeSlot:
@@ -177,6 +223,7 @@ def merged(flows: Sequence[StreamCursor], node: str, operator: str, given: str |
     """Several streams as one. Where their serdes differ it is open which one the result has."""
     first = flows[0]
     return StreamCursor(
+        builder=first.builder,
         node=node,
         anchor=first.anchor if given is None else given,
         key=_common([flow.key for flow in flows], operator),

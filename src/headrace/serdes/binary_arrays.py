@@ -1,17 +1,12 @@
-"""The handling of Arrow binary arrays as numpy memory: fixed-width values and lines of JSON in and out, nulling what failed.
-
-For the serdes only; imported by them inside functions, since numpy and pyarrow take 0.2 s to import.
-"""
+"""The handling of Arrow binary arrays as numpy memory: fixed-width values and lines of JSON in and out, nulling what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from headrace.errors import SerdeError
+from headrace.serdes.deferred import np, pa
 
 _NEWLINE = ord("\n")
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from headrace.errors import SchemaError
+from headrace.serdes.deferred import pa
 
 # Every spelling that Spark takes, and the one that its own `simpleString` gives.
 _NAMES = "boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz"
@@ -72,6 +73,10 @@ class StructType:
             if folded in seen:
                 raise SchemaError(f"fields {seen[folded]!r} and {field.name!r} of one struct: expected different names")
             seen[folded] = field.name
+
+
+class NoOneTypeError(Exception):
+    """Values of a schema, or of a part of it, have no one Spark type: they may be of several, or hold themselves."""
 
 
 SparkType = ScalarType | DecimalType | ArrayType | MapType | StructType
@@ -283,8 +288,6 @@ def type_of_spark_json(tree: Any) -> SparkType:
 
 def to_arrow_type(spark_type: SparkType) -> Any:
     """The pyarrow type that Spark gives for it: `int` is int32, `timestamp` is timestamp[us, UTC], and so on."""
-    import pyarrow as pa
-
     match spark_type:
         case ScalarType(name):
             return _arrow_scalars()[name]
@@ -300,9 +303,7 @@ def to_arrow_type(spark_type: SparkType) -> Any:
 
 def from_arrow_type(arrow_type: Any) -> SparkType:
     """The Spark type of a pyarrow type; `SchemaError` for one that Spark has none for."""
-    import pyarrow as pa
-    import pyarrow.types as at
-
+    at = pa.types
     if at.is_struct(arrow_type):
         return StructType(tuple(StructField(field.name, from_arrow_type(field.type)) for field in arrow_type))
     if at.is_list(arrow_type) or at.is_large_list(arrow_type):
@@ -322,8 +323,6 @@ def from_arrow_type(arrow_type: Any) -> SparkType:
 
 @lru_cache(maxsize=1)
 def _arrow_scalars() -> dict[str, Any]:
-    import pyarrow as pa
-
     scalars = {"boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32()}
     scalars |= {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
     scalars |= {"float": pa.float32(), "double": pa.float64()}

@@ -10,22 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, is_typeddict, overload
+from typing import Any, Generic, is_typeddict, overload
 
 import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
+from headrace.serdes.binary_arrays import as_array_of, as_binary, joined, parted
 from headrace.serdes.ddl import SparkType, StructType
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_shapes import Normal, annotation_of, column_of, encodables, normal_of, python_of, pythons, shape_of
 from headrace.serdes.json_text import NOT_FINITE, Text, taken_apart
-from headrace.serdes.json_types import checked_class, ordered, type_of_class
+from headrace.serdes.json_types import ordered, type_of_class
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _OUT_OF_FLOATS = ("Expected `float` >=", "Expected `float` <=")
 
@@ -64,8 +63,7 @@ class Json(Generic[V]):
         elif type(T).__module__.startswith("pyspark.sql") and hasattr(T, "jsonValue"):
             self._type = ddl.type_of_spark_json(T.jsonValue())
         elif T is not None:
-            self._given = checked_class(T)
-            self._type = type_of_class(T)
+            self._given, self._type = T, type_of_class(T)
         self._codec = _codec_of(self._given, self._type)
 
     @property
@@ -98,10 +96,9 @@ class Json(Generic[V]):
     def __reduce__(self) -> tuple[Any, ...]:
         return (Json, (self._type if self._given is None else self._given,))
 
-    # --- one value ---------------------------------------------------------------------------------------------------
-
     def decode(self, data: bytes) -> V:
-        value: V = self._pythons([self._row(data)])[0]
+        row, python = self._row(data), self._codec.python
+        value: V = row if python is None or row is None else python(row)
         return value
 
     def encode(self, value: V) -> bytes:
@@ -126,7 +123,8 @@ class Json(Generic[V]):
 
     def _encodable(self, value: Any) -> Any:
         codec = self._codec
-        if codec.target is None or self._is_instance(value):
+        is_class = isinstance(self._given, type) and not is_typeddict(self._given)
+        if codec.target is None or (is_class and isinstance(value, self._given)):
             return value
         try:
             row = msgspec.convert(value, codec.target)
@@ -134,24 +132,15 @@ class Json(Generic[V]):
             row = msgspec.convert(taken_apart(value), codec.target)
         return row if codec.encode_normal is None else codec.encode_normal(row)
 
-    def _is_instance(self, value: Any) -> bool:
-        return isinstance(self._given, type) and not is_typeddict(self._given) and isinstance(value, self._given)
-
     def _encode_hint(self, error: Exception) -> str | None:
         if "unknown field" in str(error):
             return f"the fields are: {self.form[len('json<') : -1]}"
         return "give aware datetimes, such as datetime.now(UTC)" if "timezone" in str(error) else None
 
-    def _pythons(self, rows: list[Any]) -> list[Any]:
-        """What users see: dicts instead of instances of a generated class."""
-        python = self._codec.python
-        return rows if python is None else [None if row is None else python(row) for row in rows]
-
-    # --- many values -------------------------------------------------------------------------------------------------
-
     def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
         rows, failures = self._rows(data)
-        return self._pythons(rows), failures
+        python = self._codec.python
+        return rows if python is None else [None if row is None else python(row) for row in rows], failures
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         codec = self._codec
@@ -161,15 +150,13 @@ class Json(Generic[V]):
                 rows = msgspec.convert(rows, list[codec.target | None])  # type: ignore[name-defined]
             if codec.encode_normal is not None:
                 rows = [None if row is None else codec.encode_normal(row) for row in rows]
-            lines = codec.text.lines(rows, are_finite=codec.are_finite)
-            return _array(lines, [value is None for value in values]), []
+            lines = codec.text.of(rows, are_finite=codec.are_finite, as_lines=True)
+            return parted(lines, [value is None for value in values]), []
         except Exception:
             return encoded_each(self.encode, values)
 
     def _rows(self, data: pa.Array) -> tuple[list[Any], Failures]:
         """What the decoder makes of each value: all at once, and one by one only if anything is wrong."""
-        from headrace.serdes.binary_arrays import as_binary
-
         data = as_binary(data)
         present = data.drop_null() if data.null_count else data
         rows, failures = self._rows_at_once(present) or each(self._row, present.to_pylist())
@@ -183,10 +170,6 @@ class Json(Generic[V]):
 
     def _rows_at_once(self, data: Any) -> tuple[list[Any], Failures] | None:
         """All values by one call, 70 ns less for each; None if one of them may be wrong."""
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import joined
-
         codec = self._codec
         try:
             data.cast(pa.string())  # refuses bytes that are no UTF-8
@@ -197,8 +180,6 @@ class Json(Generic[V]):
             return (rows if codec.normal is None else [codec.normal(row) for row in rows]), []
         except Exception:
             return None
-
-    # --- columns -----------------------------------------------------------------------------------------------------
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
         if self._type is None:
@@ -229,8 +210,6 @@ class Json(Generic[V]):
         return columns, failures
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import as_array_of
-
         schema = ddl.from_arrow_type(values.type) if self._type is None else self._type
         values = as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
@@ -238,7 +217,7 @@ class Json(Generic[V]):
         except SerdeError:  # one of the times has no ISO form, or a number is NaN
             return self._encode_arrow_each(values, schema)
         if self._given is None:
-            return _array(self._codec.text.lines(rows, are_finite=True), _nulls(values)), []
+            return parted(self._codec.text.of(rows, are_finite=True, as_lines=True), values.is_null().to_pylist()), []
         return self.encode_many(pythons(rows, schema))
 
     def _encode_arrow_each(self, values: Any, schema: SparkType) -> tuple[pa.Array, Failures]:
@@ -289,15 +268,9 @@ def _codec_of(given: Any, schema: SparkType | None) -> _Codec:
         return _Codec(msgspec.json.Decoder(given), text, target=given, encode_normal=in_order)
     if schema is None:
         return _Codec(msgspec.json.Decoder(), Text("all"))
-    return _Codec(
-        msgspec.json.Decoder(annotation_of(schema)),
-        Text("maps"),
-        normal_of(schema),
-        python_of(schema),
-        annotation_of(schema, encoding=True),
-        normal_of(schema, encoding=True),
-        are_finite=True,
-    )
+    target, normal = annotation_of(schema, encoding=True), normal_of(schema)
+    decoder = msgspec.json.Decoder(annotation_of(schema))
+    return _Codec(decoder, Text("maps"), normal, python_of(schema), target, normal, are_finite=True)
 
 
 def _reason(error: Exception) -> str:
@@ -308,17 +281,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError) and str(error).startswith(_OUT_OF_FLOATS):
         return NOT_FINITE + "".join(str(error).partition(" - ")[1:])
     return error.message if isinstance(error, SerdeError) else str(error)
-
-
-def _array(lines: bytes, nulls: list[bool]) -> Any:
-    from headrace.serdes.binary_arrays import parted
-
-    return parted(lines, nulls)
-
-
-def _nulls(values: Any) -> list[bool]:
-    nulls: list[bool] = values.is_null().to_pylist()
-    return nulls
 
 
 def _steps(schema: SparkType, path: str) -> tuple[list[str], SparkType]:

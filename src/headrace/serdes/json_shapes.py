@@ -21,6 +21,7 @@ import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.serdes.ddl import ArrayType, DecimalType, MapType, ScalarType, SparkType, StructType, to_arrow_type, to_ddl
+from headrace.serdes.deferred import np, pa
 from headrace.serdes.json_text import NOT_FINITE
 
 Normal = Callable[[Any], Any]
@@ -48,7 +49,6 @@ class Shape:
     `python` gives it as a dict of every field, in declared order.
     """
 
-    type: StructType
     cls: Any
     attributes: tuple[str, ...]
     normal: Normal | None
@@ -61,19 +61,12 @@ def shape_of(struct_type: StructType, encoding: bool = False) -> Shape:
     names = [field.name for field in struct_type.fields]
     natural = all(name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__") for name in names)
     attributes = tuple(names) if natural else tuple(f"f{index}" for index in range(len(names)))
-    fields = [
-        (attribute, annotation_of(field.type, encoding) | None, None)
-        for attribute, field in zip(attributes, struct_type.fields, strict=True)
-    ]
+    parts = list(zip(attributes, struct_type.fields, strict=True))
+    fields = [(attribute, annotation_of(field.type, encoding) | None, None) for attribute, field in parts]
     renamed = None if natural else dict(zip(attributes, names, strict=True))
     cls = msgspec.defstruct("Row", fields, rename=renamed, gc=False, forbid_unknown_fields=encoding)
-    normals = [
-        (attribute, normal)
-        for attribute, field in zip(attributes, struct_type.fields, strict=True)
-        if (normal := normal_of(field.type, encoding)) is not None
-    ]
-    python = _row_python(struct_type, natural)
-    return Shape(struct_type, cls, attributes, _row_normal(normals) if normals else None, python)
+    normals = [(attribute, normal) for attribute, field in parts if (normal := normal_of(field.type)) is not None]
+    return Shape(cls, attributes, _row_normal(normals) if normals else None, _row_python(struct_type, natural))
 
 
 def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
@@ -95,10 +88,7 @@ def annotation_of(spark_type: SparkType, encoding: bool = False) -> Any:
             return shape_of(spark_type, encoding).cls
 
 
-# --- one form for each value ----------------------------------------------------------------------------------------
-
-
-def normal_of(spark_type: SparkType, encoding: bool = False) -> Normal | None:
+def normal_of(spark_type: SparkType) -> Normal | None:
     """What brings a value that msgspec took into the type's one form, or raises; None where nothing is to do."""
 
     def of_one(one: SparkType) -> Normal | None:
@@ -110,26 +100,21 @@ def normal_of(spark_type: SparkType, encoding: bool = False) -> Normal | None:
             case DecimalType(precision, scale):
                 return _decimal_normal(precision, scale)
             case StructType():
-                return shape_of(one, encoding).normal
+                return shape_of(one).normal
         return None
 
     return _through(spark_type, of_one)
 
 
-def _through(spark_type: SparkType, of_one: Callable[[Any], Normal | None], as_pairs: bool = False) -> Normal | None:
-    """`of_one` of a type without elements; of lists and maps that of all elements that are not null. None: nothing is to do.
-    `as_pairs`: what was a dict is a list of pairs."""
+def _through(spark_type: SparkType, of_one: Callable[[Any], Normal | None]) -> Normal | None:
+    """`of_one` of a type without elements; of lists and maps that of all elements that are not null. None: nothing is to do."""
     match spark_type:
         case ArrayType(element):
-            each = _through(element, of_one, as_pairs)
+            each = _through(element, of_one)
             return each and (lambda values: [None if value is None else each(value) for value in values])
         case MapType(_, item):
-            of_item = _through(item, of_one, as_pairs)
-            if of_item is None:
-                return (lambda values: list(values.items())) if as_pairs else None
-            if as_pairs:
-                return lambda values: [(key, None if value is None else of_item(value)) for key, value in values.items()]
-            return lambda values: {key: None if value is None else of_item(value) for key, value in values.items()}
+            of_item = _through(item, of_one)
+            return of_item and (lambda values: {key: None if each is None else of_item(each) for key, each in values.items()})
     return of_one(spark_type)
 
 
@@ -181,9 +166,6 @@ def _decimal_normal(precision: int, scale: int) -> Normal:
     return normal
 
 
-# --- instances to Python --------------------------------------------------------------------------------------------
-
-
 def _row_python(struct_type: StructType, natural: bool) -> Normal:
     names = [field.name for field in struct_type.fields]
     converted = [(field.name, each) for field in struct_type.fields if (each := python_of(field.type)) is not None]
@@ -214,25 +196,14 @@ def pythons(values: list[Any], spark_type: SparkType) -> list[Any]:
     return [None if value is None else convert(value) for value in values]
 
 
-# --- instances to Arrow ---------------------------------------------------------------------------------------------
-
-
 def column_of(values: list[Any], spark_type: SparkType) -> Any:
     """Decoded values (None for null) as an Arrow array of the type."""
-    import pyarrow as pa
-
-    arrow_type = to_arrow_type(spark_type)
     if isinstance(spark_type, StructType):
         return _struct_column(values, spark_type)
-    if (convert := _arrow_python_of(spark_type)) is not None:
-        values = [None if value is None else convert(value) for value in values]
-    return pa.array(values, arrow_type)
+    return pa.array(pythons(values, spark_type), to_arrow_type(spark_type))
 
 
 def _struct_column(rows: list[Any], struct_type: StructType) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
     shape = shape_of(struct_type)
     mask = None
     if None in rows:
@@ -248,36 +219,9 @@ def _struct_column(rows: list[Any], struct_type: StructType) -> Any:
     return pa.StructArray.from_arrays(children, fields=list(to_arrow_type(struct_type)), mask=mask)
 
 
-def _arrow_python_of(spark_type: SparkType) -> Normal | None:
-    """What turns a decoded value into what `pa.array` takes: maps as pairs, structs as dicts; None where it is that."""
-
-    def of_one(one: SparkType) -> Normal | None:
-        return _struct_arrow_python(shape_of(one)) if isinstance(one, StructType) else None
-
-    return _through(spark_type, of_one, as_pairs=True)
-
-
-def _struct_arrow_python(shape: Shape) -> Normal:
-    plan = [
-        (field.name, attribute, _arrow_python_of(field.type))
-        for field, attribute in zip(shape.type.fields, shape.attributes, strict=True)
-    ]
-
-    def convert(row: Any) -> dict[str, Any]:
-        values = ((name, getattr(row, attribute), inner) for name, attribute, inner in plan)
-        return {name: value if value is None or inner is None else inner(value) for name, value, inner in values}
-
-    return convert
-
-
-# --- Arrow to what msgspec encodes ----------------------------------------------------------------------------------
-
-
 def encodables(values: Any, spark_type: SparkType) -> list[Any]:
     """An Arrow array of the type as values that msgspec encodes in declared order (None for null); `SerdeError` where one
     has no JSON."""
-    import pyarrow as pa
-
     match spark_type:
         case StructType(fields):
             children = values.flatten()  # unlike field(), mindful of the struct's own nulls and offset
@@ -297,7 +241,7 @@ def encodables(values: Any, spark_type: SparkType) -> list[Any]:
             entries = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
             flat = entries.flatten()
             pairs = zip(encodables(flat.field(0), key), encodables(flat.field(1), item), strict=True)
-            return [None if each is None else dict(each) for each in _lists(values, list(pairs))]
+            return [None if each is None else dict(each) for each in _lists(entries, list(pairs))]
         case _:
             if pa.types.is_floating(values.type) and not pa.compute.all(pa.compute.is_finite(values), min_count=0).as_py():
                 raise SerdeError(f"json: {NOT_FINITE}")
@@ -307,8 +251,6 @@ def encodables(values: Any, spark_type: SparkType) -> list[Any]:
 
 def _times(values: Any, epoch: datetime) -> list[Any]:
     """µs since `epoch` as datetimes (130 ns each; by `to_pylist` 2,250)."""
-    import pyarrow as pa
-
     micros = values.cast(pa.int64()).cast(pa.duration("us"))
     lengths = micros.to_numpy(zero_copy_only=False).tolist()  # numpy gives an int where no timedelta is that long
     try:
@@ -319,19 +261,10 @@ def _times(values: Any, epoch: datetime) -> list[Any]:
 
 def _lists(values: Any, flat: list[Any]) -> list[Any]:
     """`flat`, the elements of all that are not null, as one list for each element of `values`."""
+    lengths = pa.compute.list_value_length(values).fill_null(-1).to_numpy(zero_copy_only=False).tolist()
     result: list[Any] = []
     end = 0
-    for valid, length in zip(values.is_valid().to_pylist(), _lengths(values), strict=True):
-        begin, end = end, end + (length if valid else 0)
-        result.append(flat[begin:end] if valid else None)
+    for length in lengths:
+        begin, end = end, end + max(length, 0)
+        result.append(None if length < 0 else flat[begin:end])
     return result
-
-
-def _lengths(values: Any) -> list[int]:
-    import numpy as np
-
-    if len(values) == 0:
-        return []
-    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
-    lengths: list[int] = np.diff(offsets).tolist()
-    return lengths

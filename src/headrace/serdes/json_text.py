@@ -35,28 +35,22 @@ class Text:
         self._order = _ORDERS[order]
         self._encoder = msgspec.json.Encoder(enc_hook=_plain, order=self._order)
 
-    def of(self, value: Any, *, are_finite: bool) -> bytes:
-        """One value; raises what msgspec raises, and `SerdeError` for NaN and infinity, unless it is known to have none."""
-        text = self._written(self._encoder.encode, _AS_IS.encode, value)
-        if not are_finite and _NULL in text:
-            _refuse_not_finite(value)
-        return text
-
-    def lines(self, values: list[Any], *, are_finite: bool) -> bytes:
-        """All values, a line each; raises as `of` does."""
-        text = self._written(self._encoder.encode_lines, _AS_IS.encode_lines, values)
-        if not are_finite and _NULL in text:
-            _refuse_not_finite(values)
-        return text
-
-    def _written(self, write: Callable[[Any], bytes], write_as_is: Callable[[Any], bytes], value: Any) -> bytes:
+    def of(self, value: Any, *, are_finite: bool, as_lines: bool = False) -> bytes:
+        """A value, or `as_lines` a list of them, a line each; raises what msgspec raises, and `SerdeError` for NaN and infinity
+        unless there is known to be none."""
+        write: Callable[[Any], bytes] = self._encoder.encode_lines if as_lines else self._encoder.encode
         try:
-            return write(value)
+            text = write(value)
         except TypeError:
             if self._order is None:
                 raise
             # Keys that are no text cannot be sorted as they are: as text they can.
-            return write_as_is(msgspec.to_builtins(value, str_keys=True, order=self._order, enc_hook=_plain))
+            plain = msgspec.to_builtins(value, str_keys=True, order=self._order, enc_hook=_plain)
+            text = _AS_IS.encode_lines(plain) if as_lines else _AS_IS.encode(plain)
+        if not are_finite and _NULL in text and (found := _not_finite_in((value,))) is not None:
+            hint = "write None where that is what it means, or filter such records out"
+            raise SerdeError(f"json: {NOT_FINITE}, found {found}", hint)
+        return text
 
 
 _AS_IS = msgspec.json.Encoder()
@@ -72,12 +66,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"values of type {type(value).__qualname__} have no JSON")
-
-
-def _refuse_not_finite(value: Any) -> None:
-    if (found := _not_finite_in((value,))) is not None:
-        hint = "write None where that is what it means, or filter such records out"
-        raise SerdeError(f"json: {NOT_FINITE}, found {found}", hint)
 
 
 def _not_finite_in(items: Any) -> float | None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from headrace.errors import SchemaError
-from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.ddl import ArrayType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
 
 _SCALARS: dict[type[inspect.Type], str] = {
     inspect.BoolType: "boolean",
@@ -21,12 +21,9 @@ _SCALARS: dict[type[inspect.Type], str] = {
 }
 
 
-class _OpenError(Exception):
-    """The annotation allows values of more than one Spark type."""
-
-
 def type_of_class(given: Any) -> SparkType | None:
-    """The Spark type of a msgspec.Struct, dataclass or TypedDict; None where its values have no one type.
+    """The Spark type of a msgspec.Struct, dataclass or TypedDict; None where its values have no one type. `SchemaError` if
+    msgspec cannot read JSON as it.
 
     >>> import dataclasses
     >>> Flight = dataclasses.make_dataclass("Flight", [("carrier", str), ("delay", float)])
@@ -34,12 +31,19 @@ def type_of_class(given: Any) -> SparkType | None:
     StructField(name='delay', type=ScalarType(name='double'))
     """
     try:
+        msgspec.json.Decoder(given)
         info = inspect.type_info(given)
+        problem = "values of this class have no JSON" if isinstance(info, inspect.CustomType) else None
     except (TypeError, NameError) as error:
-        raise SchemaError(f"Json({getattr(given, '__qualname__', given)}): {error}") from None
+        problem = str(error)
+    if problem is not None:
+        raise SchemaError(
+            f"Json({getattr(given, '__qualname__', repr(given))}): {problem}",
+            "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing",
+        )
     try:
         return _type_of(info, frozenset())
-    except (_OpenError, SchemaError):  # a class may be good JSON and still be nothing for Spark
+    except (NoOneTypeError, SchemaError):  # a class may be good JSON and still be nothing for Spark
         return None
 
 
@@ -66,7 +70,7 @@ def _type_of(info: inspect.Type, inside: frozenset[Any]) -> SparkType:
                 return _type_of(rest[0], inside)
         case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
             return _type_of_fields(info, inside)
-    raise _OpenError
+    raise NoOneTypeError
 
 
 def _type_of_values(values: list[object]) -> SparkType:
@@ -74,15 +78,15 @@ def _type_of_values(values: list[object]) -> SparkType:
     names = {str: "string", int: "bigint"}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind not in names:
-        raise _OpenError
+        raise NoOneTypeError
     return ScalarType(names[kind])
 
 
 def _type_of_fields(info: Any, inside: frozenset[Any]) -> SparkType:
     if isinstance(info, inspect.StructType) and (info.array_like or info.tag is not None):
-        raise _OpenError  # its JSON is an array, or has a field that the class lacks
+        raise NoOneTypeError  # its JSON is an array, or has a field that the class lacks
     if info.cls in inside:
-        raise _OpenError  # a class that contains itself has no Spark type
+        raise NoOneTypeError  # a class that contains itself has no Spark type
     inner = inside | {info.cls}
     fields = [StructField(field.encode_name, _type_of(field.type, inner)) for field in info.fields]
     return StructType(tuple(fields))
@@ -100,19 +104,3 @@ def ordered(value: Any, spark_type: SparkType) -> Any:
             return {key: ordered(value[key], item_type) for key in sorted(value)}
         case _:
             return value
-
-
-def checked_class(given: Any) -> Any:
-    """`given` if msgspec can read JSON as it; `SchemaError` otherwise."""
-    try:
-        msgspec.json.Decoder(given)
-        known = not isinstance(inspect.type_info(given), inspect.CustomType)
-        reason = "values of this class have no JSON"
-    except (TypeError, NameError) as error:
-        known, reason = False, str(error)
-    if not known:
-        name = getattr(given, "__qualname__", repr(given))
-        raise SchemaError(
-            f"Json({name}): {reason}", "give a DDL string, a StructType, a msgspec.Struct, a dataclass, a TypedDict, or nothing"
-        )
-    return given

@@ -1,7 +1,7 @@
 """The serdes of values without parts, in Kafka's wire formats: `Bytes`, `String`, `Long`, `Int`, `Double`.
 
 Instances are values: equal, hashable, and written `String()`. Arrays go through numpy, never element by element, except
-to find out which elements were at fault. pyarrow and numpy are imported when first used.
+to find out which elements were at fault.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numbers
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.serde import Failures
+from headrace.serdes.binary_arrays import as_array, as_binary, nulled, packed, unpacked, valid_of
+from headrace.serdes.ddl import ScalarType, to_arrow_type
+from headrace.serdes.deferred import pa
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SHOWN = 40  # bytes or characters of a value in an error
 
@@ -48,23 +48,17 @@ def each(function: Callable[[Any], Any], values: Iterable[Any], raised: Raised =
 
 def encoded_each(encode: Callable[[Any], Any], values: Iterable[Any], raised: Raised = ()) -> tuple[pa.Array, Failures]:
     """The same as a binary array."""
-    import pyarrow as pa
-
     results, failures = each(encode, values, raised)
     return pa.array(results, pa.binary()), failures
 
 
-def only(values: Sequence[Any], *kinds: type) -> bool:
-    """Whether every value is None or exactly of one of `kinds` (17 ns per value)."""
-    return set(map(type, values)) <= {type(None), *kinds}
-
-
 class Scalar(ABC, Generic[V]):
-    """What the serdes here share."""
+    """What the serdes here share. `KINDS`: the classes whose values Arrow takes as `encode` does."""
 
     __slots__ = ()
     form: str
     spark_type: str
+    KINDS: ClassVar[tuple[type, ...]]
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -79,6 +73,48 @@ class Scalar(ABC, Generic[V]):
     def encode(self, value: V) -> bytes:
         """The bytes of one value; `SerdeError` names the value."""
 
+    @abstractmethod
+    def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]: ...
+
+    @abstractmethod
+    def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]: ...
+
+    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
+        if set(map(type, values)) <= {type(None), *self.KINDS}:  # 17 ns per value
+            try:
+                return self.encode_arrow(pa.array(values, self._arrow_type))
+            except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+                pass  # a number is out of range, or a text has a lone surrogate
+        return encoded_each(self.encode, values)
+
+    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
+        values, failures = self.decode_arrow(data)
+        return values.to_pylist(), failures
+
+    @property
+    def _arrow_type(self) -> pa.DataType:
+        return to_arrow_type(ScalarType(self.spark_type))
+
+    def _cast(self, values: pa.Array) -> pa.Array:
+        """`values` as one array of the type; an array of another kind is no matter of values, and so it raises."""
+        values, wanted = as_array(values), self._arrow_type
+        if values.type == wanted:
+            return values
+        kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(wanted, pa.types.is_integer)
+        try:
+            if kind(values.type) or pa.types.is_null(values.type) or pa.types.is_large_string(values.type):
+                return values.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise _OutOfRangeError(f"{self.form}: expected an array of {wanted}: {error}") from None
+        raise SerdeError(
+            f"{self.form}: expected an array of {wanted}, found {values.type}",
+            f"cast the expression to {self.spark_type}, or name the serde of its own type",
+        )
+
+
+class _OutOfRangeError(SerdeError):
+    """Some value of an array of the right kind does not fit."""
+
 
 class Bytes(Scalar[bytes]):
     """Bytes as they are."""
@@ -86,6 +122,7 @@ class Bytes(Scalar[bytes]):
     __slots__ = ()
     form = "bytes"
     spark_type = "binary"
+    KINDS = (bytes,)
 
     def encode(self, value: bytes) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -96,17 +133,7 @@ class Bytes(Scalar[bytes]):
     def decode(self, data: bytes) -> bytes:
         return data
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        return (pa.array(values, pa.binary()), []) if only(values, bytes) else encoded_each(self.encode, values)
-
-    def decode_many(self, data: pa.Array) -> tuple[list[bytes | None], Failures]:
-        return data.to_pylist(), []
-
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import as_binary
-
         return as_binary(values), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
@@ -119,6 +146,7 @@ class String(Scalar[str]):
     __slots__ = ()
     form = "string"
     spark_type = "string"
+    KINDS = (str,)
 
     def encode(self, value: str) -> bytes:
         if not isinstance(value, str):
@@ -138,32 +166,10 @@ class String(Scalar[str]):
                 "declare the stream with Bytes() if it holds no text",
             ) from None
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        if only(values, str):
-            try:
-                return pa.array(values, pa.string()).cast(pa.binary()), []
-            except (UnicodeEncodeError, pa.ArrowException):
-                pass  # a lone surrogate somewhere
-        return encoded_each(self.encode, values)
-
-    def decode_many(self, data: pa.Array) -> tuple[list[str | None], Failures]:
-        texts, failures = self.decode_arrow(data)
-        return texts.to_pylist(), failures
-
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary
-
-        return as_binary(_cast(self, values, pa.string())), []
+        return as_binary(self._cast(values)), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, nulled
-
         data = as_binary(data)
         try:
             return data.cast(pa.string()), []
@@ -178,7 +184,6 @@ class _Number(Scalar[V]):
     __slots__ = ()
     DTYPE: ClassVar[str]
     PACKER: ClassVar[struct.Struct]
-    KINDS: ClassVar[tuple[type, ...]]
 
     def decode(self, data: bytes) -> V:
         if len(data) != self.PACKER.size:
@@ -193,25 +198,9 @@ class _Number(Scalar[V]):
             "these look like text: use String()" if printable else None,
         )
 
-    def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        if only(values, *self.KINDS):
-            try:
-                return self.encode_arrow(pa.array(values, _arrow_type(self)))
-            except (pa.ArrowException, OverflowError):
-                pass  # a number is out of range
-        return encoded_each(self.encode, values)
-
-    def decode_many(self, data: pa.Array) -> tuple[list[V | None], Failures]:
-        values, failures = self.decode_arrow(data)
-        return values.to_pylist(), failures
-
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import packed, valid_of
-
         try:
-            typed = _cast(self, values, _arrow_type(self))
+            typed = self._cast(values)
         except _OutOfRangeError:  # which of them is it?
             return encoded_each(self.encode, values.to_pylist())
         present = valid_of(typed)
@@ -219,45 +208,10 @@ class _Number(Scalar[V]):
         return packed(filled.to_numpy(zero_copy_only=False), present, self.DTYPE), []
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, unpacked
-
         data = as_binary(data)
         values, present, wrong = unpacked(data, self.DTYPE)
         failures: Failures = [(int(i), self._wrong_length(data[int(i)].as_py())) for i in wrong.nonzero()[0]]
         return pa.array(values, mask=None if bool(present.all()) else ~present), failures
-
-
-class _OutOfRangeError(SerdeError):
-    """Some value of an array of the right kind does not fit."""
-
-
-def _arrow_type(serde: Scalar[Any]) -> Any:
-    from headrace.serdes.ddl import ScalarType, to_arrow_type
-
-    return to_arrow_type(ScalarType(serde.spark_type))
-
-
-def _cast(serde: Scalar[Any], values: Any, arrow_type: Any) -> Any:
-    """`values` as one array of `arrow_type`; an array of another kind is no matter of values, and so it raises."""
-    import pyarrow as pa
-
-    from headrace.serdes.binary_arrays import as_array
-
-    values = as_array(values)
-    if values.type == arrow_type:
-        return values
-    kind = {pa.string(): pa.types.is_string, pa.float64(): pa.types.is_floating}.get(arrow_type, pa.types.is_integer)
-    try:
-        if kind(values.type) or pa.types.is_null(values.type) or pa.types.is_large_string(values.type):
-            return values.cast(arrow_type)
-    except pa.ArrowInvalid as error:
-        raise _OutOfRangeError(f"{serde.form}: expected an array of {arrow_type}: {error}") from None
-    raise SerdeError(
-        f"{serde.form}: expected an array of {arrow_type}, found {values.type}",
-        f"cast the expression to {serde.spark_type}, or name the serde of its own type",
-    )
 
 
 class _Whole(_Number[int]):

@@ -13,6 +13,7 @@ import msgspec
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Serde
 from headrace.serdes.ddl import parse_type, to_arrow_type
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import Bytes, Double, Int, Long, String
 from headrace.serdes.windowed import Windowed, WindowedKey
@@ -28,12 +29,10 @@ def serde_of_annotation(annotation: Any) -> Serde | None:
     >>> serde_of_annotation(int | None), serde_of_annotation(dict[str, int])
     (Long(), Json())
     """
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        rest = [each for each in arguments if each is not type(None)]
-        return serde_of_annotation(rest[0]) if len(rest) == 1 else None
+    annotation = not_none(annotation)
+    origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
-        return serde_of_annotation(arguments[0])
+        return serde_of_annotation(typing.get_args(annotation)[0])
     if (origin or annotation) in (dict, list):
         return Json()
     if annotation in _BY_CLASS:
@@ -41,12 +40,20 @@ def serde_of_annotation(annotation: Any) -> Serde | None:
     return Json(annotation) if _is_record_class(annotation) else None
 
 
+def not_none(annotation: Any) -> Any:
+    """`X` for `X | None`."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        rest = [each for each in typing.get_args(annotation) if each is not type(None)]
+        if len(rest) == 1:
+            return rest[0]
+    return annotation
+
+
 def _is_record_class(annotation: Any) -> bool:
     if not isinstance(annotation, type):
         return False
-    if issubclass(annotation, msgspec.Struct) or typing.is_typeddict(annotation):
-        return True
-    return dataclasses.is_dataclass(annotation)
+    is_struct = issubclass(annotation, msgspec.Struct)
+    return is_struct or typing.is_typeddict(annotation) or dataclasses.is_dataclass(annotation)
 
 
 def serde_of_spark_type(text: str) -> Serde | None:
@@ -67,8 +74,6 @@ def fits_spark_type(serde: Serde, text: str) -> bool:
     >>> fits_spark_type(Long(), "int"), fits_spark_type(Long(), "string")
     (True, False)
     """
-    import pyarrow as pa
-
     try:
         arrow_type = pa.null() if text.strip().lower() == "void" else to_arrow_type(parse_type(text))
         serde.encode_arrow(pa.array([], arrow_type))

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
     K_co = TypeVar("K_co", covariant=True, default=Any)
+    KIn = TypeVar("KIn", default=Any)
+    VIn = TypeVar("VIn", default=Any)
+    KOut = TypeVar("KOut", default=Any)
+    VOut = TypeVar("VOut", default=Any)
 else:
     from typing import TypeVar
 
-    K, V, K_co = TypeVar("K"), TypeVar("V"), TypeVar("K_co", covariant=True)
+    K, V, KIn, VIn, KOut, VOut = (TypeVar(name) for name in ("K", "V", "KIn", "VIn", "KOut", "VOut"))
+    K_co = TypeVar("K_co", covariant=True)
 
 
 @runtime_checkable

@@ -10,17 +10,15 @@ import struct
 from collections.abc import Sequence
 from datetime import datetime
 from functools import total_ordering
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
 from headrace.errors import SerdeError
 from headrace.model.durations import datetime_of, time_text, time_us
 from headrace.model.serde import Failures
+from headrace.serdes.binary_arrays import as_array, as_binary, nulled, offsets_of, unpacked, valid_of
+from headrace.serdes.deferred import np, pa
 from headrace.serdes.scalars import encoded_each, shown
 from headrace.serdes.typed import K, Serde
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _TIMES = struct.Struct(">qq")
 TIMES_BYTES = _TIMES.size
@@ -90,11 +88,11 @@ _set_parts = WindowedKey.__dict__["_parts"].__set__  # the slot's own: `object._
 _new = WindowedKey.__new__
 
 
-def _made(parts: tuple[Any, int, int]) -> WindowedKey:
+def _key_of(parts: tuple[Any, int, int]) -> WindowedKey:
     """A key of parts that are known to be right, four times as fast as by its constructor."""
-    made = _new(WindowedKey)
-    _set_parts(made, parts)
-    return made
+    key = _new(WindowedKey)
+    _set_parts(key, parts)
+    return key
 
 
 class Windowed(Generic[K]):
@@ -125,8 +123,6 @@ class Windowed(Generic[K]):
     def __repr__(self) -> str:
         return f"Windowed({self.inner!r})"
 
-    # --- one value ---------------------------------------------------------------------------------------------------
-
     def encode(self, value: WindowedKey[K]) -> bytes:
         if not isinstance(value, WindowedKey):
             raise SerdeError(
@@ -153,11 +149,7 @@ class Windowed(Generic[K]):
             "the stream may hold plain keys, not windowed ones",
         )
 
-    # --- many values -------------------------------------------------------------------------------------------------
-
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
-        import numpy as np
-
         try:
             parts = [(None, 0, 0) if value is None else value._parts for value in values]
             starts, ends = (np.array([part[at] for part in parts], dtype=np.int64) for at in (1, 2))
@@ -171,7 +163,7 @@ class Windowed(Generic[K]):
     def decode_many(self, data: pa.Array) -> tuple[list[WindowedKey[K] | None], Failures]:
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_many(inner)
-        values: list[Any] = [_made(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
+        values: list[Any] = [_key_of(parts) for parts in zip(keys, starts.tolist(), ends.tolist(), strict=True)]
         absent = [index for index, missing in enumerate(inner.is_null().to_pylist()) if missing] if inner.null_count else []
         for index in [*absent, *(index for index, _ in more)]:
             values[index] = None
@@ -179,9 +171,6 @@ class Windowed(Generic[K]):
 
     def encode_parts(self, inner: pa.Array, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.Array:
         """The bytes of windowed keys from those of their inner keys and times in µs; null where `inner` is null."""
-        import numpy as np
-        import pyarrow as pa
-
         times = np.empty((len(inner), 2), dtype=">i8")
         times[:, 0], times[:, 1] = starts, ends
         fixed = pa.Array.from_buffers(pa.binary(TIMES_BYTES), len(inner), [None, pa.py_buffer(times.tobytes())])
@@ -196,11 +185,6 @@ class Windowed(Generic[K]):
 
     def _parts_of(self, data: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any], np.ndarray[Any, Any], Failures]:
         """The bytes of the inner keys (null where something is wrong), starts and ends in µs, and what is wrong."""
-        import numpy as np
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_binary, nulled, offsets_of, unpacked, valid_of
-
         data = as_binary(data)
         valid = valid_of(data)
         short = valid & (np.diff(offsets_of(data)) < TIMES_BYTES)
@@ -216,13 +200,7 @@ class Windowed(Generic[K]):
             inner = nulled(inner, absent.nonzero()[0])
         return inner, starts, ends, failures
 
-    # --- columns -----------------------------------------------------------------------------------------------------
-
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
-        from headrace.serdes.binary_arrays import as_array
-
         values = as_array(values)
         if not pa.types.is_struct(values.type) or [field.name for field in values.type] != ["key", "start", "end"]:
             raise SerdeError(f"{self.form}: expected an array of {self.spark_type}, found {values.type}")
@@ -235,9 +213,6 @@ class Windowed(Generic[K]):
         return self.encode_parts(inner, starts, ends), failures
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import numpy as np
-        import pyarrow as pa
-
         inner, starts, ends, failures = self._parts_of(data)
         keys, more = self.inner.decode_arrow(inner)
         missing = np.array(inner.is_null().to_numpy(zero_copy_only=False))

@@ -30,17 +30,16 @@ from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.errors import RoundFailedError, StateError, StorageError, StreamNotFoundError
+from headrace.errors import HeadraceError, RoundFailedError, SerdeError, StateError, StorageError, StreamNotFoundError
 from headrace.model.change import ChangeRequest
 from headrace.model.durations import duration_us, time_us
 from headrace.model.serde import Serde
 from headrace.model.startpoint import PositionType
 from headrace.model.tasks import TaskName
-from headrace.model.topology import Process, Source, Topology
+from headrace.model.topology import Process, Repartition, Sink, Source, Topology
 from headrace.ports import EngineFailure
 from headrace.record import Record
 from headrace.state.files import StateFiles
-from headrace.testing.records import encoded, serdes_of
 from headrace.testing.stores import StoredView
 from headrace.wiring import config_of, open_configured
 from headrace.wiring.launch import launched
@@ -168,7 +167,7 @@ class Driver:
             raise StreamNotFoundError(f"send: the application reads no stream {stream!r}", f"it reads: {known}")
         if not raw:
             assert source is not None
-            key, value = encoded(stream, "key", source.key, key), encoded(stream, "value", source.value, value)
+            key, value = _encoded(stream, "key", source.key, key), _encoded(stream, "value", source.value, value)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         given = tuple((name, data.encode() if isinstance(data, str) else data) for name, data in pairs)
         when = self.now_us if at is None else time_us(at, "at")
@@ -250,7 +249,7 @@ class Driver:
         Decoded by the serdes of the operator that writes it, where not given; dead letters are bytes.
         """
         program = self._opened.runners[0].program
-        keys, values = serdes_of(stream, self._opened.plan.topology, program.dead_letter)
+        keys, values = _serdes_of(stream, self._opened.plan.topology, program.dead_letter)
         ends = self._system.end_offsets(stream)
         begin = {} if from_start else self._read.get(stream, {})
         self._read[stream] = ends
@@ -273,8 +272,6 @@ class Driver:
         for runner in self._opened.runners:
             found.update(runner.progress.counters)
         return dict(found)
-
-    # --- in here ----------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._system is None:
@@ -368,3 +365,32 @@ def _not_caught_up(runner: SubTopologyRunner) -> RoundFailedError:
 
 def _entries(runner: SubTopologyRunner, files: StateFiles, store: str) -> Iterable[tuple[bytes, bytes]]:
     return entries_of([checkpoint.head for checkpoint in runner.checkpoints.values()], files, store)
+
+
+def _serdes_of(stream: str, topology: Topology, dead_letter_stream: str | None) -> tuple[Serde | None, Serde | None]:
+    """Those of what writes the stream: a sink or a repartition, else its source, else a sink that chooses its stream."""
+    writers = [n for n in topology.nodes if isinstance(n, (Sink, Repartition)) and n.stream == stream]
+    if writers:
+        return writers[0].key, writers[0].value
+    for source in topology.sources:
+        if source.stream == stream:
+            return source.key, source.value
+    if stream == dead_letter_stream:
+        return None, None
+    choosing = [n for n in topology.nodes if isinstance(n, Sink) and not isinstance(n.stream, str)]
+    return (choosing[0].key, choosing[0].value) if choosing else (None, None)
+
+
+def _encoded(stream: str, part: str, serde: Serde | None, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    form = "bytes" if serde is None else serde.form
+    try:
+        data: bytes = value if serde is None else serde.encode(value)
+        return data
+    except Exception as error:  # a serde of the user's may raise anything
+        message = error.message if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+        raise SerdeError(
+            f"send: the {part} of a record for stream {stream!r} does not encode as `{form}`: {message}",
+            "give what the application reads there, or bytes with raw=True",
+        ) from error

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
-from headrace.serdes.ddl import SparkType
-from headrace.serdes.schemas.avro_types import Check, NoOneTypeError, check_of, decimals_of, readable, type_of
-from headrace.serdes.schemas.base import References, TextSchemaSerde, reason
+from headrace.serdes.ddl import NoOneTypeError, SparkType
+from headrace.serdes.schemas.avro_types import Check, check_of, readable, type_of
+from headrace.serdes.schemas.base import References, TextSchemaSerde, fingerprint_of, reason
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
 
@@ -32,27 +29,23 @@ class _Codec:
         self.write: Any = fastavro.schemaless_writer
         named: dict[str, Any] = {}
         try:
-            for _, each in references:
-                fastavro.parse_schema(readable(json.loads(each)), named_schemas=named)
+            trees = [readable(json.loads(each)) for _, each in references]
+            for each in trees:
+                fastavro.parse_schema(each, named_schemas=named)
             tree = json.loads(text)
-            self.parsed: Any = fastavro.parse_schema(readable(tree), named_schemas=named)
+            trees.append(readable(tree))
+            self.parsed: Any = fastavro.parse_schema(trees[-1], named_schemas=named)
         except Exception as error:  # fastavro raises KeyError, TypeError and classes of its own
             kind = type(error).__name__
             raise SchemaError(f"avro: the schema {text[:80]!r}: {kind}: {reason(error)}") from None
         self.check: Check = check_of(self.parsed, named)
-        self.has_decimals = decimals_of(self.parsed, named)
+        self.has_decimals = '"logicalType": "decimal"' in json.dumps(trees)
         self.name: str = self.parsed["name"] if isinstance(self.parsed, dict) and "name" in self.parsed else _plain(self.parsed)
-        bare = json.dumps([_without_texts(tree), *(each for _, each in references)], sort_keys=True, separators=(",", ":"))
-        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
+        self.fingerprint = fingerprint_of(_without_texts(tree), *(each for _, each in references))
         try:
             self.spark_type: SparkType | None = type_of(self.parsed, named)
         except NoOneTypeError:
             self.spark_type = None
-
-
-@lru_cache(maxsize=1024)
-def _codec_of(text: str, references: References) -> _Codec:
-    return _Codec(text, references)
 
 
 class Avro(TextSchemaSerde[_Codec, V]):
@@ -74,21 +67,13 @@ class Avro(TextSchemaSerde[_Codec, V]):
     """
 
     KIND = "avro"
+    CODEC = staticmethod(lru_cache(maxsize=1024)(_Codec))
+    TREES = (Mapping, list)
+    BEGINNINGS = '{["'
 
     def _text_of(self, schema: Any) -> str:
-        if isinstance(schema, (Mapping, list)):
-            return json.dumps(schema)
-        if isinstance(schema, PathLike):
-            return self._file_text(Path(schema))
-        if not isinstance(schema, str):
-            hint = "give a path, a dict or the JSON text"
-            raise SchemaError(f"avro: expected a schema, found {type(schema).__name__}", hint)
-        if schema.lstrip()[:1] in ("{", "[", '"'):
-            return schema
-        return json.dumps(schema) if schema in _PRIMITIVES else self._file_text(Path(schema))
-
-    def _understood(self, text: str, references: References) -> _Codec:
-        return _codec_of(text, references)
+        is_primitive = isinstance(schema, str) and schema in _PRIMITIVES
+        return json.dumps(schema) if is_primitive else super()._text_of(schema)
 
     def _body(self, value: V) -> bytes:
         codec = self._codec

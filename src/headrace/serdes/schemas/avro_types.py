@@ -20,6 +20,7 @@ from headrace.serdes.ddl import (
     ArrayType,
     DecimalType,
     MapType,
+    NoOneTypeError,
     ScalarType,
     SparkType,
     StructField,
@@ -42,10 +43,6 @@ _LOGICAL = {
 }
 
 
-class NoOneTypeError(Exception):
-    """Values of this schema have no one Spark type."""
-
-
 def readable(schema: Any) -> Any:
     """The schema without the logical types that are read as what they are stored as; the bytes are the same.
 
@@ -56,15 +53,11 @@ def readable(schema: Any) -> Any:
         return [readable(branch) for branch in schema]
     if not isinstance(schema, Mapping):
         return schema
-    result = dict(schema)
+    parts = ("items", "values", "type", "fields")
+    result = {key: readable(value) if key in parts else value for key, value in schema.items()}
     if not _is_kept(schema):
         result.pop("logicalType", None)
-    for part in ("items", "values", "type"):
-        if isinstance(result.get(part), (list, Mapping)):
-            result[part] = readable(result[part])
-    if isinstance(result.get("fields"), list):
-        result["fields"] = [readable(field) for field in result["fields"]]
-    if "logicalType" not in result and schema.get("logicalType") == "uuid" and schema.get("type") == "string":
+    if schema.get("logicalType") == "uuid" and schema.get("type") == "string":
         result[UUID_MARK] = True
     return result
 
@@ -120,79 +113,47 @@ def type_of(schema: Any, named: Named, inside: tuple[str, ...] = ()) -> SparkTyp
     raise NoOneTypeError(f"{schema} has no Spark type")
 
 
-def decimals_of(schema: Any, named: Named) -> bool:
-    """Whether any part is a decimal, whose bytes may hold more digits than it declares."""
-    waiting = [schema, *named.values()]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, Mapping):
-            if part.get("logicalType") == "decimal":
-                return True
-            waiting += [part[inner] for inner in ("items", "values", "type", "fields") if inner in part]
-    return False
-
-
-# --- checks -------------------------------------------------------------------------------------------------------------------
-
 _NUMBERS_BITS = {"int": 32, "long": 64}
 
 
-def check_of(schema: Any, named: Named) -> Check:
-    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`."""
-    return _Checks(named).of(schema)
+def check_of(schema: Any, named: Named, known: dict[str, Check] | None = None) -> Check:
+    """What brings a value into the form that fastavro writes as it was meant, or raises `SerdeError`. `known` has a check per
+    named type, so that a type may hold itself."""
+    made: dict[str, Check] = {} if known is None else known
+    match _resolved(schema, named):
+        case {"type": "union", "branches": branches}:
+            rest = [check_of(branch, named, made) for branch in branches if branch != "null"]
+            return _union_check(rest, optional=len(rest) < len(branches))
+        case {"type": "record" | "error", "name": name, "fields": fields}:
+            if name not in made:
+                made[name] = lambda value: made[name](value)  # noqa: PLW0108 - for those in it: it is not made yet
+                checks = {each["name"]: (check_of(each["type"], named, made), "default" in each) for each in fields}
+                made[name] = _record_check(name, checks)
+            return made[name]
+        case {"type": "array", "items": items}:
+            return _array_check(check_of(items, named, made))
+        case {"type": "map", "values": values}:
+            return _map_check(check_of(values, named, made))
+        case scalar:
+            return _scalar_check(scalar["type"], scalar)
 
 
-class _Checks:
-    """One check per named type, made once, so that a type may hold itself."""
+def _union_check(checks: list[Check], *, optional: bool) -> Check:
+    if len(checks) == 1:
+        inner = checks[0]
+        return (lambda value: None if value is None else inner(value)) if optional else inner
 
-    def __init__(self, named: Named) -> None:
-        self._named = named
-        self._made: dict[str, Check] = {}
+    def check(value: Any) -> Any:
+        if value is None and optional:
+            return None
+        for one in checks:
+            try:
+                return one(value)
+            except SerdeError:
+                continue
+        raise SerdeError(f"{shown(value)} is of none of the {len(checks)} types of a union")
 
-    def of(self, schema: Any) -> Check:
-        schema = _resolved(schema, self._named)
-        match schema["type"]:
-            case "union":
-                return self._union(schema["branches"])
-            case "record" | "error":
-                return self._record(schema["name"])
-            case "array":
-                return _array_check(self.of(schema["items"]))
-            case "map":
-                return _map_check(self.of(schema["values"]))
-            case kind:
-                return _scalar_check(kind, schema)
-
-    def _record(self, name: str) -> Check:
-        if name not in self._made:
-            self._made[name] = lambda value: self._made[name](value)  # noqa: PLW0108 - for those in it: it is not made yet
-            fields = self._named[name]["fields"]
-            self._made[name] = _record_check(
-                name, {field["name"]: (self.of(field["type"]), "default" in field) for field in fields}
-            )
-        return self._made[name]
-
-    def _union(self, branches: list[Any]) -> Check:
-        rest = [branch for branch in branches if branch != "null"]
-        optional = len(rest) < len(branches)
-        if len(rest) == 1:
-            inner = self.of(rest[0])
-            return (lambda value: None if value is None else inner(value)) if optional else inner
-        checks = [self.of(branch) for branch in rest]
-
-        def check(value: Any) -> Any:
-            if value is None and optional:
-                return None
-            for one in checks:
-                try:
-                    return one(value)
-                except SerdeError:
-                    continue
-            raise SerdeError(f"{shown(value)} is of none of the {len(rest)} types of a union")
-
-        return check
+    return check
 
 
 def _record_check(name: str, fields: Mapping[str, tuple[Check, bool]]) -> Check:

@@ -6,41 +6,53 @@ waits or ends, and no record is rejected for what is not its fault.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from headrace.errors import ConfigError, RegistryError, SchemaError, SerdeError, SetupError
 from headrace.model.serde import Failures
 from headrace.serdes import ddl
+from headrace.serdes.binary_arrays import as_array, as_array_of
 from headrace.serdes.ddl import SparkType
+from headrace.serdes.deferred import pa
 from headrace.serdes.scalars import each, encoded_each, shown
 from headrace.serdes.schemas.registry import REFERENCES_MAX, Reference, SchemaRegistry, SchemaText, UnknownSchemaError
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _HEAD = struct.Struct(">bI")  # of Confluent's wire format: a 0, and the id of the schema
 _LANGUAGES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}  # as registries name them
 NOT_OF_A_VALUE = (RegistryError, SetupError, ConfigError)
 
 
-class SchemaSerde(ABC, Generic[V]):
+class Codec(Protocol):
+    """What was worked out of a schema: what it calls a value; a `fingerprint` where other schemas cannot read its bytes, empty
+    where they can; and the type that every value has, None if they have no one type."""
+
+    name: str
+    fingerprint: str
+    spark_type: SparkType | None
+
+
+C = TypeVar("C", bound=Codec)
+
+
+class SchemaSerde(ABC, Generic[C, V]):
     """What the serdes here share. `registry` is None where bytes are plain.
 
-    The subject is what the user named, else that of the stream, else the schema's own name: `bound` has the stream's.
+    The subject is what the user named, else that of the stream, which `of_stream` binds, else the schema's own name.
     """
 
     KIND: str  # for messages and forms, such as `avro`
 
-    def __init__(
-        self, registry: SchemaRegistry | str | None, subject: str | None, auto_register: bool, bound: str | None = None
-    ) -> None:
+    def __init__(self, registry: SchemaRegistry | str | None, subject: str | None, auto_register: bool) -> None:
         self._registry = SchemaRegistry(registry) if isinstance(registry, str) else registry
         if self._registry is None and subject is not None:
             raise SchemaError(f"{self.KIND}: subject {subject!r} without a registry", "give registry=URL too")
@@ -48,24 +60,11 @@ class SchemaSerde(ABC, Generic[V]):
             raise SchemaError(f"{self.KIND}: registry: expected a URL or SchemaRegistry, found {type(registry).__name__}")
         self._subject = subject
         self._auto_register = bool(auto_register)
-        self._bound = bound
-
-    # --- what each of them says of itself ----------------------------------------------------------------------------
+        self._bound: str | None = None
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """What its schema calls a value."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Of the schema, where other schemas cannot read its bytes; empty where they can."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> SparkType | None:
-        """The type that every value has, None if they have no one type."""
+    def _codec(self) -> C: ...
 
     @abstractmethod
     def _value(self, body: bytes, schema_id: int | None) -> V:
@@ -78,13 +77,20 @@ class SchemaSerde(ABC, Generic[V]):
     def _registered(self) -> SchemaText:
         """The schema as it is registered; the schemas that it refers to are registered by then."""
 
-    # --- as every serde ----------------------------------------------------------------------------------------------
+    @property
+    def name(self) -> str:
+        return self._codec.name
+
+    @property
+    def schema(self) -> SparkType | None:
+        return self._codec.spark_type
 
     @property
     def form(self) -> str:
         if self._registry is not None:  # each value says what wrote it, whatever the subject; so the schema may evolve
             return f"registry-{self.KIND}<{self.name}>"
-        return f"{self.KIND}<{self.name}{self.fingerprint and '#' + self.fingerprint}>"
+        fingerprint = self._codec.fingerprint
+        return f"{self.KIND}<{self.name}{fingerprint and '#' + fingerprint}>"
 
     @property
     def spark_type(self) -> str | None:
@@ -103,10 +109,7 @@ class SchemaSerde(ABC, Generic[V]):
     def __repr__(self) -> str:
         registry = "" if self._registry is None else f", registry={self._registry.url!r}"
         subject = "" if self._subject is None else f", subject={self._subject!r}"
-        return f"{type(self).__name__}({self._shown_schema()}{registry}{subject})"
-
-    def _shown_schema(self) -> str:
-        return repr(self.name)
+        return f"{type(self).__name__}({self.name!r}{registry}{subject})"
 
     def decode(self, data: bytes) -> V:
         try:
@@ -115,8 +118,7 @@ class SchemaSerde(ABC, Generic[V]):
         except NOT_OF_A_VALUE:
             raise
         except Exception as error:
-            hint = error.hint if isinstance(error, SerdeError) else None
-            raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(data)}", hint) from None
+            raise self._error(error, data) from None
 
     def encode(self, value: V) -> bytes:
         return self._written(value, self._body)
@@ -129,11 +131,15 @@ class SchemaSerde(ABC, Generic[V]):
         except NOT_OF_A_VALUE:
             raise
         except Exception as error:
-            hint = error.hint if isinstance(error, SerdeError) else None
-            raise SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(value)}", hint) from None
+            raise self._error(error, value) from None
+
+    def _error(self, error: Exception, found: object) -> SerdeError:
+        hint = error.hint if isinstance(error, SerdeError) else None
+        return SerdeError(f"{self.KIND} {self.name}: {reason(error)}; found {shown(found)}", hint)
 
     def _schema_id(self, registry: SchemaRegistry) -> int:
-        return registry.id_of(self._subject or self._bound or self.name, self._registered(), register=self._auto_register)
+        subject = self._subject or self._bound or self.name
+        return registry.connection.id_of(subject, self._registered(), register=self._auto_register)
 
     def encode_many(self, values: Sequence[Any]) -> tuple[pa.Array, Failures]:
         return encoded_each(self.encode, values, NOT_OF_A_VALUE)
@@ -142,8 +148,6 @@ class SchemaSerde(ABC, Generic[V]):
         return each(self.decode, data.to_pylist(), NOT_OF_A_VALUE)
 
     def encode_arrow(self, values: pa.Array) -> tuple[pa.Array, Failures]:
-        from headrace.serdes.binary_arrays import as_array, as_array_of
-
         schema = self.schema
         values = as_array(values) if schema is None else as_array_of(ddl.to_arrow_type(schema), values, self.form)
         try:
@@ -159,8 +163,6 @@ class SchemaSerde(ABC, Generic[V]):
         return None if value is None else self.encode(value)
 
     def decode_arrow(self, data: pa.Array) -> tuple[pa.Array, Failures]:
-        import pyarrow as pa
-
         schema = self.schema
         if schema is None:
             raise SchemaError(f"{self!r}: its values have no one Spark type, and so no Arrow column")
@@ -179,8 +181,6 @@ class SchemaSerde(ABC, Generic[V]):
                 rows[index] = None
         return pa.array(rows, arrow_type), sorted(failed.items())
 
-    # --- the registry ------------------------------------------------------------------------------------------------
-
     def of_stream(self, stream: str, part: str) -> Self:
         """The serde of a stream's `part` (key or value): its subject is `<stream>-<part>` where none was named."""
         if self._registry is None or self._subject is not None:
@@ -193,7 +193,7 @@ class SchemaSerde(ABC, Generic[V]):
         """The schema of an id; `SerdeError` if there is none, or one of another language."""
         assert self._registry is not None
         try:
-            found = self._registry.schema_of(schema_id)
+            found = self._registry.connection.schema_of(schema_id)
         except UnknownSchemaError as error:
             raise SerdeError(str(error)) from None
         language = _LANGUAGES[self.KIND]
@@ -202,20 +202,19 @@ class SchemaSerde(ABC, Generic[V]):
         return found
 
 
-class Understood(Protocol):
-    """What was worked out of a schema's text."""
-
-    name: str
-    fingerprint: str
-    spark_type: SparkType | None
-
-
-C = TypeVar("C", bound=Understood)
 References = tuple[tuple[str, str], ...]  # the names and texts of the schemas that a schema refers to
 
 
-class TextSchemaSerde(SchemaSerde[V], Generic[C, V]):
-    """What the serdes share whose schema is a text. It is sent with them, so that a worker asks the registry for nothing."""
+class TextSchemaSerde(SchemaSerde[C, V]):
+    """What the serdes share whose schema is JSON text. It is sent with them, so that a worker asks the registry for nothing.
+
+    `CODEC` makes of a text, and of those that it refers to, what it means; `SchemaError` if it cannot be understood. It keeps
+    its results, since every value asks for one.
+    """
+
+    CODEC: Callable[[str, References], C]
+    TREES: tuple[type, ...]  # of what users may give instead of JSON text
+    BEGINNINGS: str  # of such a text; any other text is a path
 
     def __init__(
         self,
@@ -235,29 +234,25 @@ class TextSchemaSerde(SchemaSerde[V], Generic[C, V]):
             self._origin = SchemaText(_LANGUAGES[self.KIND], self._text_of(schema))
         self._codec  # noqa: B018 - a schema that cannot be understood is an error here
 
-    @abstractmethod
     def _text_of(self, schema: Any) -> str:
         """The JSON text of a schema as users give it."""
-
-    @abstractmethod
-    def _understood(self, text: str, references: References) -> C:
-        """What the text means; `SchemaError` if it cannot be understood."""
+        if isinstance(schema, self.TREES):
+            return json.dumps(schema)
+        if isinstance(schema, str) and schema.lstrip()[:1] in tuple(self.BEGINNINGS):
+            return schema
+        if not isinstance(schema, str | PathLike):
+            hint = "give a path, a dict or the JSON text"
+            raise SchemaError(f"{self.KIND}: expected a schema, found {type(schema).__name__}", hint)
+        path = Path(schema)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
 
     @property
     def _codec(self) -> C:
-        return self._understood(self._origin.text, self._references)
-
-    @property
-    def name(self) -> str:
-        return self._codec.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._codec.fingerprint
-
-    @property
-    def schema(self) -> SparkType | None:
-        return self._codec.spark_type
+        return type(self).CODEC(self._origin.text, self._references)
 
     def _identity(self) -> tuple[Any, ...]:
         return (*super()._identity(), self._origin)
@@ -272,16 +267,9 @@ class TextSchemaSerde(SchemaSerde[V], Generic[C, V]):
             return self._codec
         assert self._registry is not None
         try:
-            return self._understood(written_by.text, _references_of(self._registry, written_by))
+            return type(self).CODEC(written_by.text, _references_of(self._registry, written_by))
         except SchemaError as error:
             raise SerdeError(f"its writer's schema: {error.message}") from None
-
-    def _file_text(self, path: Path) -> str:
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            cause = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-            raise SchemaError(f"{self.KIND}: the schema file {str(path)!r} cannot be read: {cause}") from None
 
 
 def _unframed(data: bytes) -> tuple[int, bytes]:
@@ -301,7 +289,7 @@ def _latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> 
             f"{kind}: neither a schema nor a registry's subject", "give a schema, or registry=URL and subject=NAME"
         )
     try:
-        return registry.latest(subject)
+        return registry.connection.latest(subject)
     except UnknownSchemaError as error:
         raise SchemaError(f"{kind}: {error}", "give a schema, or register one under that subject") from None
 
@@ -310,23 +298,29 @@ def _latest(kind: str, registry: SchemaRegistry | None, subject: str | None) -> 
 def _references_of(registry: SchemaRegistry, schema: SchemaText) -> References:
     """All schemas that a schema refers to, each before those that refer to it."""
     found: dict[str, str] = {}
-    waiting: list[tuple[Reference, SchemaText | None]] = [(each, None) for each in schema.references]
-    while waiting:
-        reference, text = waiting.pop()
-        if reference.name in found:
-            continue
-        if text is not None:
+    seen: set[str] = set()
+
+    def add(references: tuple[Reference, ...]) -> None:
+        for reference in references:
+            if reference.name in seen:
+                continue
+            if len(seen) == REFERENCES_MAX:
+                raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others")
+            seen.add(reference.name)
+            try:
+                text = registry.connection.version(reference)
+            except UnknownSchemaError as error:
+                raise SerdeError(str(error)) from None
+            add(text.references)
             found[reference.name] = text.text
-            continue
-        if len(found) + len(waiting) > REFERENCES_MAX:
-            raise SchemaError(f"a schema that refers to more than {REFERENCES_MAX} others, or to itself")
-        try:
-            text = registry.version(reference)
-        except UnknownSchemaError as error:
-            raise SerdeError(str(error)) from None
-        waiting.append((reference, text))
-        waiting += [(each, None) for each in text.references]
+
+    add(schema.references)
     return tuple(found.items())
+
+
+def fingerprint_of(*trees: object) -> str:
+    bare = json.dumps(trees, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(bare.encode()).hexdigest()[:8]
 
 
 def reason(error: BaseException) -> str:

@@ -7,33 +7,27 @@ schema. Any other part is JSON text.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
 from headrace.errors import SchemaError, SerdeError
 from headrace.model.serde import Failures
-from headrace.serdes.ddl import ArrayType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.ddl import ArrayType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.deferred import pa
 from headrace.serdes.json_serde import Json
 from headrace.serdes.scalars import encoded_each
-from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde
+from headrace.serdes.schemas.base import NOT_OF_A_VALUE, References, TextSchemaSerde, fingerprint_of
 from headrace.serdes.schemas.registry import of_extra
 from headrace.serdes.typed import V
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SCALARS = {"string": "string", "integer": "bigint", "number": "double", "boolean": "boolean"}
 _FORMATS = {"date": "date", "date-time": "timestamp"}
 _OPEN = ("patternProperties", "allOf", "not", "if", "dependentSchemas", "$dynamicRef", "$recursiveRef")
-TEXT = ScalarType("string")
 
 
 class _Codec:
@@ -55,7 +49,7 @@ class _Codec:
                 resource = referencing.Resource.from_contents(json.loads(each), default_specification=specification)
                 known = known.with_resource(name, resource)
             self._validator: Any = cls(self._root, registry=known)
-            self._typing = Typing(self._root)
+            self._typing = _Typing(self._root)
             self.spark_type: SparkType | None = self._typing.type_of(self._root)
             self.typed = Json(self.spark_type)
         except (ValueError, jsonschema.SchemaError, RecursionError) as error:
@@ -63,9 +57,8 @@ class _Codec:
         self._unresolvable = referencing.exceptions.Unresolvable
         title = self._root.get("title") if isinstance(self._root, dict) else None
         self.name = "".join(str(title or "value").split())
-        bare = json.dumps([self._root, *references], sort_keys=True, separators=(",", ":"))
-        self.fingerprint = hashlib.sha256(bare.encode()).hexdigest()[:8]
-        self.has_texts = self._has_texts(self._root)
+        self.fingerprint = fingerprint_of(self._root, *references)
+        self.has_texts = self._typing.has_texts
 
     def check(self, tree: Any) -> None:
         """`SerdeError` names the first place that the schema refuses."""
@@ -89,7 +82,9 @@ class _Codec:
         return self._walk(self._root, tree, _from_text, drop_absent=True)
 
     def _walk(self, schema: Any, value: Any, at_text: Any, drop_absent: bool = False, inside: tuple[int, ...] = ()) -> Any:
-        if self._typing.is_text(schema, inside):
+        try:
+            self._typing.closed(schema, inside)
+        except NoOneTypeError:
             return None if value is None and drop_absent else at_text(value)
         plain, _ = self._typing.plain(schema)
         inside = (*inside, id(plain))
@@ -102,31 +97,11 @@ class _Codec:
         for name, each in value.items():
             inner = properties.get(name, others)
             optional = name in properties and name not in plain.get("required", ())
-            if drop_absent and each is None and optional and not self._is_nullable(inner):
+            if drop_absent and each is None and optional and not self._typing.is_nullable(inner):
                 continue
             walked = isinstance(inner, Mapping)
             result[name] = self._walk(inner, each, at_text, drop_absent, inside) if walked else each
         return result
-
-    def _is_nullable(self, schema: Any) -> bool:
-        """Whether null is a value of the property: else a null means that it is left out."""
-        try:
-            return self._typing.plain(schema)[1]
-        except OpenError:
-            return False
-
-    def _has_texts(self, schema: Any, inside: tuple[int, ...] = ()) -> bool:
-        if self._typing.is_text(schema, inside):
-            return True
-        plain, _ = self._typing.plain(schema)
-        inside = (*inside, id(plain))
-        parts = [*plain.get("properties", {}).values(), plain.get("items"), plain.get("additionalProperties")]
-        return any(self._has_texts(part, inside) for part in parts if isinstance(part, Mapping))
-
-
-@lru_cache(maxsize=256)
-def _codec_of(text: str, references: References) -> _Codec:
-    return _Codec(text, references)
 
 
 class JsonSchema(TextSchemaSerde[_Codec, V]):
@@ -147,18 +122,9 @@ class JsonSchema(TextSchemaSerde[_Codec, V]):
     """
 
     KIND = "json-schema"
-
-    def _text_of(self, schema: Any) -> str:
-        if isinstance(schema, (Mapping, bool)):
-            return json.dumps(schema)
-        if isinstance(schema, str) and schema.lstrip().startswith("{"):
-            return schema
-        if isinstance(schema, (str, PathLike)):
-            return self._file_text(Path(schema))
-        raise SchemaError(f"json-schema: expected a schema, found {type(schema).__name__}", "give a path or a dict")
-
-    def _understood(self, text: str, references: References) -> _Codec:
-        return _codec_of(text, references)
+    CODEC = staticmethod(lru_cache(maxsize=1024)(_Codec))
+    TREES = (Mapping, bool)
+    BEGINNINGS = "{"
 
     def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
@@ -198,61 +164,53 @@ def _from_text(text: Any) -> Any:
         raise SerdeError(f"a part without a type takes JSON text: {error}", "json.dumps(...) makes one of a value") from None
 
 
-# --- types of schemas --------------------------------------------------------------------------------------------------------
-
-
-class OpenError(Exception):
-    """Values of this part have no one Spark type."""
-
-
-class Typing:
-    """The type of each part of one schema. `is_text`: a part is given as JSON text. `inside`: the parts around it, by id."""
+class _Typing:
+    """The type of each part of one schema. `has_texts`: some part is open, and so is JSON text. `inside`: the parts around
+    one, by id."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
+        self.has_texts = False
 
     def type_of(self, schema: Any, inside: tuple[int, ...] = ()) -> SparkType:
         """The Spark type; JSON text for what is open, a part that holds itself too."""
         try:
             return self.closed(schema, inside)
-        except OpenError:
-            return TEXT
+        except NoOneTypeError:
+            self.has_texts = True
+            return ScalarType("string")
 
-    def is_text(self, schema: Any, inside: tuple[int, ...] = ()) -> bool:
-        try:
-            self.closed(schema, inside)
-        except OpenError:
-            return True
-        return False
-
-    def closed(self, schema: Any, inside: tuple[int, ...] = ()) -> SparkType:
+    def closed(self, schema: Any, inside: tuple[int, ...]) -> SparkType:
         schema, _ = self.plain(schema)
         if not isinstance(schema, Mapping) or id(schema) in inside or any(word in schema for word in _OPEN):
-            raise OpenError
+            raise NoOneTypeError
         inside = (*inside, id(schema))
-        kind = _kind(schema)
-        if kind == "object":
-            return self._object(schema, inside)
-        if kind == "array":
-            items = schema.get("items")
-            if not isinstance(items, Mapping) or "prefixItems" in schema:
-                raise OpenError
-            return ArrayType(self.type_of(items, inside))
-        if kind == "string" and schema.get("format") in _FORMATS:
-            return ScalarType(_FORMATS[schema["format"]])
-        if kind not in _SCALARS:
-            raise OpenError
-        return ScalarType(_SCALARS[kind])
+        match _kind(schema):
+            case "object":
+                return self._object(schema, inside)
+            case "array" if isinstance(schema.get("items"), Mapping) and "prefixItems" not in schema:
+                return ArrayType(self.type_of(schema["items"], inside))
+            case "string" if schema.get("format") in _FORMATS:
+                return ScalarType(_FORMATS[schema["format"]])
+            case kind if kind in _SCALARS:
+                return ScalarType(_SCALARS[kind])
+        raise NoOneTypeError
 
     def _object(self, schema: Mapping[str, Any], inside: tuple[int, ...]) -> SparkType:
         others = schema.get("additionalProperties")
         properties = schema.get("properties")
         if properties and not isinstance(others, Mapping) and others is not True:
-            fields = [StructField(name, self.type_of(each, inside)) for name, each in properties.items()]
-            return StructType(tuple(fields))
+            return StructType(tuple(StructField(name, self.type_of(each, inside)) for name, each in properties.items()))
         if not properties and isinstance(others, Mapping):
             return MapType(ScalarType("string"), self.type_of(others, inside))
-        raise OpenError
+        raise NoOneTypeError
+
+    def is_nullable(self, schema: Any) -> bool:
+        """Whether null is a value of the property: else a null means that it is left out."""
+        try:
+            return self.plain(schema)[1]
+        except NoOneTypeError:
+            return False
 
     def plain(self, schema: Any) -> tuple[Any, bool]:
         """The schema itself, out of references and of a choice between it and null, and whether null is one."""
@@ -269,7 +227,7 @@ class Typing:
             rest = [each for each in choice if each != {"type": "null"}]
             nullable |= len(rest) < len(choice)
             if len(rest) != 1:
-                raise OpenError
+                raise NoOneTypeError
             schema = rest[0]
         if isinstance(schema, Mapping) and isinstance(schema.get("type"), list):
             nullable |= "null" in schema["type"]
@@ -278,7 +236,7 @@ class Typing:
     def _referred(self, reference: str) -> Any:
         here = self._root
         if not reference.startswith("#"):
-            raise OpenError
+            raise NoOneTypeError
         for step in filter(None, unquote(reference[1:]).split("/")):
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(here, Mapping) or name not in here:
@@ -287,15 +245,11 @@ class Typing:
         return here
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: Mapping[str, Any]) -> str | None:
     kind = schema.get("type")
     if isinstance(kind, list):
         rest = [each for each in kind if each != "null"]
         kind = rest[0] if len(rest) == 1 else None
     if kind is None and (symbols := schema.get("enum")):
         kind = "string" if all(isinstance(each, str) for each in symbols) else None
-    if kind is None and "properties" in schema:
-        kind = "object"
-    if not isinstance(kind, str):
-        raise OpenError
-    return kind
+    return "object" if kind is None and "properties" in schema else kind

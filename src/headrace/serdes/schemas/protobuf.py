@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import SchemaError, SerdeError
-from headrace.serdes.ddl import SparkType
+from headrace.serdes.ddl import NoOneTypeError, SparkType
 from headrace.serdes.schemas.base import SchemaSerde
-from headrace.serdes.schemas.protobuf_types import HoldsItselfError, fill, type_of, value_of
+from headrace.serdes.schemas.protobuf_types import fill, type_of, value_of
 from headrace.serdes.schemas.registry import Reference, SchemaRegistry, SchemaText, of_extra
 from headrace.serdes.typed import V
 
@@ -23,7 +23,7 @@ _HEAD_BYTES = 5  # of the wire format, before the message's place: a 0, and the 
 _KNOWN_EVERYWHERE = "google/protobuf/"  # a registry has these files itself
 
 
-class Protobuf(SchemaSerde[V]):
+class Protobuf(SchemaSerde["_Codec", V]):
     """Protobuf by `schema`, a generated message class, or a descriptor file with `message`, the full name in it.
 
     A descriptor file is what `protoc --include_imports --descriptor_set_out=FILE` writes. Values are dicts of all fields:
@@ -79,18 +79,6 @@ class Protobuf(SchemaSerde[V]):
     def _codec(self) -> _Codec:
         return _codec_of(self._files, self._message)
 
-    @property
-    def name(self) -> str:
-        return self._message
-
-    @property
-    def fingerprint(self) -> str:
-        return ""  # a message of another version is read by its field numbers
-
-    @property
-    def schema(self) -> SparkType | None:
-        return self._codec.spark_type
-
     def _value(self, body: bytes, schema_id: int | None) -> V:
         codec = self._codec
         if schema_id is not None:
@@ -134,10 +122,13 @@ def _add_file(files: Any, file: Any, seen: set[str]) -> None:
 class _Codec:
     """A message type of its own pool: never in the way of the user's generated modules."""
 
+    fingerprint = ""  # a message of another version is read by its field numbers
+
     def __init__(self, files: bytes, message: str) -> None:
         with of_extra("protobuf", "Protobuf"):
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
             from google.protobuf.message import DecodeError
+        self.name = message
         pool: Any = descriptor_pool.DescriptorPool()
         try:
             for file in descriptor_pb2.FileDescriptorSet.FromString(files).file:
@@ -156,7 +147,7 @@ class _Codec:
         self.path = _path_of(descriptor)
         try:
             self.spark_type: SparkType | None = type_of(descriptor)
-        except HoldsItselfError:
+        except NoOneTypeError:
             self.spark_type = None
 
     @cached_property
@@ -182,9 +173,7 @@ class _Codec:
         return SchemaId("PROTOBUF", 0, None, message_indexes)
 
 
-@lru_cache(maxsize=256)
-def _codec_of(files: bytes, message: str) -> _Codec:
-    return _Codec(files, message)
+_codec_of = lru_cache(maxsize=256)(_Codec)
 
 
 def _path_of(descriptor: Any) -> list[int]:
@@ -208,7 +197,7 @@ def _registered_file(registry: SchemaRegistry, files: bytes, name: str, register
         if imported.startswith(_KNOWN_EVERYWHERE):
             continue
         schema = _registered_file(registry, files, imported, register)
-        registry.id_of(imported, schema, register=register)
-        references.append(Reference(imported, imported, registry.registered_version(imported, schema)))
+        registry.connection.id_of(imported, schema, register=register)
+        references.append(Reference(imported, imported, registry.connection.version_of(imported, schema)))
     text = base64.b64encode(known[name].SerializeToString(deterministic=True)).decode()
     return SchemaText("PROTOBUF", text, tuple(references))

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from headrace.errors import SerdeError
-from headrace.serdes.ddl import ArrayType, DecimalType, MapType, ScalarType, SparkType, StructField, StructType
+from headrace.serdes.ddl import ArrayType, DecimalType, MapType, NoOneTypeError, ScalarType, SparkType, StructField, StructType
 from headrace.serdes.scalars import shown
 
 _WELL_KNOWN = "google.protobuf."
@@ -42,10 +42,6 @@ _SPARK: Mapping[int, SparkType] = {
 }
 
 
-class HoldsItselfError(Exception):
-    """A message type that is a part of itself has no Spark type."""
-
-
 def type_of(descriptor: Any, inside: tuple[str, ...] = ()) -> SparkType:
     """The Spark type of a message type."""
     name = descriptor.full_name
@@ -56,14 +52,13 @@ def type_of(descriptor: Any, inside: tuple[str, ...] = ()) -> SparkType:
     if name in _WRAPPERS:
         return _type_of_one(descriptor.fields_by_name["value"], inside)
     if name in inside:
-        raise HoldsItselfError(name)
+        raise NoOneTypeError(f"{name} holds itself")
     return StructType(tuple(StructField(field.name, _field_type(field, (*inside, name))) for field in descriptor.fields))
 
 
 def _field_type(field: Any, inside: tuple[str, ...]) -> SparkType:
-    if _is_map(field):
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        return MapType(_type_of_one(key, inside), _type_of_one(value, inside))
+    if (entry := _entry_of(field)) is not None:
+        return MapType(*(_type_of_one(each, inside) for each in entry))
     one = _type_of_one(field, inside)
     return ArrayType(one) if field.is_repeated else one
 
@@ -74,11 +69,12 @@ def _type_of_one(field: Any, inside: tuple[str, ...]) -> SparkType:
     return ScalarType("binary") if field.type == _BYTES_TYPE else _SPARK[field.cpp_type]
 
 
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
-# --- messages to dicts ----------------------------------------------------------------------------------------------
+def _entry_of(field: Any) -> tuple[Any, Any] | None:
+    """The fields of a map's keys and values; None of a field that is no map."""
+    if field.message_type is None or not field.message_type.GetOptions().map_entry:
+        return None
+    fields = field.message_type.fields_by_name
+    return fields["key"], fields["value"]
 
 
 def value_of(message: Any) -> Any:
@@ -97,8 +93,8 @@ def value_of(message: Any) -> Any:
 def _field_value(message: Any, field: Any) -> Any:
     if field.is_repeated:
         values = getattr(message, field.name)
-        if _is_map(field):
-            key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        if (entry := _entry_of(field)) is not None:
+            key, value = entry
             return {_scalar(key, each): _scalar(value, values[each]) for each in sorted(values)}
         return [_scalar(field, each) for each in values]
     if field.has_presence and not message.HasField(field.name):
@@ -130,9 +126,6 @@ def _json_text(message: Any) -> str:
     from google.protobuf.json_format import MessageToDict
 
     return json.dumps(MessageToDict(message), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-
-
-# --- dicts to messages ----------------------------------------------------------------------------------------------
 
 
 def fill(message: Any, value: Any) -> None:
@@ -179,8 +172,14 @@ def _fill_fields(message: Any, descriptor: Any, value: Mapping[str, Any]) -> Non
 
 
 def _fill_field(message: Any, field: Any, value: Any) -> None:
-    if _is_map(field):
-        _fill_map(getattr(message, field.name), field.message_type.fields_by_name, value)
+    if (entry := _entry_of(field)) is not None:
+        target, (key_field, value_field) = getattr(message, field.name), entry
+        for key, each in dict(value).items():  # Arrow gives maps as pairs
+            typed = _number_of(key_field, key)
+            if value_field.cpp_type == _MESSAGE:
+                fill(target[typed], each)
+            else:
+                target[typed] = _number_of(value_field, each)
     elif field.is_repeated:
         target = getattr(message, field.name)
         for each in _elements(value):
@@ -192,17 +191,6 @@ def _fill_field(message: Any, field: Any, value: Any) -> None:
         fill(getattr(message, field.name), value)
     else:
         setattr(message, field.name, _number_of(field, value))
-
-
-def _fill_map(target: Any, entry: Mapping[str, Any], value: Any) -> None:
-    """Arrow gives maps as pairs."""
-    key_field, value_field = entry["key"], entry["value"]
-    for key, each in dict(value).items():
-        typed = _number_of(key_field, key)
-        if value_field.cpp_type == _MESSAGE:
-            fill(target[typed], each)
-        else:
-            target[typed] = _number_of(value_field, each)
 
 
 def _elements(value: Any) -> Iterable[Any]:

@@ -78,7 +78,7 @@ class SchemaRegistry:
     def __post_init__(self) -> None:
         urls, found = [], self.auth
         for url in str(self.url).split(","):
-            bare, auth = _taken_apart(url.strip())
+            bare, auth = _without_user(url.strip())
             urls.append(bare)
             found = found or auth
         if not self.timeout_s > 0:
@@ -89,35 +89,12 @@ class SchemaRegistry:
     def __hash__(self) -> int:
         return hash((self.url, self.auth, self.timeout_s))
 
-    def schema_of(self, schema_id: int) -> SchemaText:
-        """The schema of an id; `UnknownSchemaError` if it has none, `RegistryError` if the registry does not say."""
-        return self._connection.schema_of(schema_id)
-
-    def latest(self, subject: str) -> SchemaText:
-        """The newest schema of a subject."""
-        found = self._connection.ask(f"subject {subject!r}", lambda client: client.get_latest_version(subject))
-        return _text_of(found.schema)
-
-    def version(self, reference: Reference) -> SchemaText:
-        """The schema that a reference means."""
-        subject, version = reference.subject, reference.version
-        what = f"version {version} of subject {subject!r}"
-        return _text_of(self._connection.ask(what, lambda client: client.get_version(subject, version)).schema)
-
-    def id_of(self, subject: str, schema: SchemaText, *, register: bool) -> int:
-        """The id of a schema under a subject, which is registered there first if `register` is set."""
-        return self._connection.id_of(subject, schema, register)
-
-    def registered_version(self, subject: str, schema: SchemaText) -> int:
-        """The version that a registered schema has in its subject."""
-        return int(self._connection.registered(subject, schema).version)
-
     @property
-    def _connection(self) -> _Connection:
+    def connection(self) -> Connection:
         return _connection_of(self, os.getpid())
 
 
-def _taken_apart(url: str) -> tuple[str, tuple[str, str] | None]:
+def _without_user(url: str) -> tuple[str, tuple[str, str] | None]:
     """The URL without its user and password, and these."""
     try:
         parts = urlsplit(url)
@@ -134,14 +111,9 @@ def _taken_apart(url: str) -> tuple[str, tuple[str, str] | None]:
     return bare, auth
 
 
-@lru_cache(maxsize=32)
-def _connection_of(registry: SchemaRegistry, process: int) -> _Connection:
-    """One per process: after a fork a socket belongs to the parent."""
-    return _Connection(registry)
-
-
-class _Connection:
-    """The client of one process, and what it has learned."""
+class Connection:
+    """The client of one process, and what it has learned. Its methods raise `UnknownSchemaError` where the registry has no such
+    schema, and `RegistryError` where it does not say."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
         with of_extra("registry", "a schema registry"):
@@ -167,14 +139,14 @@ class _Connection:
         self._ids: dict[tuple[str, SchemaText], int] = {}
 
     def schema_of(self, schema_id: int) -> SchemaText:
-        found = self._schemas.get(schema_id)
-        if found is not None:
+        """The schema of an id."""
+        if (found := self._schemas.get(schema_id)) is not None:
             return found
         now = time.monotonic()
         if self._unknown.get(schema_id, 0.0) > now:
             raise UnknownSchemaError(f"the registry {self._registry.url} has no schema {schema_id}")
         try:
-            found = _text_of(self.ask(f"schema {schema_id}", lambda client: client.get_schema(schema_id)))
+            found = _text_of(self._ask(f"schema {schema_id}", lambda client: client.get_schema(schema_id)))
         except UnknownSchemaError:
             if len(self._unknown) >= _UNKNOWN_MAX:
                 self._unknown.clear()
@@ -183,32 +155,45 @@ class _Connection:
         self._schemas[schema_id] = found
         return found
 
-    def id_of(self, subject: str, schema: SchemaText, register: bool) -> int:
-        known = self._ids.get((subject, schema))
-        if known is not None:
+    def latest(self, subject: str) -> SchemaText:
+        """The newest schema of a subject."""
+        return _text_of(self._ask(f"subject {subject!r}", lambda client: client.get_latest_version(subject)).schema)
+
+    def version(self, reference: Reference) -> SchemaText:
+        """The schema that a reference means."""
+        subject, version = reference.subject, reference.version
+        what = f"version {version} of subject {subject!r}"
+        return _text_of(self._ask(what, lambda client: client.get_version(subject, version)).schema)
+
+    def id_of(self, subject: str, schema: SchemaText, *, register: bool) -> int:
+        """The id of a schema under a subject, which is registered there first if `register` is set."""
+        if (known := self._ids.get((subject, schema))) is not None:
             return known
         try:
             if register:
                 made = self._schema(schema)
-                found = self.ask(f"the schema under subject {subject!r}", lambda client: client.register_schema(subject, made))
+                found = self._ask(f"the schema under subject {subject!r}", lambda client: client.register_schema(subject, made))
             else:
-                found = self.registered(subject, schema).schema_id
+                found = self._registered(subject, schema).schema_id
         except UnknownSchemaError as error:
             hint = None if register else "register it before the job runs, or let the job do so: auto_register=True"
             raise RegistryError(str(error), hint) from None
         self._ids[subject, schema] = int(found)
         return int(found)
 
-    def registered(self, subject: str, schema: SchemaText) -> Any:
+    def version_of(self, subject: str, schema: SchemaText) -> int:
+        """The version that a registered schema has in its subject."""
+        return int(self._registered(subject, schema).version)
+
+    def _registered(self, subject: str, schema: SchemaText) -> Any:
         made = self._schema(schema)
-        return self.ask(f"the schema under subject {subject!r}", lambda client: client.lookup_schema(subject, made))
+        return self._ask(f"the schema under subject {subject!r}", lambda client: client.lookup_schema(subject, made))
 
     def _schema(self, schema: SchemaText) -> Any:
         references = [self._library.SchemaReference(each.name, each.subject, each.version) for each in schema.references]
         return self._library.Schema(schema.text, schema.kind, references)
 
-    def ask(self, what: str, request: Callable[[Any], T]) -> T:
-        """The answer; `UnknownSchemaError` where it is that there is none, `RegistryError` for all else that is none."""
+    def _ask(self, what: str, request: Callable[[Any], T]) -> T:
         url = self._registry.url
         try:
             return request(self._client)
@@ -234,6 +219,12 @@ class _Connection:
             if len(secret) > 1:
                 text = text.replace(secret, "***")
         return text[:500]
+
+
+@lru_cache(maxsize=32)
+def _connection_of(registry: SchemaRegistry, process: int) -> Connection:
+    """One per process: after a fork a socket belongs to the parent."""
+    return Connection(registry)
 
 
 def _text_of(schema: Any) -> SchemaText:
