@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -116,7 +116,7 @@ class StateView(Generic[V]):
         from headrace.client.state_export import table_of
 
         def read(committed: Committed, files: Any) -> pa.Table:
-            return table_of(committed.form, self._pairs(committed, files))
+            return table_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
 
         return self._retried(read)
 
@@ -148,16 +148,11 @@ class StateView(Generic[V]):
                     found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
         return found
 
-    def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
-        from headrace.client.store_reader import entries_of
-
-        return entries_of(committed.heads.values(), files, committed.database)
-
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
         from headrace.state.files import StateFiles
 
-        files = StateFiles(self._state_uri())
+        files = StateFiles(state_uri_of(self._config))
         committed = self._committed()
         for _ in range(_TRIES_MAX - 1):
             try:
@@ -208,9 +203,6 @@ class StateView(Generic[V]):
                 "the application's file as APP if that sets state_uri",
             )
 
-    def _state_uri(self) -> str:
-        return state_uri_of(self._config)
-
 
 def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
     """Whether the task can have state of a key with these bytes to route it by (`routing_key`).
@@ -223,6 +215,18 @@ def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
         return True
     counts = committed.model.partition_counts
     return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.ssps)
+
+
+def entries_of(heads: Iterable[Head | None], files: Any, database: str) -> Iterator[tuple[bytes, bytes]]:
+    """The entries (layout key, bytes) of one database of tasks whose states are `heads`."""
+    from headrace.state.batches import db_of, merged
+
+    for head in heads:
+        for batch in merged([files.batches(file) for file in head.files]) if head is not None else ():
+            if db_of(batch) == database:
+                for key, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
+                    if value is not None:
+                        yield entry_of(key, value)
 
 
 def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:

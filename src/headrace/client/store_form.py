@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from headrace.core.keys.key_layout import TIME_BYTES, time_from
+from headrace.core.topology.program import Program
 from headrace.core.topology.store_forms import aggregates_in, parts_of
+from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
@@ -103,6 +105,12 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
 
 
+def form_of(program: Program, store: str) -> StoreForm | None:
+    """The form of a store of a sub-topology, None if it has none of that name."""
+    forms = {spec.name: spec.form for node in program.nodes for spec in stores_of(node)}
+    return parsed(f"|{forms[store]}", serdes_in(program)) if store in forms else None
+
+
 def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
     """The serde whose `form` it is; `Bytes()` where it is unknown.
 
@@ -124,9 +132,9 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
     return Bytes()
 
 
-def serdes_in(topology: Topology) -> dict[str, Serde]:
-    """All serdes of a topology by their forms."""
-    return {serde.form: serde for node in topology.nodes for serde in _serdes_of(node)}
+def serdes_in(place: Topology | Program) -> dict[str, Serde]:
+    """All serdes of its operators by their forms."""
+    return {serde.form: serde for node in place.nodes for serde in _serdes_of(node)}
 
 
 def _serdes_of(value: Any) -> Iterator[Serde]:

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.startpoints import Startpoints
-from headrace.client.store_reader import entries_of, form_of
+from headrace.client.state_reader import entries_of
+from headrace.client.store_form import form_of
 from headrace.config.loading import Config
 from headrace.core.rewind.startpoints import start_of
 from headrace.core.topology.resolution import has_open_types
@@ -259,11 +260,11 @@ class Driver:
 
     def store(self, name: str) -> StoredView:
         """A store of the application, as committed."""
-        job = self._held
+        database = self._opened.plan.model.databases.get(name, name)
         for runner in self._opened.runners:
             form = form_of(runner.program, name)
             if form is not None:
-                return StoredView(form, partial(_entries, runner, job.files, form.store.kept_in))
+                return StoredView(name, form, partial(_entries, runner, self._held.files, database))
         raise StateError(f"application {self.app.name!r} has no store {name!r}")
 
     @property
