@@ -19,9 +19,9 @@ import typer
 
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
-from headrace.cli.output import EXIT_ERROR, fail, print_json, print_table, say
+from headrace.cli.output import EXIT_ERROR, counted, fail, print_json, print_table, say
 from headrace.cli.previews import confirm
-from headrace.cli.targets import JsonOption, SetOption
+from headrace.cli.targets import JsonOption, SetOption, YesOption
 from headrace.config.loading import Config, load_config
 from headrace.core.secrets import Secrets, holds_secret, secret_values
 from headrace.environment import checked_java
@@ -94,7 +94,7 @@ def doctor(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild the log's catalog from its data files as far as possible.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
+    yes: YesOption = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -302,15 +302,16 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
 def _show_log(found: Verified) -> None:
     from headrace.adapters.log.verifying import names_of
 
-    held = f"{_counted(found.streams, 'stream')}, {_counted(found.records, 'record')}"
-    rows = [
-        ("catalog", _state(found.catalog), found.catalog or held),
-        ("data files", "ok", f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"),
-        ("missing", _state(found.missing), names_of(found.missing) or "none"),
-        ("damaged", _state(found.damaged), "; ".join(found.damaged[:5]) or "none"),
-        ("unknown", _state(found.unknown), names_of(found.unknown) or "none"),
+    held = f"{counted(found.streams, 'stream')}, {counted(found.records, 'record')}"
+    files = f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"
+    looked_at = [  # what, what is wrong with it, else what is said of it
+        ("catalog", found.catalog, held),
+        ("data files", "", files),
+        ("missing", names_of(found.missing), "none"),
+        ("damaged", "; ".join(found.damaged[:5]), "none"),
+        ("unknown", names_of(found.unknown), "none"),
     ]
-    print_table(("what", "state", "found"), rows)
+    print_table(("what", "state", "found"), [(what, "wrong" if bad else "ok", bad or good) for what, bad, good in looked_at])
     if found.rebuildable:
         held = ", ".join(f"{stream} {count:,}" for stream, count in sorted(found.rebuildable.items()))
         print(f"the unknown data files hold records of: {held}")
@@ -318,20 +319,12 @@ def _show_log(found: Verified) -> None:
 
 def _show_repaired(found: Verified, done: Repaired) -> None:
     for stream, count in sorted(done.added.items()):
-        print(f"added {_counted(count, 'record')} to {stream}")
+        print(f"added {counted(count, 'record')} to {stream}")
     if done.restored:
-        print(f"brought {_counted(len(done.restored), 'data file')} back from the quarantine")
-    print(f"moved {_counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+        print(f"brought {counted(len(done.restored), 'data file')} back from the quarantine")
+    print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
     print("earlier state files are kept while that folder exists; delete it when the newest catalog need not be restored")
     print("done; `headrace doctor --system` verifies it")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _state(wrong: object) -> str:
-    return "wrong" if wrong else "ok"
 
 
 def _described_log(found: Verified) -> dict[str, object]:

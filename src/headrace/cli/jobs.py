@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import Ends, NewPartitions, is_run, lag_of
+from headrace.adapters.common.lease_holder import is_alive
 from headrace.cli.output import iso, print_json, print_table, say
 from headrace.cli.targets import AppArgument, JsonOption, Target, about_an_application, opened
-
-if TYPE_CHECKING:
-    from headrace.model.change import Change
+from headrace.codec.job_records import history_of
+from headrace.model.change import Change
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
@@ -40,30 +39,27 @@ def status(target: Target, json: JsonOption = False) -> None:
     running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
     counted more.
     """
-    with opened(target) as (opened_system, store):
-        model = store.job_model()
-        assert model is not None, target.application
-        holder = _holder(store.holder())
-        is_running = holder is not None and holder["alive"]
-        checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system, target.application)
-        new_partitions = NewPartitions(opened_system, model, ends, is_running)
+    with opened(target) as job:
+        holder = _holder(job.store.holder())
+        job.is_running = holder is not None and holder["alive"]
+        reported = job.store.status()
         subs: dict[str, dict[str, Any]] = {}
-        for sub in model.sub_topologies:
+        for sub in job.model.sub_topologies:
             last = reported.get(sub.name or "source", {})
-            lag = sum(lag_of(ends, task.name, task.ssps, checkpoints) for task in sub.tasks)
+            tasks = list(sub.tasks)
             subs[sub.name or "source"] = last | {
-                "tasks": len(list(sub.tasks)),
+                "tasks": len(tasks),
                 "containers": len(sub.containers),
-                "lag": lag + new_partitions.lag_of(sub),
-                "notes": [*last.get("notes", ()), *new_partitions.notes([sub])],
+                "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
+                "notes": [*last.get("notes", ()), *job.notes([sub])],
             }
     found = {
         "application": target.application,
         "system": target.config.system,
-        "running": is_running,
+        "running": job.is_running,
         "holder": holder,
-        "job_model": model.version,
-        "counts_of": "this run" if is_running else "the last run",
+        "job_model": job.model.version,
+        "counts_of": "this run" if job.is_running else "the last run",
         "sub_topologies": subs,
     }
     if json:
@@ -75,26 +71,23 @@ def status(target: Target, json: JsonOption = False) -> None:
 @about_an_application
 def tasks(target: Target, json: JsonOption = False) -> None:
     """Show the job model: every task, the container it is in, what it reads and how far behind it is."""
-    with opened(target) as (opened_system, store):
-        model = store.job_model()
-        assert model is not None, target.application
-        checkpoints, ends = store.checkpoints(), Ends(opened_system, target.application)
-        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+    with opened(target) as job:
+        notes = job.notes(job.model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),
                 "sub_topology": sub.name or "source",
                 "container": container.lane,
                 "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
-                "lag": lag_of(ends, task.name, task.ssps, checkpoints),
+                "lag": job.lag_of([task]),
                 "location": container.location_id,
             }
-            for sub in model.sub_topologies
+            for sub in job.model.sub_topologies
             for container in sub.containers
             for task in container.tasks
         ]
     if json:
-        print_json({"application": target.application, "job_model": model.version, "tasks": rows, "notes": notes})
+        print_json({"application": target.application, "job_model": job.model.version, "tasks": rows, "notes": notes})
         return
     cells = [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows]
     print_table(("task", "sub-topology", "container", "reads", "lag"), cells, right=("container", "lag"))
@@ -106,8 +99,6 @@ def _holder(holder: Any) -> dict[str, Any] | None:
     """Who holds the job. `alive`: not known to have ended, and its last heartbeat is newer than the takeover limit."""
     if holder is None:
         return None
-    from headrace.adapters.common.lease_holder import is_alive
-
     now_us = time.time_ns() // 1000
     silent_s = round(max(0, now_us - holder.heartbeat_us) / 1e6, 1)
     return {"host": holder.host, "pid": holder.pid, "silent_s": silent_s, "alive": is_alive(holder, now_us)}
@@ -133,20 +124,11 @@ def _print_status(found: dict[str, Any]) -> None:
     print(f"{found['application']} on {found['system']}: {state}")
     print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
-    rows = [
-        (
-            name,
-            sub.get("records"),
-            sub.get("records_written"),
-            sub.get("records_per_s"),
-            sub["lag"],
-            sub.get("round"),
-            sub["tasks"],
-            sub["containers"],
-            "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else "",
-        )
-        for name, sub in found["sub_topologies"].items()
-    ]
+    keys = ("records", "records_written", "records_per_s", "lag", "round", "tasks", "containers")
+    rows = []
+    for name, sub in found["sub_topologies"].items():
+        now = "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else ""
+        rows.append((name, *map(sub.get, keys), now))
     print_table(names, rows, right=names[1:-1])
     for name, sub in found["sub_topologies"].items():
         if counters := _counters_text(sub):
@@ -164,10 +146,8 @@ def history(target: Target, json: JsonOption = False) -> None:
     A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
     ran. The newest thousand are kept.
     """
-    from headrace.codec.job_records import history_of
-
-    with opened(target) as (system, _):
-        changes = list(history_of(system.metadata_store(target.application)).values())
+    with opened(target) as job:
+        changes = list(history_of(job.system.metadata_store(target.application)).values())
     if json:
         print_json({"application": target.application, "changes": [_change(one) for one in changes]})
     elif changes:

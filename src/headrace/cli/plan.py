@@ -14,13 +14,10 @@ from headrace.cli.targets import AppArgument, JsonOption, SetOption, SystemOptio
 if TYPE_CHECKING:
     from headrace.client.plan_preview import PlanPreview
 
-EXAMPLES = """Examples:
-
-\b
-  headrace plan flights.py                       after an edit: what its next start would change
-  headrace plan flights.py --expand flights=8    what 8 partitions of the stream would change
-  headrace plan flights.py --set containers=2
-"""
+EXAMPLES = """\
+headrace plan flights.py                       after an edit: what its next start would change
+headrace plan flights.py --expand flights=8    what 8 partitions of the stream would change
+headrace plan flights.py --set containers=2"""
 
 
 def plan(

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.numbers import whole_number
-from headrace.cli.output import iso, print_json, print_table, say
+from headrace.cli.output import counted, iso, print_json, print_table, say
 from headrace.cli.previews import confirm, described, show_and_confirm, when_text
-from headrace.cli.targets import JsonOption, Target, about_an_application
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application
+from headrace.core.rewind.startpoints import startpoint_text
+from headrace.model.durations import time_ago_us, time_us
+from headrace.model.startpoint import PositionType, Startpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from headrace.client.startpoint_manager import KnownStartpoint
     from headrace.client.startpoints import Startpoints
-    from headrace.model.startpoint import Startpoint
 
-SET_EXAMPLES = """Examples:
-
-\b
-  headrace startpoint set flights flights.py --earliest
-  headrace startpoint set flights flights.py --partition 3 --offset 1200
-  headrace startpoint set flights --application flight-delays --ago "2 hours" --yes
-  headrace startpoint set flights flights.py --time 2013-06-01T00:00:00Z
-"""
-LIST_EXAMPLES = """Examples:
-
-\b
-  headrace startpoint list flights.py
-  headrace startpoint list --application flight-delays --system log:./data --json
-"""
-DELETE_EXAMPLES = """Examples:
-
-\b
-  headrace startpoint delete 3f0c5a7be812 --application flight-delays
-  headrace startpoint delete --stream flights --partition 3 --app flights.py
-"""
+SET_EXAMPLES = """\
+headrace startpoint set flights flights.py --earliest
+headrace startpoint set flights flights.py --partition 3 --offset 1200
+headrace startpoint set flights --application flight-delays --ago "2 hours" --yes
+headrace startpoint set flights flights.py --time 2013-06-01T00:00:00Z"""
+LIST_EXAMPLES = """\
+headrace startpoint list flights.py
+headrace startpoint list --application flight-delays --system log:./data --json"""
+DELETE_EXAMPLES = """\
+headrace startpoint delete 3f0c5a7be812 --application flight-delays
+headrace startpoint delete --stream flights --partition 3 --app flights.py"""
 
 StreamArgument = Annotated[
     str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")
 ]
 _NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "status")
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
 StateOption = Annotated[
     str,
     typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state."),
@@ -93,27 +85,24 @@ def set_startpoint(
             f"expected one of --earliest, --latest, --bootstrap, --offset, --time and --ago, found {found} of them"
         )
     number = partition_of_text(partition)
-    from headrace.client.startpoint_previews import startpoint_of, startpoint_text
+    from headrace.client.startpoint_previews import startpoint_of
 
     with opened_startpoints(target) as points:
         startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
         preview = points.preview(stream, startpoint, partition=number, task=task, state=state)
         count = len(preview.entries)
         title = f"startpoint of stream {stream}: {startpoint_text(startpoint)}"
-        show_and_confirm(preview, title, f"set {_counted(count)}?", yes, json)
+        show_and_confirm(preview, title, f"set {counted(count, 'startpoint')}?", yes, json)
         ids = points.write(preview)
         is_running = points.is_running
     if json:
         print_json(described(preview, ids))
     else:
-        print(f"set {_counted(count)}: {' '.join(ids)}")
+        print(f"set {counted(count, 'startpoint')}: {' '.join(ids)}")
         print(when_text(is_running))
 
 
 def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
-    from headrace.model.durations import time_ago_us, time_us
-    from headrace.model.startpoint import PositionType, Startpoint
-
     times_us = [
         None if at is None else time_us(at, "--time"),
         None if ago is None else time_ago_us(ago, time.time_ns() // 1000, "--ago"),
@@ -160,6 +149,7 @@ def _say_unreadable(target: Target, unreadable: Mapping[str, str]) -> None:
         say(f"hint: `headrace startpoint delete {id_} {where}` removes it")
 
 
+@partial(about_an_application, by_argument=False)
 def delete(
     target: Target,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Startpoints, or unreadable requests.")] = None,
@@ -205,12 +195,8 @@ def _print_chosen(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str
 
 
 def _deleted_text(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> str:
-    requests = f"{len(unreadable)} unreadable request{'' if len(unreadable) == 1 else 's'}"
-    parts = [*([_counted(len(shown))] if shown else []), *([requests] if unreadable else [])]
-    return " and ".join(parts)
-
-
-delete_startpoints = about_an_application(delete, by_argument=False)
+    counts = ((len(shown), "startpoint"), (len(unreadable), "unreadable request"))
+    return " and ".join(counted(count, what) for count, what in counts if count)
 
 
 def opened_startpoints(target: Target) -> Startpoints:
@@ -220,13 +206,7 @@ def opened_startpoints(target: Target) -> Startpoints:
     return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
 
 
-def _counted(count: int) -> str:
-    return f"{count} startpoint{'' if count == 1 else 's'}"
-
-
 def _row(known: KnownStartpoint) -> tuple[Any, ...]:
-    from headrace.client.startpoint_previews import startpoint_text
-
     entry = known.entry
     return (
         entry.id,
@@ -259,9 +239,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
         "picked_up_at": None if record is None else iso(record.applied_at_us),
         "changed_at": iso(known.changed_at_us),
         "replay": None if record is None else record.replay,
-        "offsets": []
-        if record is None
-        else [
+        "offsets": [
             {
                 "task": str(one.task),
                 "stream": one.ssp.stream,
@@ -270,7 +248,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
                 "before": one.before,
                 "bootstrap_end": one.until,
             }
-            for one in record.resolutions
+            for one in (() if record is None else record.resolutions)
         ],
     }
 

@@ -28,20 +28,15 @@ from headrace.core.rewind.previews import (
     with_skipped_ranges,
 )
 from headrace.core.rewind.rewinds import skipped_ranges_of
-from headrace.core.rewind.startpoints import places_of, winners
+from headrace.core.rewind.startpoints import BY_WORD, places_of, start_of, startpoint_text, winners
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.errors import ConfigError, HeadraceError, StateError
-from headrace.model.durations import time_ago_us, time_text, time_us
+from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 _END = Startpoint(PositionType.LATEST)
-_WORDS = {
-    "earliest": Startpoint(PositionType.EARLIEST),
-    "latest": _END,
-    "bootstrap": Startpoint(PositionType.BOOTSTRAP),
-}
 
 
 def startpoint_of(given: Any, now_us: int) -> Startpoint:
@@ -50,16 +45,14 @@ def startpoint_of(given: Any, now_us: int) -> Startpoint:
     `ConfigError` for anything else.
     """
     match given:
-        case Startpoint():
-            return given
-        case str() if given in _WORDS:
-            return _WORDS[given]
         case bool():
             pass
-        case int():
-            if given < 0:
-                raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
-            return Startpoint(PositionType.SPECIFIC_OFFSET, given)
+        case int() if given < 0:
+            raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
+        case Startpoint() | int():
+            return start_of(given)
+        case str() if given in BY_WORD:
+            return start_of(given)
         case timedelta():
             return Startpoint(PositionType.TIMESTAMP, time_ago_us(given, now_us))
         case str() | datetime():
@@ -68,20 +61,6 @@ def startpoint_of(given: Any, now_us: int) -> Startpoint:
         f"startpoint {given!r}: expected a position, found {type(given).__name__}",
         "give 'earliest', 'latest', 'bootstrap', an offset, a time (ISO 8601 with a zone, or an aware datetime) or a timedelta",
     )
-
-
-def startpoint_text(startpoint: Startpoint) -> str:
-    """For people.
-
-    >>> startpoint_text(Startpoint(PositionType.SPECIFIC_OFFSET, 7)), startpoint_text(Startpoint(PositionType.LATEST))
-    ('offset 7', 'latest')
-    """
-    match startpoint.position_type, startpoint.position:
-        case PositionType.SPECIFIC_OFFSET, offset:
-            return f"offset {offset}"
-        case PositionType.TIMESTAMP, int(moment_us):
-            return f"time {time_text(moment_us)}"
-    return startpoint.position_type.lower()
 
 
 # --- requests ------------------------------------------------------------------------------------------------------
