@@ -19,7 +19,7 @@ from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoints import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, to_store, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP
@@ -73,12 +73,9 @@ class Job:
             self.epoch,
             self.garbage,
             subs,
-            versions_of(metadata),
-            cuts_of(metadata),
-            rewinds,
+            Past(versions_of(metadata), cuts_of(metadata), rewinds, counting_again or {}),
             keeping,
             lambda: self.us,
-            counting_again,
         )
         self.versions.begin()
         self.garbage.collect_orphans(lambda: None)

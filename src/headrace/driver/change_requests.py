@@ -10,7 +10,6 @@ from headrace.core.job_plan.partition_growth import changes_of
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.model.change import ChangeKind, ChangeRequest
 
@@ -21,11 +20,10 @@ class ChangeRequests:
     """What is requested of a running job. It is not thread-safe.
 
     Requests are looked for at each call; streams every `pace.partition_check_s`, and at once where a command asks for it.
-    `elsewhere`: where startpoints are requested outside of the job's own system.
     """
 
-    def __init__(self, backend: Backend, pace: Pace, elsewhere: RequestsElsewhere | None = None) -> None:
-        self._system, self._store, self._elsewhere = backend.system, backend.store, elsewhere
+    def __init__(self, backend: Backend, pace: Pace) -> None:
+        self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
         self._expanded_by: dict[str, str] = {}  # who has asked to look at a stream
 

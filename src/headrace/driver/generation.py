@@ -6,19 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.core.topology.sub_topologies import upstream_names_of
-from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus
-from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
-from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.driver.rounds.whole_rounds import WholeRounds
 from headrace.errors import (
     EndlessTimersError,
     FencedError,
@@ -38,6 +37,15 @@ FAILURES_MAX = 5  # consecutive failures of a round before the job gives up
 STATUS_S = 0.5
 SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job gives up
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedJob:
+    """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background."""
+
+    plan: JobPlan
+    runners: tuple[SubTopologyRunner, ...]
+    maintenance: Maintenance
 
 
 class Generation:

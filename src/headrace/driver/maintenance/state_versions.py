@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -63,12 +63,21 @@ class KeptTasks:
     ends: Callable[[], Mapping[SSP, int]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is on record when a plan begins. `rewinds`: those in force; `counting_again`: no version of these is taken until
+    their replays end (`core.rewind.replays`)."""
+
+    versions: Versions
+    cuts: Iterable[ConsistentCut] = ()
+    rewinds: Sequence[Rewind] = ()
+    counting_again: Mapping[TaskPartition, Replay] = field(default_factory=dict)
+
+
 class StateVersions:
     """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others.
 
-    `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `versions`
-    and `cuts`: what is on record. `rewinds`: those in force. `counting_again`: no version is taken then
-    (`core.rewind.replays`).
+    `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped.
     """
 
     def __init__(
@@ -77,22 +86,18 @@ class StateVersions:
         epoch: int,
         garbage: StateGarbage,
         subs: Mapping[str | None, KeptTasks],
-        versions: Versions,
-        cuts: Iterable[ConsistentCut],
-        rewinds: Sequence[Rewind],
+        past: Past,
         keeping: RetentionPolicy,
         clock_us: Callable[[], int],
-        counting_again: Mapping[TaskPartition, Replay] | None = None,
     ) -> None:
-        self._garbage, self._subs, self._rewinds = garbage, subs, rewinds
-        self._counting_again = counting_again or {}
+        self._garbage, self._subs, self._past = garbage, subs, past
         self._keeping, self._clock_us = keeping, clock_us
-        all_versions = {version.key: version for kept in versions.values() for version in kept}
-        all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
+        all_versions = {version.key: version for kept in past.versions.values() for version in kept}
+        all_cuts = {cut.key: cut for cut in sorted(past.cuts, key=lambda cut: cut.kept_us)}
         self._stored_versions = DurableMap(store, epoch, STATE_VERSIONS, all_versions)
         self._stored_cuts = DurableMap(store, epoch, STATE_CUTS, all_cuts)
         garbage.hold(version.checkpoint for version in all_versions.values())
-        self._versions = {task: versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
+        self._versions = {task: past.versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
         self._cuts = {
             name: tuple(cut for cut in all_cuts.values() if cut.sub_topology == name)
             for name, kept in subs.items()
@@ -184,7 +189,7 @@ class StateVersions:
         if ends is None:
             with self._lock:
                 current = self._garbage.hold_current(name)
-                again = {task for task, _ in unfinished(self._counting_again, {one.task: one for one in current})}
+                again = {task for task, _ in unfinished(self._past.counting_again, {one.task: one for one in current})}
                 new = new_versions(self._versions, [one for one in current if one.task not in again], now_us)
                 if new:
                     self._versions, self._kept_us[name] = _with_new(self._versions, new), now_us
@@ -225,14 +230,16 @@ class StateVersions:
         is_known = current is self._cut_at.get(name)
         if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):
             return False
-        if unfinished(self._counting_again, {one.task: one for one in current}):
+        if unfinished(self._past.counting_again, {one.task: one for one in current}):
             return False
         return not self._may_be_undone(name)
 
     def _may_be_undone(self, name: str | None) -> bool:
         """Whether something that tasks of it went back for may be."""
-        checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept} if self._rewinds else {}
-        return may_be_undone(self._subs[name].tasks, self._rewinds, checkpoints)
+        if not self._past.rewinds:
+            return False
+        checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept}
+        return may_be_undone(self._subs[name].tasks, self._past.rewinds, checkpoints)
 
     def _is_too_old(self, cut: ConsistentCut, now_us: int) -> bool:
         return self._keeping.span_us is not None and now_us - cut.kept_us > self._keeping.span_us

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
 from headrace.core.rounds.offset_ranges import lags_of
+from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports, task_watermark
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.expansion import Expansion
 from headrace.model.job_model import SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -154,3 +157,47 @@ class TaskPositions:
             before = known.get(ssp)
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
         return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}
+
+
+class Barrier:
+    """Holds the new partitions of a sub-topology back until their parents are read. Not thread-safe."""
+
+    def __init__(self, system: System, records: PartitionRecords) -> None:
+        self._system, self._records = system, records
+        self._barriers: dict[SSP, ReadBarrier] = {}
+        self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
+        self._born: dict[SSP, Parents] = {}
+
+    def allowed_ends(
+        self, positions: Mapping[SSP, int], ends: Mapping[SSP, int], limit: Mapping[SSP, int] | None = None
+    ) -> Mapping[SSP, int]:
+        """Up to where each partition may be read; `ends` were taken before this is called. `limit`: beyond which nothing is
+        read anyway, so that no reader waits for it either."""
+        expansions = self._records.expansions
+        if not expansions:
+            return ends
+        if expansions is not self._expansions:
+            self._expansions, self._born = expansions, born_in(positions, expansions)
+        born = self._born
+        wanting = needs_barrier(born, self._barriers, positions, ends)
+        if wanting:
+            highs = {
+                SSP(self._system.name, stream, partition): high
+                for stream in sorted({ssp.stream for ssp in wanting})
+                for partition, high in self._system.high_watermarks(stream).items()
+            }
+            self._barriers |= held(born, wanting, ends, highs, limit)
+        return allowed_ends(born, self._barriers, positions, ends, limit)
+
+    def targets(self, streams: tuple[str, ...]) -> dict[SSP, int]:
+        """Per partition the end of all that was written so far. Of a stream that grew, the ends of the youngest partitions
+        are taken first, and those of their parents after them: what comes before a record is then within them as well."""
+        found: dict[SSP, int] = {}
+        for stream in streams:
+            grown = self._records.expansions.get(stream, ())
+            ages = {count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}
+            for lowest in (*sorted(ages, reverse=True), 0):
+                for partition, high in self._system.high_watermarks(stream).items():
+                    if partition >= lowest:
+                        found.setdefault(SSP(self._system.name, stream, partition), high)
+        return found

@@ -26,9 +26,8 @@ from headrace.core.rounds.offset_ranges import (
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers, handed_works
-from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
-from headrace.driver.rounds.positions import TaskPositions
+from headrace.driver.rounds.positions import Barrier, TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -61,6 +60,7 @@ class RoundPlanner:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
         self._barrier, self._handovers = barrier, handovers
+        self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
@@ -76,25 +76,20 @@ class RoundPlanner:
         """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
         self._beginnings_us = None
 
-    def next(self, inputs: RoundInputs, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
+    def next(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
 
         `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
         """
         is_known = self._knows_beginnings(inputs.now_us)
         try:
-            return self._planned(inputs, () if is_known else self._lost(inputs), known_failures)
+            return self._planned(inputs, () if is_known else self._lost(inputs))
         except OffsetOutOfRangeError:
             if not is_known:
                 raise
-        return self._planned(inputs, self._lost(inputs), known_failures)
+        return self._planned(inputs, self._lost(inputs))
 
-    def _planned(
-        self,
-        inputs: RoundInputs,
-        lost: tuple[OffsetRange, ...],
-        known_failures: list[tuple[SSP, int, str, str]],
-    ) -> PlannedRound | None:
+    def _planned(self, inputs: RoundInputs, lost: tuple[OffsetRange, ...]) -> PlannedRound | None:
         round_id = RoundId(self._plan.epoch, self._sub.name, self._number + 1)
         if self._replays:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
@@ -115,7 +110,7 @@ class RoundPlanner:
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
         payloads = {
-            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures, by_engine))
+            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, by_engine))
             for lane in records
         }
         given = ranges if by_engine else {}
@@ -128,18 +123,13 @@ class RoundPlanner:
             for lane in records
             for task in self._containers[lane].tasks
         }
-        handed_works = () if handover is None else self._handed(common, round_id, min(records), handover, known_failures)
+        handed_works = () if handover is None else self._handed(common, round_id, min(records), handover)
         return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost, handover, handed_works)
 
     def _handed(
-        self,
-        common: ContainerPlan,
-        round_id: RoundId,
-        lane: int,
-        handover: HandoverRound,
-        known_failures: list[tuple[SSP, int, str, str]],
+        self, common: ContainerPlan, round_id: RoundId, lane: int, handover: HandoverRound
     ) -> tuple[tuple[ContainerWork, ...], ...]:
-        """Work that reads what a round hands over, see `for_each.handed_works`."""
+        """Work that reads what a round hands over, see `handed_works`."""
         if handover.handover.is_done:
             return ()
         pieces = handover.handover.ranges
@@ -149,21 +139,16 @@ class RoundPlanner:
             deadline_s=UNCUT_S,
             control=None,
             terms=self._store.container_terms(round_id, lane),
-            known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
+            known_failures=self._known({piece.ssp for piece in pieces}),
         )
         ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
         return handed_works(plan, pieces, ranges, self._slots)
 
-    def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[KnownFailure]:
-        return [
-            KnownFailure(self._numbers[ssp], offset, kind, message)
-            for ssp, offset, kind, message in known_failures
-            if ssp in ssps
-        ]
+    def _known(self, ssps: Collection[SSP]) -> list[KnownFailure]:
+        known = [failure for failure in self.known_failures if failure[0] in ssps]
+        return [KnownFailure(self._numbers[ssp], offset, kind, message) for ssp, offset, kind, message in known]
 
-    def probe_work(
-        self, planned: PlannedRound, piece: OffsetRange, known_failures: list[tuple[SSP, int, str, str]]
-    ) -> ContainerWork:
+    def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
 
         It gets no signals: the round is given up, and its workers were signalled to stop.
@@ -179,7 +164,7 @@ class RoundPlanner:
         inputs = RoundInputs({}, frozenset(), 0)
         common = msgspec.structs.replace(self._common(planned.id, inputs), control=None)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
-        payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
+        payload = encoded(self._filled(common, owner, ranges, marks, self._engine_reads))
         return self._work(owner, payload, piece.records, ranges)
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
@@ -281,7 +266,6 @@ class RoundPlanner:
         container: ContainerModel,
         ranges: Mapping[SSP, OffsetRange],
         marks: Mapping[TaskName, int | None],
-        known_failures: list[tuple[SSP, int, str, str]],
         by_engine: bool,
     ) -> ContainerPlan:
         mine = _ssps_of(container, ranges)
@@ -292,7 +276,7 @@ class RoundPlanner:
             tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
             ranges=[self._input_range(ranges[ssp], by_engine) for ssp in mine],
             terms=self._store.container_terms(round_id, container.lane),
-            known_failures=self._known(mine, known_failures),
+            known_failures=self._known(mine),
         )
 
     def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:

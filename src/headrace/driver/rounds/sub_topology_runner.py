@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
 from headrace.core.rewind.rewinds import skipped_ranges_of
+from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.offset_ranges import OffsetRange
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers
 from headrace.driver.rounds.output_checks import check_outputs, output_streams
-from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
-from headrace.driver.rounds.positions import TaskPositions
-from headrace.driver.rounds.record_checks import EventTimeChecks
+from headrace.driver.rounds.positions import Barrier, TaskPositions
 from headrace.driver.rounds.round_planner import RoundPlanner
 from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
 from headrace.exchange.errors import error_of, record_error
@@ -32,7 +31,7 @@ from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.model.topology import ForEachRound
+from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ContainerCommit, ContainerWork, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
@@ -50,6 +49,7 @@ class Progress:
     earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
     notes: list[str] = field(default_factory=list)
     timings_ms: dict[str, float] = field(default_factory=dict)
+    warned_of: set[str] = field(default_factory=set)  # streams with event times that lie far from their records' own
 
     def add(self, summaries: list[Summary], commit_ms: float) -> None:
         self.rounds += 1
@@ -72,6 +72,10 @@ class Progress:
     def lose(self, offsets: int, note: str) -> None:
         """Count what was deleted before it was read."""
         self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
+        self.note(note)
+
+    def note(self, note: str) -> None:
+        """Warn of something, in the log and the status."""
         self.notes.append(note)
         LOG.warning("%s", note)
 
@@ -85,8 +89,6 @@ class SubTopologyRunner:
         self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped_ranges_of(plan.rewinds))
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
-        self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._event_time_checks = EventTimeChecks(self.program)
         self._terms, self._epoch = terms, plan.epoch
         self._system, self._store, self._engine = system, store, engine
         self._barrier = Barrier(system, plan.records)
@@ -95,12 +97,12 @@ class SubTopologyRunner:
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, self.program, backend, plan.epoch)
         self._plans = RoundPlanner(sub, plan, terms, backend, self.task_positions, self._barrier, self._handovers)
+        self.known_failures = self._plans.known_failures
 
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
-        self.progress, self.known_failures = before.progress, before.known_failures
+        self.progress, self.known_failures[:] = before.progress, before.known_failures
         self.task_positions.inherit_from(before.task_positions)
-        self._event_time_checks.inherit_from(before._event_time_checks)
 
     @property
     def max_round_s(self) -> float:
@@ -118,11 +120,11 @@ class SubTopologyRunner:
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
-        return self._plans.next(inputs, self.known_failures)
+        return self._plans.next(inputs)
 
     def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
         """Work that reads nothing but `piece`, for the search for a record that fails in the engine."""
-        return self._plans.probe_work(planned, piece, self.known_failures)
+        return self._plans.probe_work(planned, piece)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
         """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
@@ -158,9 +160,17 @@ class SubTopologyRunner:
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
-        self._event_time_checks.look_at(summaries, self.progress)
+        self._warn_of_far_times(summaries)
         for piece in planned.lost:
             self.progress.lose(piece.records, described(piece, self._terms.on_lost))
+
+    def _warn_of_far_times(self, summaries: list[Summary]) -> None:
+        """Once for each stream, as long as this driver runs."""
+        units = {node.stream: node.timestamp_unit for node in self.program.nodes if isinstance(node, Source)}
+        for far in (far for summary in summaries for far in summary.far_times):
+            if far.stream not in self.progress.warned_of:
+                self.progress.warned_of.add(far.stream)
+                self.progress.note(warning_of(far, units.get(far.stream, "us"), self.program.far_us))
 
     def check_outputs(self) -> None:
         """Raises where a stream that is written to was deleted, or recreated with fewer partitions."""
@@ -178,7 +188,7 @@ class SubTopologyRunner:
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         self.progress.records += self.task_positions.move_to(checkpoints)
         positions = self.task_positions.positions()
-        self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
+        self.known_failures[:] = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
 
 
 def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:
