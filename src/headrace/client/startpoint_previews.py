@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +17,6 @@ from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.rewind.previews import (
-    Move,
     StartpointPreview,
     further_back,
     moves_between,
@@ -80,17 +79,14 @@ def entries_for(
     stream = job.stream(stream)
     named = None if task is None else job.task(task, stream)
     ssps = [ssp for ssp in _ssps(job, stream) if named is None or named in job.owners.get(ssp, ())]
-    if partition is not None:
-        chosen = [ssp for ssp in ssps if ssp.partition == partition]
-        if not chosen:
-            reads = f"task {named} reads" if named is not None else f"stream {stream!r} has"
-            raise ConfigError(
-                f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
-                "give one of those, or leave the partition out for all of them",
-            )
-        ssps = chosen
-    wanted = [(StartpointKey(ssp, named), startpoint) for ssp in ssps]
-    return entries_of(job, wanted, state, written_by)
+    chosen = [ssp for ssp in ssps if partition in (None, ssp.partition)]
+    if partition is not None and not chosen:
+        reads = f"task {named} reads" if named is not None else f"stream {stream!r} has"
+        raise ConfigError(
+            f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
+            "give one of those, or leave the partition out for all of them",
+        )
+    return entries_of(job, [(StartpointKey(ssp, named), startpoint) for ssp in chosen], state, written_by)
 
 
 def check_partition(partition: Any) -> None:
@@ -103,10 +99,9 @@ def check_partition(partition: Any) -> None:
 
 
 def entries_of(
-    job: StoredJob, wanted: Iterable[tuple[StartpointKey, Startpoint]], state: StatePolicy, written_by: str
+    job: StoredJob, wanted: Sequence[tuple[StartpointKey, Startpoint]], state: StatePolicy, written_by: str
 ) -> list[StartpointEntry]:
     """Startpoints with ids and a time of their own: later than any that is known here, whatever the clocks say."""
-    wanted = list(wanted)
     now_us = _written_at_us(job, {key.ssp for key, _ in wanted})
     return [StartpointEntry(uuid.uuid4().hex[:12], key, one, written_by, now_us, state) for key, one in wanted]
 
@@ -144,13 +139,23 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     """What `entries`, all of one state policy, would do now: the difference of two plans, one that has what waits already, and
     one that has these too. Raises what a start would be refused with."""
     state = entries[0].state if entries else StatePolicy.KEEP
-    snapshot = job.snapshot
-    draft = _draft(job, snapshot)
+    snapshot, terms = job.snapshot, job.terms
+    draft = replace(
+        terms.draft(snapshot.offsets),
+        flows=terms.flows if job.topology is not None else snapshot.flows or (),
+        model=snapshot.model,
+        records=snapshot.partition_records,
+        checkpoints=snapshot.checkpoints,
+    )
     offsets = {entry.id: draft.offsets.register(entry.key.ssp, entry.startpoint) for entry in entries}
     given = moves_of(entries, offsets, job.owners, job.positions)
-    if state is StatePolicy.REWIND and any(move.is_back for move in given):
-        _check_flows(job, snapshot)
-    before = startpoints(replace(draft, terms=replace(draft.terms, is_replan=True)), snapshot)
+    if job.topology is None and snapshot.flows is None and state is StatePolicy.REWIND and any(move.is_back for move in given):
+        raise StateError(
+            f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
+            "read and write: which tasks go back together is not known",
+            "name the application's file, or run it once; or leave the state as it is (--state keep)",
+        )
+    before = startpoints(replace(draft, terms=replace(terms, is_replan=True)), snapshot)
     asked = snapshot.with_startpoints(entries)
     after = _applied(draft, replace(asked, startpoints=replace(asked.startpoints, refused=before.refused_startpoints)))
     moves = moves_between(given, before.checkpoints, after.checkpoints, job.positions)
@@ -158,11 +163,12 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     tasks = {move.task for move in given}
     stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in tasks}, job.topology)
     back = [move for move in given if move.task in after.rewound.versions]
-    end = {entry.id: draft.offsets.register(entry.key.ssp, _END) for entry in entries if _time_of(entry) is not None}
-    at_end = [entry for entry in entries if entry.id in end and offsets[entry.id] >= end[entry.id]]
+    timed = [entry for entry in entries if _time_of(entry) is not None]
+    at_end = [entry for entry in timed if offsets[entry.id] >= draft.offsets.register(entry.key.ssp, _END)]
     held = [move for move in given if move not in back]
+    reached = {(move.task, move.ssp): move.after for move in moves}
     said = (
-        read_already(held, _where_they_are(held, moves)),
+        read_already(held, [replace(move, after=reached[move.task, move.ssp]) for move in held]),
         further_back(back, moves),
         older_skipped(moves, skipped_ranges_of(snapshot.rewinds), after.rewound),
     )
@@ -173,19 +179,6 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     )
 
 
-def _draft(job: StoredJob, snapshot: Snapshot) -> Draft:
-    """The plan of the job as it is stored, to which startpoints are applied."""
-    terms = job.terms
-    flows = terms.flows if job.topology is not None else snapshot.flows or ()
-    return replace(
-        terms.draft(snapshot.offsets),
-        flows=flows,
-        model=snapshot.model,
-        records=snapshot.partition_records,
-        checkpoints=snapshot.checkpoints,
-    )
-
-
 def _applied(draft: Draft, snapshot: Snapshot) -> Draft:
     try:
         return startpoints(draft, snapshot)
@@ -193,26 +186,11 @@ def _applied(draft: Draft, snapshot: Snapshot) -> Draft:
         raise error.__cause__ if error.about and error.__cause__ is not None else error from None
 
 
-def _check_flows(job: StoredJob, snapshot: Snapshot) -> None:
-    if job.topology is None and snapshot.flows is None:
-        raise StateError(
-            f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
-            "read and write: which tasks go back together is not known",
-            "name the application's file, or run it once; or leave the state as it is (--state keep)",
-        )
-
-
-def _where_they_are(held: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
-    after = {(move.task, move.ssp): move.after for move in moves}
-    return [replace(move, after=after[move.task, move.ssp]) for move in held]
-
-
 def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[StartpointEntry]) -> list[str]:
     """What should be said besides. `at_end`: those of a time that come to the end of their partitions."""
-    notes: list[str] = []
     now_us = time.time_ns() // 1000
     future = {one.startpoint for one in entries if (_time_of(one) or 0) > now_us}
-    notes += [f"{startpoint_text(one)} is in the future: the end offsets are used" for one in sorted(future, key=str)]
+    notes = [f"{startpoint_text(one)} is in the future: the end offsets are used" for one in sorted(future, key=str)]
     ended = [_place_text(entry.key.ssp) for entry in at_end if entry.startpoint not in future]
     if ended:
         notes.append(f"no record at or after this timestamp in {', '.join(ended)}; the end offset is used")
@@ -227,13 +205,11 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     places = {place for entry in entries for place in places_of(entry, job.owners)}
     counting = winners([known.entry for known in job.unspent], job.owners)
     displaced = {counting[place].id for place in places if place in counting}
-    for known in job.unspent:
-        if known.entry.id in displaced:
-            status = "waiting for a driver" if known.status is None else "pending"
-            said = startpoint_text(known.entry.startpoint)
-            text = f"takes the place of startpoint {known.entry.id} ({said}), which is {status}"
-            undone = "what went back for it is put where it was first, if nothing was committed there since"
-            notes.append(f"{text}: {undone}" if _is_rewound(known) else text)
+    for known in (one for one in job.unspent if one.entry.id in displaced):
+        status = "waiting for a driver" if known.status is None else "pending"
+        text = f"takes the place of startpoint {known.entry.id} ({startpoint_text(known.entry.startpoint)}), which is {status}"
+        undone = ": what went back for it is put where it was first, if nothing was committed there since"
+        notes.append(text + (undone if _is_rewound(known) else ""))
     if job.url.startswith("kafka:"):
         notes.append("what is counted are offsets: on Kafka some of them may be markers of transactions, which are no records")
     return notes

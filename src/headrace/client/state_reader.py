@@ -27,7 +27,7 @@ from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
 from headrace.serdes.typed import V
 from headrace.serdes.windowed import WindowedKey
-from headrace.wiring.folders import state_uri_of
+from headrace.wiring.folders import state_uri_of, whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,10 +74,8 @@ class StateView(Generic[V]):
     """
 
     def __init__(self, name: str, application: str, config: Config, serdes: Mapping[str, Serde]) -> None:
-        self.name = name
-        self.application = application
-        self._config = config
-        self._serdes = serdes
+        self.name, self.application = name, application
+        self._config, self._serdes = config, serdes
 
     @overload
     def get(self, key: object, default: None = None, *, sub: str | bytes = b"") -> V | None: ...
@@ -115,10 +113,9 @@ class StateView(Generic[V]):
         expires_at where entries expire."""
         from headrace.client.state_export import table_of
 
-        def read(committed: Committed, files: Any) -> pa.Table:
-            return table_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
-
-        return self._retried(read)
+        return self._retried(
+            lambda committed, files: table_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
+        )
 
     def to_df(self) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
@@ -126,10 +123,11 @@ class StateView(Generic[V]):
 
     def write_parquet(self, path: Path) -> int:
         """Write the store to a Parquet file, whole or not at all; the number of entries."""
-        from headrace.client.state_export import write_parquet
+        import pyarrow.parquet as pq
 
         table = self.to_arrow()
-        write_parquet(table, path)
+        with whole_file(path) as file:
+            pq.write_table(table, file)
         return int(table.num_rows)
 
     # --- in here ----------------------------------------------------------------------------------------------------
@@ -177,18 +175,12 @@ class StateView(Generic[V]):
         stores = in_use(model.stores)
         if self.name not in stores:
             near = difflib.get_close_matches(self.name, stores, 1)
-            known = ", ".join(sorted(stores)) or "none"
-            raise StateError(
-                f"application {self.application!r} has no store {self.name!r}",
-                f"did you mean {near[0]!r}?" if near else f"its stores are: {known}",
-            )
+            hint = f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(stores)) or 'none'}"
+            raise StateError(f"application {self.application!r} has no store {self.name!r}", hint)
         form = parsed(stores[self.name], self._serdes)
         tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
-        heads = {
-            task: checkpoint.head
-            for task in tasks
-            if (checkpoint := checkpoints.get(task.name)) is not None and checkpoint.head is not None
-        }
+        known = {task: checkpoints[task.name].head for task in tasks if task.name in checkpoints}
+        heads = {task: head for task, head in known.items() if head is not None}
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
         return Committed(model.databases.get(self.name, self.name), form, model, heads)
@@ -255,6 +247,4 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
         return StoredEntry(task, value, sub=sub, expires_us=expires_us)
     at = time_from(sub[:TIME_BYTES])
     window = form.window_of(at, data)
-    if window is None:
-        return StoredEntry(task, value, at_us=at, expires_us=expires_us)
-    return StoredEntry(task, value, window=window, expires_us=expires_us)
+    return StoredEntry(task, value, window, at if window is None else None, expires_us=expires_us)

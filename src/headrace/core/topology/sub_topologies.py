@@ -6,7 +6,7 @@ reads (of several the first by name). `has_state` is the one definition of what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import TopologyError
@@ -64,6 +64,11 @@ def short_name_of(application: str, stream: str) -> str:
     'by-carrier'
     """
     return stream.removeprefix(f"{application}-").removesuffix(REPARTITION_SUFFIX)
+
+
+def whole_name_of(application: str, name: str, streams: Container[str]) -> str | None:
+    """Which of `streams` is meant by a name that may be a repartition's own (`by-carrier`); None for none of them."""
+    return next((one for one in (name, f"{application}-{name}{REPARTITION_SUFFIX}") if one in streams), None)
 
 
 def stores_of(node: Node) -> tuple[StoreSpec, ...]:
