@@ -24,6 +24,8 @@ A first look:
   headrace status flights.py                 its progress, lag and tasks
   headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
 """
+
+
 def _version(is_requested: bool) -> None:
     if is_requested:
         typer.echo(f"headrace {headrace.__version__}")

@@ -45,18 +45,14 @@ def demo(
     ] = False,
     partitions: Annotated[
         int,
-        typer.Option(
-            parser=whole_number(1, 1024), metavar="N", help="Partitions of the input and of the repartition stream."
-        ),
+        typer.Option(parser=whole_number(1, 1024), metavar="N", help="Partitions of the input and of the repartition stream."),
     ] = 4,
     max_records_per_round: Annotated[
         int | None, typer.Option(parser=whole_number(1), metavar="N", help="Maximum records per round.")
     ] = None,
     containers: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number(1), metavar="N", help="Containers per sub-topology; default: the number of cores."
-        ),
+        typer.Option(parser=whole_number(1), metavar="N", help="Containers per sub-topology; default: the number of cores."),
     ] = None,
 ) -> None:
     """Run the demonstration: a year of real flights, their number and mean delay per carrier and hour.

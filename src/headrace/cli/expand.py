@@ -30,10 +30,7 @@ headrace stream expand by-carrier --application flight-delays --partitions 16"""
 def expand(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The stream's name; with --application, a repartition name.")],
     partitions: Annotated[
-        int,
-        typer.Option(
-            "--partitions", "-p", parser=whole_number(), metavar="N", help="The new number of partitions."
-        ),
+        int, typer.Option("--partitions", "-p", parser=whole_number(), metavar="N", help="The new number of partitions.")
     ],
     force: Annotated[bool, typer.Option("--force", help="Expand even if an application that reads it cannot follow.")] = False,
     application: Annotated[

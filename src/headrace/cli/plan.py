@@ -23,8 +23,7 @@ headrace plan flights.py --set containers=2"""
 def plan(
     app: AppArgument,
     expand: Annotated[
-        list[str] | None,
-        typer.Option("--expand", metavar="STREAM=N", help="As if the stream had N partitions. Repeatable."),
+        list[str] | None, typer.Option("--expand", metavar="STREAM=N", help="As if the stream had N partitions. Repeatable.")
     ] = None,
     system: SystemOption = None,
     set_: SetOption = None,

@@ -28,8 +28,7 @@ def print_preview(preview: StartpointPreview, title: str) -> None:
 def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any]:
     """For programs. `ids`: of the startpoints that were written; none where it was only shown."""
     rewinds = [
-        {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None}
-        for task, one in preview.rewinds.items()
+        {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None} for task, one in preview.rewinds.items()
     ]
     skipped_ranges = [
         {"stream": ssp.stream, "partition": ssp.partition, "start": start, "end": end}

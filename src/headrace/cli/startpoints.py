@@ -33,13 +33,10 @@ DELETE_EXAMPLES = """\
 headrace startpoint delete 3f0c5a7be812 --application flight-delays
 headrace startpoint delete --stream flights --partition 3 --app flights.py"""
 
-StreamArgument = Annotated[
-    str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")
-]
+StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")]
 _NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "status")
 StateOption = Annotated[
-    str,
-    typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state."),
+    str, typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state.")
 ]
 
 
@@ -47,18 +44,14 @@ StateOption = Annotated[
 def set_startpoint(
     target: Target,
     stream: StreamArgument,
-    partition: Annotated[
-        str, typer.Option("--partition", "-p", metavar="P|all", help="Only this partition.")
-    ] = "all",
+    partition: Annotated[str, typer.Option("--partition", "-p", metavar="P|all", help="Only this partition.")] = "all",
     task: Annotated[str | None, typer.Option("--task", metavar="T", help="Only this task, of several readers.")] = None,
     earliest: Annotated[bool, typer.Option("--earliest", help="The first available record.")] = False,
     latest: Annotated[bool, typer.Option("--latest", help="The end offset: only new records.")] = False,
     bootstrap: Annotated[
         bool, typer.Option("--bootstrap", help="The first record; up to the current end before other streams.")
     ] = False,
-    offset: Annotated[
-        int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")
-    ] = None,
+    offset: Annotated[int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")] = None,
     at: Annotated[
         str | None, typer.Option("--time", metavar="ISO", help="The first record at or after this time (with a time zone).")
     ] = None,

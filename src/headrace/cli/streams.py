@@ -99,9 +99,7 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
 def delete(
     name: NameArgument,
     yes: YesOption = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete even if an application reads, writes or needs it.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete even if an application reads, writes or needs it.")] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:

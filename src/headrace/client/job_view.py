@@ -120,11 +120,7 @@ def _few(names: list[str]) -> str:
 
 
 def stored_job(
-    application: str,
-    url: str,
-    system: Any,
-    topology: Topology | None = None,
-    elsewhere: MetadataStore | None = None,
+    application: str, url: str, system: Any, topology: Topology | None = None, elsewhere: MetadataStore | None = None
 ) -> StoredJob:
     """What is stored of an application; `ConfigError` for one that has not run here, naming those that have."""
     store, manager = system.job_store(application), StartpointManager(system.metadata_store(application), elsewhere)

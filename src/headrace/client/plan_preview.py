@@ -39,9 +39,7 @@ class PlanPreview:
     error: HeadraceError | None = None
 
 
-def plan_preview(
-    topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None
-) -> PlanPreview:
+def plan_preview(topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None) -> PlanPreview:
     """The difference between the plan that is stored and the one that a start would make now.
 
     `expanded`: streams, by name, that are to have so many partitions then. Errors for these as `stream expand` has them.

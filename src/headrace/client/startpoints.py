@@ -15,21 +15,8 @@ from typing import Any, Self
 from headrace import wiring
 from headrace.client.job_view import StoredJob, stored_job
 from headrace.client.positions_file import Exported, positions_of, wanted_of
-from headrace.client.startpoint_manager import (
-    KnownStartpoint,
-    OffsetManager,
-    StartpointManager,
-    check_deletable,
-    this_user,
-)
-from headrace.client.startpoint_previews import (
-    check_partition,
-    entries_for,
-    entries_of,
-    preview_of,
-    stamped,
-    startpoint_of,
-)
+from headrace.client.startpoint_manager import KnownStartpoint, OffsetManager, StartpointManager, check_deletable, this_user
+from headrace.client.startpoint_previews import check_partition, entries_for, entries_of, preview_of, stamped, startpoint_of
 from headrace.config.loading import Config, load_config
 from headrace.core.rewind.previews import StartpointPreview
 from headrace.errors import ConfigError
@@ -75,9 +62,7 @@ class Startpoints:
             self._opened_here = opening.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._opened_here.close()
         self._system, self._elsewhere = self._given, None
 

@@ -285,9 +285,7 @@ class Generation:
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
         try:
-            return find_poison_records(
-                self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set
-            )
+            return find_poison_records(self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set)
         except EngineFailure as error:
             LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
             return False
@@ -310,9 +308,9 @@ class Generation:
             reason, advice = worker_death(runner.sub.title, planned.ranges, reason)
             hint = f"{hint}; {advice}"
         if failures + 1 >= FAILURES_MAX:
-            raise RoundFailedError(
-                f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
-            ) from (failure if isinstance(failure, HeadraceError) else None)
+            raise RoundFailedError(f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint) from (
+                failure if isinstance(failure, HeadraceError) else None
+            )
         if isinstance(failure, RoundFailedError):
             self._when_answered(runner, "to look for what it writes to", runner.check_outputs)
         delay_s = min(3.0, 0.1 * 2**failures)

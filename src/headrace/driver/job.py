@@ -147,9 +147,7 @@ class Job:
         """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
         self._stop()
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(
-                f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}"
-            )
+            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}")
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -159,9 +157,7 @@ class Job:
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(
-                f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}"
-            )
+            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}")
         if self._error is not None:
             raise self._error
 
@@ -316,9 +312,7 @@ class Job:
             "running": self.is_running,
             "epoch": generation.plan.epoch,
             "job_model": generation.plan.model.version,
-            "sub_topologies": {
-                runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()
-            },
+            "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
 
 

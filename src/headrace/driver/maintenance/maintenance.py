@@ -34,9 +34,7 @@ class Maintenance:
     `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
     """
 
-    def __init__(
-        self, plan: JobPlan, backend: Backend, files: StateFiles, config: Config, clock_us: Callable[[], int]
-    ) -> None:
+    def __init__(self, plan: JobPlan, backend: Backend, files: StateFiles, config: Config, clock_us: Callable[[], int]) -> None:
         self._plan, self._system, self._store = plan, backend.system, backend.store
         application = plan.topology.application
         metadata = self._system.metadata_store(application)

@@ -16,9 +16,7 @@ _SPARED = "state-files-before-repairs"  # namespace: a repair to the state files
 
 def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
     """The state files that the heads of `checkpoints` build on."""
-    return frozenset(
-        file.name for checkpoint in checkpoints if checkpoint.head is not None for file in checkpoint.head.files
-    )
+    return frozenset(file.name for checkpoint in checkpoints if checkpoint.head is not None for file in checkpoint.head.files)
 
 
 def files_before_repairs(

@@ -62,9 +62,7 @@ class JobPlanner:
     backend: Backend
     log: Callable[[str], None]
 
-    def plan(
-        self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()
-    ) -> JobPlan:
+    def plan(self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
         system, slots = self.backend.system, self.backend.engine.slots
@@ -150,9 +148,7 @@ def _encoded(values: Mapping[str, object]) -> dict[str, bytes | None]:
     return {key: None if value is None else encode(value) for key, value in values.items()}
 
 
-def with_limits(
-    topology: Topology, programs: Mapping[str | None, Program], system: System
-) -> dict[str | None, Program]:
+def with_limits(topology: Topology, programs: Mapping[str | None, Program], system: System) -> dict[str | None, Program]:
     """The programs, with what the streams that they write take."""
     internal = {node.stream for node in topology.nodes if isinstance(node, Repartition)}
     limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})

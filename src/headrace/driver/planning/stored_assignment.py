@@ -40,9 +40,7 @@ class SystemStreamPartitionAssignmentManager:
     def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
         """What is to be written so that these are stored: entries that differ, and None for those that are removed."""
         now: dict[str, dict[str, bytes]] = {
-            SSP_ASSIGNMENT: {
-                str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()
-            },
+            SSP_ASSIGNMENT: {str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()},
             PARTITION_COUNTS: {stream: encode(record) for stream, record in records.items()},
         }
         changes: dict[str, dict[str, bytes | None]] = {}

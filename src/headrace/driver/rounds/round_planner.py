@@ -109,10 +109,7 @@ class RoundPlanner:
         common = self._common(round_id, inputs)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
-        payloads = {
-            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, by_engine))
-            for lane in records
-        }
+        payloads = {lane: encoded(self._filled(common, self._containers[lane], ranges, marks, by_engine)) for lane in records}
         given = ranges if by_engine else {}
         works = tuple(
             tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
@@ -210,9 +207,7 @@ class RoundPlanner:
             ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
         return empty | {piece.ssp: piece for piece in ranges}
 
-    def _lanes(
-        self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
-    ) -> dict[int, int]:
+    def _lanes(self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int) -> dict[int, int]:
         """The lanes that have something to do, and how many records."""
         renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
         checkpoints = self._task_positions.checkpoints
