@@ -12,10 +12,11 @@ import headrace as hr
 from headrace.adapters.common import lease_holder as holders
 from headrace.client.state_reader import entries_of
 from headrace.client.store_form import form_of
+from headrace.codec.documents import encode
 from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound
 from headrace.core.topology.program import Program
 from headrace.driver.maintenance.state_garbage import files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, versions_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView
@@ -61,5 +62,6 @@ def go_back(url: str, application: str, choice: Choice) -> None:
             else:
                 left.append(abandoned_version(kept, checkpoint, version, now_us))
             checkpoints.append(rewound(checkpoint, version))
-        store.commit_job_model(epoch, store.job_model(), checkpoints, {STATE_VERSIONS: to_store(left)})
+        versions = {one.key: encode(one) for one in left}
+        store.commit_job_model(epoch, store.job_model(), checkpoints, {STATE_VERSIONS: versions})
         store.release(epoch)

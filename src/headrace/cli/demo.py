@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
-from headrace.cli.targets import JsonOption
+from headrace.cli.targets import JsonOption, whole_number
 from headrace.environment import checked_java
 from headrace.model.durations import datetime_of
 from headrace.visible import raw_of, visible_line

@@ -10,9 +10,8 @@ import typer
 
 from headrace import wiring
 from headrace.cli.lags import is_run
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import fail, print_json, say
-from headrace.cli.targets import JsonOption, SystemOption, system_url
+from headrace.cli.targets import JsonOption, SystemOption, system_url, whole_number
 from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
 from headrace.core.job_plan.partition_growth import check_expansion, expand_command
 from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace import wiring
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json
-from headrace.cli.targets import AppArgument, JsonOption, SetOption, SystemOption, target_of
+from headrace.cli.targets import AppArgument, JsonOption, SetOption, SystemOption, target_of, whole_number
 
 if TYPE_CHECKING:
     from headrace.client.plan_preview import PlanPreview

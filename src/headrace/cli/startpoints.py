@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import counted, iso, print_json, print_table, say
 from headrace.cli.previews import confirm, described, show_and_confirm, when_text
-from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
 from headrace.core.rewind.startpoints import startpoint_text
 from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint

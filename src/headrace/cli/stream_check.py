@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from headrace import wiring
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import EXIT_ERROR, print_json, say
 from headrace.cli.streams import KeyOption, NameArgument
-from headrace.cli.targets import JsonOption, OptionalAppArgument, SystemOption, looked_up, target_of
+from headrace.cli.targets import JsonOption, OptionalAppArgument, SystemOption, looked_up, target_of, whole_number
 from headrace.model.serde import Serde
 from headrace.model.streams import StreamDescription
 from headrace.serdes.serdes import serde_of_text

@@ -1,4 +1,4 @@
-"""How a command learns which application and which system it is about: by the application's file, or by names."""
+"""What options mean: which application and which system a command is about, and whole numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from headrace.cli.lags import JobLook
 from headrace.cli.output import fail, say
 from headrace.config.loading import Config, load_config
 from headrace.errors import SetupError
+
+_BEYOND = 2**63
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FILE.py:name where it makes several.")]
 OptionalAppArgument = Annotated[
@@ -148,3 +152,26 @@ def opened(target: Target) -> Iterator[JobLook]:
                 hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
             fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
         yield JobLook(system, target.application)
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
+    """A parser for an option: a whole number within these bounds, else wrong usage.
+
+    >>> whole_number(1)("12")
+    12
+    """
+    bounds = [f", at least {least:,}" if least is not None else "", f", at most {most:,}" if most is not None else ""]
+    expected = f"expected a whole number{''.join(bounds)}"
+
+    def parsed(given: Any) -> int:
+        text = str(given)  # a default comes as the number that it is
+        if not _WHOLE.fullmatch(text):  # int() takes 1_0, and digits of other scripts
+            raise typer.BadParameter(f"{expected}, found {text!r}")
+        number = int(text)
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise typer.BadParameter(f"{expected}, found {number}")
+        if not -_BEYOND <= number < _BEYOND:  # nothing counts so far
+            raise typer.BadParameter(f"{expected}, of 64 bits, found {number}")
+        return number
+
+    return parsed

@@ -179,29 +179,20 @@ class Generation:
             while not self._ending.is_set():
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:
-                    self._waiting_for[name] = "the end of the round that writes what it reads"
-                    self._wakes[name].wait(gathering_s)
-                    self._wakes[name].clear()
+                    self._wait(name, "the end of the round that writes what it reads", gathering_s)
                     continue
                 planned = self._when_answered(runner, "to look for records", lambda: self._planned(runner))
                 published = self.publish(runner)
-                if planned is None and self._slowed_by.get(name):
-                    self._waiting_for[name] = self._slowed_by[name]
-                    self._wakes[name].wait(self._pace.trigger_s)
-                    self._wakes[name].clear()
-                    continue
-                if planned is None and self._ending.is_set():
+                if planned is not None:
+                    failures = 0 if self._try(runner, planned, failures) else failures + 1
+                elif self._slowed_by.get(name):
+                    self._wait(name, self._slowed_by[name], self._pace.trigger_s)
+                elif self._ending.is_set() or (self._caught_up and self._caught_up.reached(runner, time.monotonic())):
                     return
-                if planned is None:
-                    if self._caught_up and self._caught_up.reached(runner, time.monotonic()):
-                        return
+                else:
                     if published:
                         held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
-                    self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
-                    self._wakes[name].wait(self._pace.trigger_s)
-                    self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
-                    continue
-                failures = 0 if self._try(runner, planned, failures) else failures + 1
+                    self._wait(name, f"records held back by {held_back}" if held_back else "new records", self._pace.trigger_s)
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
                 LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
@@ -210,6 +201,11 @@ class Generation:
         finally:
             self._done[name].set()
             self.wake()
+
+    def _wait(self, name: str | None, what: str, seconds: float) -> None:
+        self._waiting_for[name] = what
+        self._wakes[name].wait(seconds)
+        self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
 
     def _end_with(self, runner: SubTopologyRunner, error: BaseException) -> None:
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
@@ -284,20 +280,16 @@ class Generation:
         """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
-        try:
-            return find_poison_records(self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set)
-        except EngineFailure as error:
-            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
-            return False
-
-    def _say_of(self, runner: SubTopologyRunner) -> Callable[[str], None]:
-        """Reports to the log and the status what a sub-topology is doing."""
 
         def say(line: str) -> None:
             LOG.warning("%s", line)
             self._waiting_for[runner.sub.name] = line
 
-        return say
+        try:
+            return find_poison_records(self._engine, runner, planned, say=say, is_stopping=self._ending.is_set)
+        except EngineFailure as error:
+            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
+            return False
 
     def _retry_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
@@ -317,10 +309,6 @@ class Generation:
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._ending.wait(delay_s)
-        self._reload_committed(runner)
-
-    def _reload_committed(self, runner: SubTopologyRunner) -> None:
-        """Read what is committed; a system that does not answer is waited for."""
         self._when_answered(runner, "to read what is committed", runner.reload_committed)
 
     def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:

@@ -6,7 +6,7 @@ reads (of several the first by name). `has_state` is the one definition of what 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import TopologyError
@@ -80,6 +80,17 @@ def stores_of(node: Node) -> tuple[StoreSpec, ...]:
             return stores
         case _:
             return ()
+
+
+def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]:
+    """The streams that a sub-topology writes to by name, and others may change; a function may name any other."""
+    named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}
+    return tuple(sorted(named | ({dead_letter} if dead_letter is not None else set())))
+
+
+def watched_streams(subs: Collection[SubTopology], dead_letter: str | None) -> set[str]:
+    """The streams whose numbers of partitions a plan is made from: those that are read, and those that are written."""
+    return {stream for sub in subs for stream in (*sub.reads, *sub.writes, *output_streams(sub, dead_letter))}
 
 
 def is_stateful(node: Node) -> bool:

@@ -46,11 +46,6 @@ def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
     return sorted(metadata.all(STATE_VERSIONS).items())
 
 
-def to_store(versions: Iterable[StateVersion]) -> dict[str, bytes]:
-    """As values of the namespace `STATE_VERSIONS`, to be stored with something else."""
-    return {version.key: encode(version) for version in versions}
-
-
 @dataclass(frozen=True, slots=True)
 class KeptTasks:
     """Of a sub-topology versions are kept, of all its `tasks`.
@@ -105,7 +100,11 @@ class StateVersions:
         }
         self._kept_us = {name: self._last_us(name) for name in subs}
         self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
-        self._pauses = IdlePeriods()
+        # Per sub-topology how many rounds have begun, and which run. One that failed counts as running until the next commit:
+        # some of its containers may have committed, others may still.
+        self._begun: dict[str | None, int] = {}
+        self._running: set[str | None] = set()
+        self._rounds_lock = threading.Lock()  # of these two
         self._lock = threading.Lock()  # of what is wanted; nothing is requested or stored while it is held
 
     def _last_us(self, name: str | None) -> int | None:
@@ -117,13 +116,21 @@ class StateVersions:
 
     def began(self, sub_topology: str | None) -> None:
         """A round of it is about to run."""
-        self._pauses.end(sub_topology)
+        with self._rounds_lock:
+            self._begun[sub_topology] = self._begun.get(sub_topology, 0) + 1
+            self._running.add(sub_topology)
 
     def committed(self, sub_topology: str | None) -> None:
         """A round of it was committed, and the garbage knows of it: the next one has not begun. Raises nothing."""
-        self._pauses.begin(sub_topology)
+        with self._rounds_lock:
+            self._running.discard(sub_topology)
         if sub_topology in self._cuts:
             self._take(sub_topology, self._clock_us())
+
+    def _pause_of(self, sub_topology: str | None) -> int | None:
+        """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
+        with self._rounds_lock:
+            return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -201,13 +208,13 @@ class StateVersions:
 
     def _take_cut(self, name: str | None, ends: Callable[[], Mapping[SSP, int]], now_us: int) -> None:
         """In one pause of the sub-topology: ask where what it writes ends, and take the versions of all its tasks."""
-        pause = self._pauses.number_of(name)
+        pause = self._pause_of(name)
         if pause is None or not self._may_cut(name, now_us):
             return
         written = ends()
         with self._lock:
             current = self._garbage.hold_current(name)
-            if self._pauses.number_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
+            if self._pause_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
                 return  # a round has begun, or another thread took this one
             self._cut_at[name] = current
             before = {task: self._versions[task] for task in self._subs[name].tasks}
@@ -251,32 +258,6 @@ def _with_new(versions: Versions, new: Iterable[StateVersion]) -> dict[TaskName,
         task = version.checkpoint.task
         found[task] = (*found[task], version)
     return found
-
-
-class IdlePeriods:
-    """Threads may share it. A round that failed counts as running until the next commit of its sub-topology: some of its
-    containers may have committed, others may still."""
-
-    def __init__(self) -> None:
-        self._begun: dict[str | None, int] = {}  # rounds
-        self._running: set[str | None] = set()
-        self._lock = threading.Lock()
-
-    def end(self, sub_topology: str | None) -> None:
-        """A round of it begins."""
-        with self._lock:
-            self._begun[sub_topology] = self._begun.get(sub_topology, 0) + 1
-            self._running.add(sub_topology)
-
-    def begin(self, sub_topology: str | None) -> None:
-        """A round of it was committed."""
-        with self._lock:
-            self._running.discard(sub_topology)
-
-    def number_of(self, sub_topology: str | None) -> int | None:
-        """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
-        with self._lock:
-            return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
 
 
 WRITTEN_AT_ONCE = 200  # values in one transaction: each version of a state holds the name of every file of its head

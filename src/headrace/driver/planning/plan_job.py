@@ -21,12 +21,12 @@ from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.streams import check_inputs
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
+from headrace.core.topology.sub_topologies import watched_streams
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
 from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
 from headrace.driver.rounds.handover import NAMESPACE as HANDOVERS
-from headrace.driver.rounds.output_checks import watched_streams
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest

@@ -17,14 +17,13 @@ from headrace.core.rewind.rewinds import skipped_ranges_of
 from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
 from headrace.core.rounds.offset_ranges import OffsetRange
-from headrace.core.topology.sub_topologies import SubTopology
+from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers
-from headrace.driver.rounds.output_checks import check_outputs, output_streams
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import Barrier, TaskPositions
 from headrace.driver.rounds.round_planner import RoundPlanner
-from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
+from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfRangeError, RoundFailedError, StreamNotFoundError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
@@ -35,6 +34,7 @@ from headrace.model.topology import ForEachRound, Source
 from headrace.ports import ContainerCommit, ContainerWork, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
+GONE_S = 2.0  # for this long a broker that has just started may know nothing of a stream
 
 
 @dataclass(slots=True)
@@ -173,8 +173,29 @@ class SubTopologyRunner:
                 self.progress.note(warning_of(far, units.get(far.stream, "us"), self.program.far_us))
 
     def check_outputs(self) -> None:
-        """Raises where a stream that is written to was deleted, or recreated with fewer partitions."""
-        check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
+        """After a round that failed: `StreamNotFoundError` or `IncompatibleChangeError` where others have deleted a stream that
+        is written to, or recreated it with fewer partitions."""
+        for name in output_streams(self.sub, self.program.dead_letter):
+            count, began_s = self.program.partition_counts[name], time.monotonic()
+            while (found := self._partitions(name)) is None and time.monotonic() < began_s + GONE_S:
+                time.sleep(0.1)
+            if found is None:
+                raise StreamNotFoundError(
+                    f"output stream {name!r} was deleted while the application runs",
+                    f"recreate it with {count} partitions and restart the application: it resumes from the last commit; the "
+                    "records of the deleted stream are lost",
+                )
+            if found < count:
+                raise IncompatibleChangeError(
+                    f"output stream {name!r} has fewer partitions than when the application began: {found}, not {count}",
+                    "restart the application: it resumes from the last commit, with the partitions that exist",
+                )
+
+    def _partitions(self, stream: str) -> int | None:
+        try:
+            return len(self._system.high_watermarks(stream))
+        except StreamNotFoundError:
+            return None
 
     def reload_committed(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
