@@ -94,7 +94,7 @@ def _epilog(examples: str | None) -> str | None:
     """The end of a command's help; `examples` is that as a whole, or just lines, which stay as they are."""
     if examples is None or "Examples:" in examples:
         return examples
-    return "\n  ".join(["Examples:\n\n\b", *examples.split("\n")])
+    return "Examples:\n\n\b\n  " + examples.replace("\n", "\n  ")
 
 
 _typers = {"": application}

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -206,15 +207,14 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:
     wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
-    advice = f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'"
-    try:
+    found = "not installed"
+    with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "wrong", "not installed", advice)
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < least or (below is not None and numbers >= below):
-        return Finding(name, "wrong", f"{version}: expected {wanted}", advice)
-    return Finding(name, "ok", version)
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        if numbers >= least and (below is None or numbers < below):
+            return Finding(name, "ok", version)
+        found = f"{version}: expected {wanted}"
+    return Finding(name, "wrong", found, f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'")
 
 
 def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
@@ -223,11 +223,10 @@ def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
         if one.found is not None and not one.is_right:
             found = f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}"
             return Finding(what, "wrong", found, "delete the file; it is fetched again when it is needed")
-    there = sum(state.is_right for state in states)
-    if there < len(states):
-        found = f"{there} of {len(states)} in {folder}"
-        return Finding(what, "note", found, "the others are fetched when they are first needed")
-    return Finding(what, "ok", f"all {len(states)} in {folder}, checksums as pinned")
+    there, count = sum(state.is_right for state in states), len(states)
+    if there < count:
+        return Finding(what, "note", f"{there} of {count} in {folder}", "the others are fetched when they are first needed")
+    return Finding(what, "ok", f"all {count} in {folder}, checksums as pinned")
 
 
 def _show(findings: list[Finding], settings: list[Setting]) -> None:
@@ -240,8 +239,7 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
         ("setting of Spark", "needed", "Headrace's session", "a session of yours"),
         [(one.name, one.needed, one.own_session, one.other_session) for one in settings],
     )
-    differing = [one for one in settings if one.state != "ok"]
-    if differing:
+    if differing := [one for one in settings if one.state != "ok"]:
         print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
     for setting in differing:
         print(f"  {setting.name}: {setting.without_it}")

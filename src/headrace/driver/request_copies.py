@@ -36,10 +36,7 @@ class RequestsElsewhere:
         self._closed = threading.Event()
 
     def requests(self) -> Mapping[str, bytes]:
-        """All requests there, by id: as they are now, or as they were seen last if a thread looks.
-
-        Raises what the store raises, naming it, if no thread looks.
-        """
+        """All requests there, by id: as they are now (raises what the store raises), or as last seen by the thread."""
         if self._thread is None:
             self._look()
         with self._lock:
@@ -78,14 +75,13 @@ class RequestsElsewhere:
             try:
                 self._remove()
                 self._look()
+                if is_lost:
+                    LOG.info("startpoint_metadata_store = %r answers again", self._place)
+                is_lost = False
             except Exception as error:  # a thread that ends in silence would never look again
                 if not is_lost and not self._closed.is_set():
                     LOG.warning("%s; the job keeps running without it and tries again", getattr(error, "message", error))
                 is_lost = True
-            else:
-                if is_lost:
-                    LOG.info("startpoint_metadata_store = %r answers again", self._place)
-                is_lost = False
 
     def _look(self) -> None:
         try:

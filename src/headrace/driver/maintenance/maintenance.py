@@ -18,11 +18,11 @@ from headrace.core.topology.sub_topologies import SubTopology, has_state
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_before_repairs
 from headrace.driver.maintenance.state_versions import KeptTasks, Past, StateVersions, versions_of
 from headrace.driver.planning.job_plan import Backend, JobPlan
+from headrace.driver.rounds.positions import by_ssp
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 from headrace.model.topology import Repartition
-from headrace.ports import System
 from headrace.state.files import StateFiles
 
 LOG = logging.getLogger("headrace.job")
@@ -43,11 +43,11 @@ class Maintenance:
         for sub in plan.subs:  # what a first commit replaces are the files of these
             self._garbage.committed(sub.name, [plan.checkpoints[task] for task in _tasks(plan, sub)])
         by_cuts = going_by_cuts(edges_of(plan.subs))
-        kept = {
-            sub.name: KeptTasks(_tasks(plan, sub), partial(_ends, self._system, sub) if sub.name in by_cuts else None)
-            for sub in plan.subs
-            if has_state(sub) or sub.name in by_cuts
-        }
+        kept: dict[str | None, KeptTasks] = {}
+        for sub in plan.subs:
+            ends = partial(by_ssp, self._system, sub.writes, self._system.high_watermarks)
+            if has_state(sub) or sub.name in by_cuts:
+                kept[sub.name] = KeptTasks(_tasks(plan, sub), ends if sub.name in by_cuts else None)
         past = Past(versions_of(metadata), cuts_of(metadata), plan.rewinds, plan.startpoints.counting_again)
         self._versions = StateVersions(self._store, plan.epoch, self._garbage, kept, past, _keeping(config), clock_us)
         self._versions.begin()
@@ -108,12 +108,3 @@ def _tasks(plan: JobPlan, sub: SubTopology) -> list[TaskName]:
 def _keeping(config: Config) -> RetentionPolicy:
     span_us = int(config.keep_state_versions_s * 1e6) or None
     return RetentionPolicy(config.keep_state_versions - 1, span_us, int(config.state_version_interval_s * 1e6))
-
-
-def _ends(system: System, sub: SubTopology) -> dict[SSP, int]:
-    """Where each partition of the repartition streams that it writes ends, what is not readable yet included."""
-    return {
-        SSP(system.name, stream, partition): end
-        for stream in sub.writes
-        for partition, end in system.high_watermarks(stream).items()
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
@@ -29,6 +29,11 @@ class _Claim:
 
     watermark_us: int
     ends: Mapping[SSP, int]
+
+
+def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, int]]) -> dict[SSP, int]:
+    """What `ask` says of each partition of some streams."""
+    return {SSP(system.name, stream, number): offset for stream in streams for number, offset in ask(stream).items()}
 
 
 class TaskPositions:
@@ -71,19 +76,11 @@ class TaskPositions:
 
     def ends(self) -> dict[SSP, int]:
         """Per partition up to where it can be read now."""
-        return {
-            SSP(self._system.name, stream, partition): end
-            for stream in self._reads
-            for partition, end in self._system.end_offsets(stream).items()
-        }
+        return by_ssp(self._system, self._reads, self._system.end_offsets)
 
     def beginnings(self) -> dict[SSP, int]:
         """Per partition the first offset that can be read now."""
-        return {
-            SSP(self._system.name, stream, partition): beginning
-            for stream in self._reads
-            for partition, beginning in self._system.beginning_offsets(stream).items()
-        }
+        return by_ssp(self._system, self._reads, self._system.beginning_offsets)
 
     def held_back_by(self) -> str:
         """For messages: what keeps records from being readable, empty for nothing."""
@@ -131,12 +128,8 @@ class TaskPositions:
         """
         if watermark_us is None or (self._claims and self._claims[-1].watermark_us == watermark_us):
             return
-        ends = {
-            SSP(self._system.name, stream, partition): end
-            for stream in self._reads
-            if self._kinds[stream] is SourceKind.REPARTITION
-            for partition, end in self._system.high_watermarks(stream).items()
-        }
+        internal = [stream for stream in self._reads if self._kinds[stream] is SourceKind.REPARTITION]
+        ends = by_ssp(self._system, internal, self._system.high_watermarks)
         self._claims = (*self._claims, _Claim(watermark_us, ends))[-CLAIMS_MAX:]
 
     def upstream_within(self, ends: Mapping[SSP, int]) -> dict[SSP, tuple[int, int]]:
@@ -181,11 +174,7 @@ class Barrier:
         born = self._born
         wanting = needs_barrier(born, self._barriers, positions, ends)
         if wanting:
-            highs = {
-                SSP(self._system.name, stream, partition): high
-                for stream in sorted({ssp.stream for ssp in wanting})
-                for partition, high in self._system.high_watermarks(stream).items()
-            }
+            highs = by_ssp(self._system, sorted({ssp.stream for ssp in wanting}), self._system.high_watermarks)
             self._barriers |= held(born, wanting, ends, highs, limit)
         return allowed_ends(born, self._barriers, positions, ends, limit)
 
@@ -197,7 +186,6 @@ class Barrier:
             grown = self._records.expansions.get(stream, ())
             ages = {count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}
             for lowest in (*sorted(ages, reverse=True), 0):
-                for partition, high in self._system.high_watermarks(stream).items():
-                    if partition >= lowest:
-                        found.setdefault(SSP(self._system.name, stream, partition), high)
+                highs = by_ssp(self._system, [stream], self._system.high_watermarks)
+                found = {ssp: high for ssp, high in highs.items() if ssp.partition >= lowest} | found
         return found

@@ -81,7 +81,7 @@ class RoundPlanner:
 
         `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
         """
-        is_known = self._knows_beginnings(inputs.now_us)
+        is_known = self._beginnings_us is not None and abs(inputs.now_us - self._beginnings_us) < BEGINNINGS_US
         try:
             return self._planned(inputs, () if is_known else self._lost(inputs))
         except OffsetOutOfRangeError:
@@ -166,9 +166,6 @@ class RoundPlanner:
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
 
-    def _knows_beginnings(self, now_us: int) -> bool:
-        return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
-
     def _beyond_skipped(self, inputs: RoundInputs) -> dict[SSP, int]:
         """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
         moment."""
@@ -200,12 +197,11 @@ class RoundPlanner:
         if self._skipped:
             ends = before_skipped(positions, ends, self._skipped)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
-        # Where nothing is left behind a skipped range, an empty range still moves the position.
-        empty = _empty_at(passed)
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
             ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
-        return empty | {piece.ssp: piece for piece in ranges}
+        # Where nothing is left behind a skipped range, an empty range still moves the position.
+        return _empty_at(passed) | {piece.ssp: piece for piece in ranges}
 
     def _lanes(self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int) -> dict[int, int]:
         """The lanes that have something to do, and how many records."""
@@ -213,19 +209,19 @@ class RoundPlanner:
         checkpoints = self._task_positions.checkpoints
         lanes = {}
         for container in self._containers.values():
-            wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
-            due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
-            moved = any(ssp.whole in ranges for task in container.tasks for ssp in task.ssps)
-            if moved or due or container.lane in renewed:
-                lanes[container.lane] = wanted
+            pieces = [ranges[ssp.whole] for task in container.tasks for ssp in task.ssps if ssp.whole in ranges]
+            is_due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
+            if pieces or is_due or container.lane in renewed:
+                lanes[container.lane] = sum(piece.records for piece in pieces)
         return lanes
 
     def _weights(self, records: Mapping[int, int], ranges: Mapping[SSP, OffsetRange]) -> list[tuple[int, int]]:
         """What the work of each lane amounts to, in records: those that it reads, and what its tasks cost themselves."""
-        return [
-            (lane, count + TASK_RECORDS * sum(_reads(task, ranges) for task in self._containers[lane].tasks))
-            for lane, count in records.items()
-        ]
+        found = []
+        for lane, count in records.items():
+            reading = [task for task in self._containers[lane].tasks if any(ssp.whole in ranges for ssp in task.ssps)]
+            found.append((lane, count + TASK_RECORDS * len(reading)))
+        return found
 
     # --- payloads ---------------------------------------------------------------------------------------------------
 
@@ -305,10 +301,6 @@ class RoundPlanner:
             for ssp in _ssps_of(container, ranges)
         )
         return ContainerWork(container.lane, payload, container.location_id, records, inputs)
-
-
-def _reads(task: TaskModel, ranges: Mapping[SSP, OffsetRange]) -> bool:
-    return any(ssp.whole in ranges for ssp in task.ssps)
 
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
