@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.lags import JobLook
-from headrace.cli.output import counted, iso, print_json, print_table, report, shortened
-from headrace.cli.previews import described, show_and_confirm, when_text
+from headrace.cli.output import iso, print_json, print_table, report, shortened
+from headrace.cli.previews import described, write_confirmed
 from headrace.cli.startpoints import StateOption, opened_startpoints
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, opened
 from headrace.model.checkpoint import Checkpoint
@@ -123,16 +123,8 @@ def import_(
     exported = decode_positions(bytes_of_file(file, _BYTES_MAX), shortened(str(file)))
     with opened_startpoints(target) as points:
         preview = points.preview_import(exported, state=state, force=force, repartitions=repartitions)
-        count = len(preview.entries)
-        if count:
-            title = f"positions of {exported.exported_at}"
-            show_and_confirm(preview, title, f"set {counted(count, 'startpoint')}?", yes, json)
-        ids = points.write(preview) if count else ()
-        is_running = points.is_running
-    if json:
-        print_json(described(preview, ids))
-    elif count:
-        print(f"set {counted(count, 'startpoint')}: {' '.join(ids)}")
-        print(when_text(is_running))
-    else:
-        print(f"application {target.application} is at these positions already: there is nothing to set")
+        if preview.entries:
+            write_confirmed(points, preview, f"positions of {exported.exported_at}", yes, json)
+            return
+    none = f"application {target.application} is at these positions already: there is nothing to set"
+    report(json, described(preview, ()), none)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.output import EXIT_USAGE, fail, iso, print_json, print_table
+from headrace.cli.output import EXIT_USAGE, counted, fail, iso, print_json, print_table, report
 from headrace.core.rewind.previews import Move, StartpointPreview, state_text
+
+if TYPE_CHECKING:
+    from headrace.client.startpoints import Startpoints
 
 
 def print_preview(preview: StartpointPreview, title: str) -> None:
@@ -80,15 +83,16 @@ def is_somebody_there() -> bool:
     return sys.stdin.isatty()
 
 
-def show_and_confirm(preview: StartpointPreview, title: str, question: str, yes: bool, json: bool) -> None:
-    """Show what would be done, as text, or as JSON where it will not be done; then `confirm`."""
+def write_confirmed(points: Startpoints, preview: StartpointPreview, title: str, yes: bool, json: bool) -> None:
+    """Show what would be done, as text, or as JSON where it will not be done; prompt, and do it."""
     if not json:
         print_preview(preview, title)
     elif not yes:
         print_json(described(preview, ()))
-    confirm(question, yes, json)
-
-
-def when_text(is_running: bool) -> str:
-    """When the new startpoints take effect."""
-    return "the job is running: it resumes from there at its next round" if is_running else "it takes effect at the next start"
+    count = counted(len(preview.entries), "startpoint")
+    confirm(f"set {count}?", yes, json)
+    ids = points.write(preview)
+    when = "it takes effect at the next start"
+    if points.is_running:
+        when = "the job is running: it resumes from there at its next round"
+    report(json, described(preview, ids), f"set {count}: {' '.join(ids)}\n{when}")

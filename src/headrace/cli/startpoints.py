@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.output import counted, iso, print_json, print_table, say
-from headrace.cli.previews import confirm, described, show_and_confirm, when_text
+from headrace.cli.previews import confirm, write_confirmed
 from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
 from headrace.core.rewind.startpoints import startpoint_text
 from headrace.model.durations import time_ago_us, time_us
@@ -33,7 +33,12 @@ headrace startpoint delete 3f0c5a7be812 --application flight-delays
 headrace startpoint delete --stream flights --partition 3 --app flights.py"""
 
 StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")]
-_NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "status")
+_COLUMNS = {  # the name of each, and its key in JSON
+    **{name: name for name in ("id", "stream", "partition", "task", "startpoint", "state")},
+    "written by": "written_by",
+    "written at": "written_at",
+    "status": "detail",
+}
 StateOption = Annotated[
     str, typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state.")
 ]
@@ -82,16 +87,7 @@ def set_startpoint(
     with opened_startpoints(target) as points:
         startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
         preview = points.preview(stream, startpoint, partition=number, task=task, state=state)
-        count = len(preview.entries)
-        title = f"startpoint of stream {stream}: {startpoint_text(startpoint)}"
-        show_and_confirm(preview, title, f"set {counted(count, 'startpoint')}?", yes, json)
-        ids = points.write(preview)
-        is_running = points.is_running
-    if json:
-        print_json(described(preview, ids))
-    else:
-        print(f"set {counted(count, 'startpoint')}: {' '.join(ids)}")
-        print(when_text(is_running))
+        write_confirmed(points, preview, f"startpoint of stream {stream}: {startpoint_text(startpoint)}", yes, json)
 
 
 def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
@@ -129,7 +125,7 @@ def list_startpoints(target: Target, json: JsonOption = False) -> None:
     if not found and not unreadable:
         say(f"application {target.application} has no startpoints; `headrace startpoint set` makes one")
     elif found:
-        print_table(_NAMES, [_row(one) for one in found], right=("partition",))
+        _print_startpoints(found)
     _say_unreadable(target, unreadable)
 
 
@@ -181,7 +177,7 @@ def delete(
 
 def _print_chosen(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> None:
     if shown:
-        print_table(_NAMES, [_row(one) for one in shown], right=("partition",))
+        _print_startpoints(shown)
     for id_, why in unreadable.items():
         print(f"request {id_} is unreadable: {why}")
 
@@ -198,19 +194,9 @@ def opened_startpoints(target: Target) -> Startpoints:
     return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
 
 
-def _row(known: KnownStartpoint) -> tuple[Any, ...]:
-    entry = known.entry
-    return (
-        entry.id,
-        entry.key.ssp.stream,
-        entry.key.ssp.partition,
-        None if entry.key.task is None else str(entry.key.task),
-        startpoint_text(entry.startpoint),
-        entry.state.value,
-        entry.written_by,
-        iso(entry.written_at_us),
-        status_text(known),
-    )
+def _print_startpoints(found: Iterable[KnownStartpoint]) -> None:
+    shown = [_described(one) | {"startpoint": startpoint_text(one.entry.startpoint)} for one in found]
+    print_table(list(_COLUMNS), [[one[key] for key in _COLUMNS.values()] for one in shown], right=("partition",))
 
 
 def _described(known: KnownStartpoint) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from headrace.codec.documents import Flows, Operators, encode
 from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, STARTPOINTS
@@ -33,8 +32,6 @@ from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Repartition, Topology
 from headrace.ports import JobStore, Metadata, System
-
-Value = TypeVar("Value")
 
 
 def check_before_engine(
