@@ -67,7 +67,7 @@ class Generation:
         self.plan, self.maintenance = prepared.plan, prepared.maintenance
         self.runners = {runner.sub.name: runner for runner in prepared.runners}
         self._store, self._engine = backend.store, backend.engine
-        self._pace, self._caught_up = pace, caught_up
+        self._pace, self.caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(prepared.plan.subs)
         self._scheduler = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
@@ -99,10 +99,6 @@ class Generation:
         for runner in self.runners.values():
             last = published.get(runner.sub.title, {})
             runner.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
-
-    def catch_up(self, caught_up: CaughtUp) -> None:
-        """Run until all is processed, as `caught_up` knows."""
-        self._caught_up = caught_up
 
     def start(self) -> None:
         """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
@@ -187,7 +183,7 @@ class Generation:
                     failures = 0 if self._try(runner, planned, failures) else failures + 1
                 elif self._slowed_by.get(name):
                     self._wait(name, self._slowed_by[name], self._pace.trigger_s)
-                elif self._ending.is_set() or (self._caught_up and self._caught_up.reached(runner, time.monotonic())):
+                elif self._ending.is_set() or (self.caught_up and self.caught_up.reached(runner, time.monotonic())):
                     return
                 else:
                     if published:
@@ -227,15 +223,15 @@ class Generation:
             return error
 
     def _planned(self, runner: SubTopologyRunner) -> PlannedRound | None:
-        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
-            self._caught_up.writers_done(runner, time.monotonic())
-        limit = self._caught_up.limit_of(runner) if self._caught_up else None
+        if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
+            self.caught_up.writers_done(runner, time.monotonic())
+        limit = self.caught_up.limit_of(runner) if self.caught_up else None
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
         planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
-        if planned is not None and self._caught_up:
-            self._caught_up.progressed(runner)
+        if planned is not None and self.caught_up:
+            self.caught_up.progressed(runner)
         return planned
 
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:

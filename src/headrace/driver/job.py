@@ -130,8 +130,7 @@ class Job:
 
     def _start(self) -> None:
         if self._until == "caught-up":
-            self._caught_up = CaughtUp(self._generation.sources)
-            self._generation.catch_up(self._caught_up)
+            self._caught_up = self._generation.caught_up = CaughtUp(self._generation.sources)
         self._helpers = [
             threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True),
             threading.Thread(target=self._keep_tidy, name="headrace-tidy", daemon=True),
