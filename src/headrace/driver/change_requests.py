@@ -91,8 +91,7 @@ class ChangeRequests:
     def settle(self, now_us: int) -> None:
         """Store that startpoints are applied which commits have spent, and the lasting barrier of expansions that every
         producer knows of by now (protocol.md 24)."""
-        plan = self._plan
-        streams = plan.model.partition_counts
+        plan, streams = self._plan, self._plan.model.partition_counts
         for stream in plan.records.settle(self._system, self._store, plan.epoch, streams, now_us, self._settle_us):
             LOG.info("the expansion of stream %s has settled", stream)
         self.settle_startpoints(now_us)

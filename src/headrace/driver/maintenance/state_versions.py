@@ -1,10 +1,9 @@
-"""The kept versions of the tasks' states while a job runs, and the cuts through them: taking them, storing them, and
-dropping them.
+"""The kept versions of the tasks' states while a job runs, and the cuts through them: taking, storing and dropping them.
 
-A thread of its own calls `keep` now and then: it takes versions, stores all that was taken, and drops others. Only cuts are
-also taken on the way of rounds, in between two of them. In this order, so that what is stored never names what is not there,
-whenever the process ends: hold the files, store the versions, then the cuts that name them; later store that cuts are dropped,
-then that versions are, then delete the files. What falls in between is an orphan, which the next start, or `keep`, collects.
+A thread of its own calls `keep` now and then. Only cuts are also taken on the way of rounds, in between two of them. In this
+order, so that what is stored never names what is not there, whenever the process ends: hold the files, store the versions,
+then the cuts that name them; later store that cuts are dropped, then that versions are, then delete the files. What falls in
+between is an orphan, which the next start, or `keep`, collects.
 """
 
 from __future__ import annotations
@@ -39,11 +38,8 @@ Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 def versions_of(metadata: MetadataStore) -> Versions:
     """The kept versions on record, by task, oldest first; also of removed tasks, until the driver has dropped them."""
-    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
-
-
-def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
-    return sorted(metadata.all(STATE_VERSIONS).items())
+    stored = sorted(metadata.all(STATE_VERSIONS).items())
+    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,12 @@ class StateVersions:
             for name, kept in subs.items()
             if kept.ends is not None
         }
-        self._kept_us = {name: self._last_us(name) for name in subs}
+        self._kept_us: dict[str | None, int | None] = {}
+        for name, kept in subs.items():
+            times_us = [version.kept_us for task in kept.tasks for version in self._versions[task]]
+            if name in self._cuts:
+                times_us = [cut.kept_us for cut in self._cuts[name]]
+            self._kept_us[name] = max(times_us, default=None)
         self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
         # Per sub-topology how many rounds have begun, and which run. One that failed counts as running until the next commit:
         # some of its containers may have committed, others may still.
@@ -106,11 +107,6 @@ class StateVersions:
         self._running: set[str | None] = set()
         self._rounds_lock = threading.Lock()  # of these two
         self._lock = threading.Lock()  # of what is wanted; nothing is requested or stored while it is held
-
-    def _last_us(self, name: str | None) -> int | None:
-        if name in self._cuts:
-            return max((cut.kept_us for cut in self._cuts[name]), default=None)
-        return max((version.kept_us for task in self._subs[name].tasks for version in self._versions[task]), default=None)
 
     # --- what rounds report --------------------------------------------------------------------------------------
 
