@@ -40,10 +40,8 @@ class PlanPreview:
 
 
 def plan_preview(topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None) -> PlanPreview:
-    """The difference between the plan that is stored and the one that a start would make now.
-
-    `expanded`: streams, by name, that are to have so many partitions then. Errors for these as `stream expand` has them.
-    """
+    """The difference between the plan that is stored and the one that a start would make now. `expanded`: streams, by name,
+    that are to have so many partitions then. Errors for these as `stream expand` has them."""
     known = topology_before_engine(topology)
     config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
     store = system.job_store(topology.application)

@@ -83,10 +83,8 @@ def decode_positions(data: bytes, what: str) -> Exported:
 def wanted_of(
     job: StoredJob, exported: Exported, force: bool = False, repartitions: bool = False
 ) -> list[tuple[StartpointKey, Startpoint]]:
-    """What has to be set so that the job is at these positions; nothing for what is there already.
-
-    Those of the job's own `repartitions` only where that is requested: what its inputs give again is written to them again.
-    """
+    """What has to be set so that the job is at these positions; nothing for what is there already. Those of the job's own
+    `repartitions` only where that is requested: what its inputs give again is written to them again."""
     if exported.application != job.application and not force:
         raise ConfigError(
             f"these positions are of application {exported.application!r}, not of {job.application!r}",

@@ -39,10 +39,8 @@ _END = Startpoint(PositionType.LATEST)
 
 
 def startpoint_of(given: Any, now_us: int) -> Startpoint:
-    """A position as users write it: "earliest", "latest", "bootstrap", an offset, a time, or how long before now.
-
-    `ConfigError` for anything else.
-    """
+    """A position as users write it: "earliest", "latest", "bootstrap", an offset, a time, or how long before now. `ConfigError`
+    for anything else."""
     match given:
         case bool():
             pass

@@ -18,11 +18,8 @@ _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
 
 
 def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
-    """The entries (layout key, bytes) of a store.
-
-    Values of a type that is not known beforehand get the one that they have; where they do not agree on any, the
-    column `value` is their JSON text.
-    """
+    """The entries (layout key, bytes) of a store. Values of a type that is not known beforehand get the one that they have;
+    where they do not agree on any, the column `value` is their JSON text."""
     remaining = iter(entries)
     chunks = []
     while pairs := list(islice(remaining, _ROWS_AT_ONCE)):

@@ -17,10 +17,8 @@ LOG = logging.getLogger("headrace.job")
 
 
 class ChangeRequests:
-    """What is requested of a running job. It is not thread-safe.
-
-    Requests are looked for at each call; streams every `pace.partition_check_s`, and at once where a command asks for it.
-    """
+    """What is requested of a running job. It is not thread-safe. Requests are looked for at each call; streams every
+    `pace.partition_check_s`, and at once where a command asks for it."""
 
     def __init__(self, backend: Backend, pace: Pace) -> None:
         self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere

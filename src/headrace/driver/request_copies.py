@@ -21,11 +21,8 @@ CLOSE_WAIT_S = 10.0  # of a broker that does not answer a call cannot be broken 
 
 
 class RequestsElsewhere:
-    """Those of one application. Threads may share it.
-
-    A running job must not wait for a system that is not its own: from `watch` on a thread looks there, and all else goes by
-    what it saw last. `place` names the store to people.
-    """
+    """Those of one application. Threads may share it. A running job must not wait for a system that is not its own: from
+    `watch` on a thread looks there, and all else goes by what it saw last. `place` names the store to people."""
 
     def __init__(self, metadata: MetadataStore, place: str, look_s: float = LOOK_S) -> None:
         self._metadata, self._place, self._look_s = metadata, place, look_s

@@ -29,10 +29,8 @@ LOG = logging.getLogger("headrace.job")
 
 
 class Maintenance:
-    """`began` and `committed` are called for every round; `tidy` is for a thread of its own.
-
-    `keep` is the part of `tidy` that takes nothing away from streams. `clock_us` times the versions.
-    """
+    """`began` and `committed` are called for every round; `tidy` is for a thread of its own. `keep` is the part of `tidy` that
+    takes nothing away from streams. `clock_us` times the versions."""
 
     def __init__(self, plan: JobPlan, backend: Backend, files: StateFiles, config: Config, clock_us: Callable[[], int]) -> None:
         self._plan, self._system, self._store = plan, backend.system, backend.store

@@ -22,10 +22,8 @@ def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
 def files_before_repairs(
     store: JobStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
 ) -> frozenset[str]:
-    """The state files that were there at the first start after a repair of the system, for as long as the repair counts.
-
-    The repair may have taken an older catalog that does not know them, and the newest one may be put back.
-    """
+    """The state files that were there at the first start after a repair of the system, for as long as the repair counts. The
+    repair may have taken an older catalog that does not know them, and the newest one may be put back."""
     repairs, known = store.repairs(), metadata.all(_SPARED)
     new = [repair for repair in repairs if repair not in known]
     found = msgspec.json.encode(files.list(application)) if new else b""

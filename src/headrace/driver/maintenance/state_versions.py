@@ -66,10 +66,8 @@ class Past:
 
 
 class StateVersions:
-    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others.
-
-    `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped.
-    """
+    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others. `subs`: the
+    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped."""
 
     def __init__(
         self,
@@ -261,11 +259,8 @@ T = TypeVar("T")
 
 
 class DurableMap(Generic[T]):
-    """The values of a namespace, by key, that are or may be stored. Not thread-safe.
-
-    What was begun to be stored counts as stored, and is written again until that is heard to be done; what was begun to be
-    deleted counts as stored as well.
-    """
+    """The values of a namespace, by key, that are or may be stored. Not thread-safe. What was begun to be stored counts as
+    stored, and is written again until that is heard to be done; what was begun to be deleted counts as stored as well."""
 
     def __init__(self, store: JobStore, epoch: int, namespace: str, stored: Mapping[str, T]) -> None:
         self._store, self._epoch, self._namespace = store, epoch, namespace

@@ -35,10 +35,8 @@ _EXPECTED = "a class (or an object) with the method group(previous_assignment, s
 
 
 def grouper_of(value: object, tasks: int) -> SystemStreamPartitionGrouper:
-    """The grouper that `ssp_grouper` names or is; unset, tasks are made by partition.
-
-    `tasks`: how many tasks there are where each reads everything. `ConfigError` for what is no grouper.
-    """
+    """The grouper that `ssp_grouper` names or is; unset, tasks are made by partition. `tasks`: how many tasks there are where
+    each reads everything. `ConfigError` for what is no grouper."""
     if value is None:
         return GroupByPartition()
     if not isinstance(value, str):

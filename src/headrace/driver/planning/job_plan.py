@@ -29,11 +29,8 @@ from headrace.ports import Engine, JobStore, System
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often a job looks for what, whatever its model. Times in s; `clock_us` is the wall clock.
-
-    `partition_check_s`: from one look at the streams' partitions to the next; `settle_s`: after an expansion, until every
-    producer has learned of it.
-    """
+    """How often a job looks for what, whatever its model. Times in s; `clock_us` is the wall clock. `partition_check_s`: from
+    one look at the streams' partitions to the next; `settle_s`: after an expansion, until every producer has learned of it."""
 
     trigger_s: float
     idle_timeout_s: float

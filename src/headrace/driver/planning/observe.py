@@ -89,9 +89,7 @@ def observe(
     elsewhere: Mapping[str, bytes] | None = None,
 ) -> Snapshot:
     """Read it all. Under an `epoch` that is held no other driver commits, so it is of one moment; without one it is for a look.
-
-    `elsewhere`: requests for startpoints that were read from outside of `system`.
-    """
+    `elsewhere`: requests for startpoints that were read from outside of `system`."""
     model, metadata = store.job_model(), system.metadata_store(terms.application)
     checkpoints = store.checkpoints()
     asked = startpoints_of(metadata, elsewhere)

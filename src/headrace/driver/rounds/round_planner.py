@@ -41,11 +41,8 @@ BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' begin
 
 
 class RoundPlanner:
-    """Plans the rounds of one sub-topology, and numbers them.
-
-    Where no operator needs the engine, the containers of a small round read by themselves, also if the engine could read for
-    them: that is done sooner than the engine's query is planned.
-    """
+    """Plans the rounds of one sub-topology, and numbers them. Where no operator needs the engine, the containers of a small
+    round read by themselves, also if the engine could read for them: that is done sooner than the engine's query is planned."""
 
     def __init__(
         self,
@@ -77,10 +74,8 @@ class RoundPlanner:
         self._beginnings_us = None
 
     def next(self, inputs: RoundInputs) -> PlannedRound | None:
-        """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
-
-        `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
-        """
+        """The next round; None where there is nothing to do: no record, no due timer, nothing to renew. `OffsetOutOfRangeError`
+        for a position that the stream does not reach, or whose records it does not hold any more."""
         is_known = self._beginnings_us is not None and abs(inputs.now_us - self._beginnings_us) < BEGINNINGS_US
         try:
             return self._planned(inputs, () if is_known else self._lost(inputs))
@@ -146,10 +141,8 @@ class RoundPlanner:
         return [KnownFailure(self._numbers[ssp], offset, kind, message) for ssp, offset, kind, message in known]
 
     def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
-        """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
-
-        It gets no signals: the round is given up, and its workers were signalled to stop.
-        """
+        """Work that reads nothing but `piece`, for the search for a record that fails in the engine. It gets no signals: the
+        round is given up, and its workers were signalled to stop."""
         owner = next(
             container
             for container in self._containers.values()

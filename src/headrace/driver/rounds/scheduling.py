@@ -47,10 +47,8 @@ class RoundScheduler:
     def next(
         self, runner: SubTopologyRunner, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
     ) -> PlannedRound | None:
-        """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one.
-
-        `now_s` is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by.
-        """
+        """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one. `now_s`
+        is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by."""
         here = runner.task_positions
         here.note_upstream(self._watermark_above(runner, now_s))  # before the ends: what comes after may only be later
         ends = here.ends()
@@ -135,10 +133,8 @@ class CaughtUp:
         self._held_since_s.pop(runner.sub.name, None)
 
     def reached(self, runner: SubTopologyRunner, now_s: float) -> bool:
-        """Whether all that is to be read was read; to be asked when no round can be planned.
-
-        Records that cannot be read yet (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`.
-        """
+        """Whether all that is to be read was read; to be asked when no round can be planned. Records that cannot be read yet
+        (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`."""
         targets, name = self.limit_of(runner), runner.sub.name
         if targets is None:
             return False
