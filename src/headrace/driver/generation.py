@@ -159,7 +159,7 @@ class Generation:
         """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
         now_s = time.monotonic()
         for name, planned in list(self._current.items()):
-            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].max_round_s)
+            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].terms.place.max_round_s)
             if now_s - self._began_s.get(name, now_s) > bound_s:
                 LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
@@ -341,7 +341,7 @@ class Generation:
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "notes": progress.notes[-3:],
-            "known_failures": len(runner.known_failures),
+            "known_failures": len(runner.planner.known_failures),
         }
 
     def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:

@@ -38,7 +38,7 @@ def find_poison_records(
     records = sum(piece.records for piece in planned.ranges)
     say(f"round {planned.id}: a Spark expression fails; looking for the record among {records:,}, reading them again")
     ranges = {piece.ssp: piece for piece in planned.ranges}
-    within = [one for one in rounds.known_failures if one[0] in ranges]
+    within = [one for one in rounds.planner.known_failures if one[0] in ranges]
     known = [one for one in within if ranges[one[0]].start <= one[1] < ranges[one[0]].end]
     found_any = False
     for piece in planned.ranges:
@@ -50,7 +50,7 @@ def find_poison_records(
                     f"offset {offset}: {kind}: {message}",
                     "the expression does not fit the data: use try_cast or a filter before it",
                 )
-            rounds.known_failures.append(failed)
+            rounds.planner.known_failures.append(failed)
             known.append(failed)
             found_any = True
             ssp, offset, kind, message = failed
@@ -68,7 +68,7 @@ def _failing(
     def failure_of(part: OffsetRange) -> EngineFailure | None:
         if is_stopping():
             raise EngineFailure("the job stops", cancelled=True)
-        failure = engine.probe(rounds.probe_work(planned, part), rounds.program)
+        failure = engine.probe(rounds.planner.probe_work(planned, part), rounds.program)
         if failure is not None and not failure.in_expression:
             raise failure
         return failure

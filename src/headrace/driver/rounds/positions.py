@@ -46,6 +46,7 @@ class TaskPositions:
         checkpoints: Mapping[TaskName, Checkpoint],
         system: System,
         skipped_ranges: SkippedRanges | None = None,
+        records: PartitionRecords | None = None,
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
@@ -54,6 +55,10 @@ class TaskPositions:
         self._system, self._skipped = system, skipped_ranges or {}
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
+        self._records = records or PartitionRecords()
+        self._barriers: dict[SSP, ReadBarrier] = {}
+        self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
+        self._born: dict[SSP, Parents] = {}
 
     def inherit_from(self, before: TaskPositions) -> None:
         """Carry over the idle times of partitions whose position did not change."""
@@ -149,15 +154,7 @@ class TaskPositions:
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
         return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}
 
-
-class Barrier:
-    """Holds the new partitions of a sub-topology back until their parents are read. Not thread-safe."""
-
-    def __init__(self, system: System, records: PartitionRecords) -> None:
-        self._system, self._records = system, records
-        self._barriers: dict[SSP, ReadBarrier] = {}
-        self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
-        self._born: dict[SSP, Parents] = {}
+    # --- new partitions, which are held back until their parents are read ----------------------------------------------
 
     def allowed_ends(
         self, positions: Mapping[SSP, int], ends: Mapping[SSP, int], limit: Mapping[SSP, int] | None = None
@@ -176,11 +173,11 @@ class Barrier:
             self._barriers |= held(born, wanting, ends, highs, limit)
         return allowed_ends(born, self._barriers, positions, ends, limit)
 
-    def targets(self, streams: tuple[str, ...]) -> dict[SSP, int]:
+    def targets(self) -> dict[SSP, int]:
         """Per partition the end of all that was written so far. Of a stream that grew, the ends of the youngest partitions
         are taken first, and those of their parents after them: what comes before a record is then within them as well."""
         found: dict[SSP, int] = {}
-        for stream in streams:
+        for stream in self._reads:
             grown = self._records.expansions.get(stream, ())
             ages = {count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}
             for lowest in (*sorted(ages, reverse=True), 0):

@@ -27,7 +27,7 @@ from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers, handed_works
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
-from headrace.driver.rounds.positions import Barrier, TaskPositions
+from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
 from headrace.exchange.messages import ContainerPlan, InputRange, KnownFailure, TaskPlan, encoded
 from headrace.model.checkpoint import Checkpoint, RoundId
@@ -51,12 +51,11 @@ class RoundPlanner:
         terms: RoundTerms,
         backend: Backend,
         task_positions: TaskPositions,
-        barrier: Barrier,
         handovers: Handovers | None,
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
-        self._barrier, self._handovers = barrier, handovers
+        self._handovers = handovers
         self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
@@ -184,7 +183,7 @@ class RoundPlanner:
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
         ends = held_for_bootstrap(ends, self._task_positions.checkpoints.values(), self._startpoints.bootstraps, limit)
-        ends = self._barrier.allowed_ends(positions, ends, limit)
+        ends = self._task_positions.allowed_ends(positions, ends, limit)
         if self._replays:
             ends = within_replays(ends, self._replays)
         if self._skipped:

@@ -101,7 +101,7 @@ class CaughtUp:
     writers had written when they were done."""
 
     def __init__(self, sources: Iterable[SubTopologyRunner]) -> None:
-        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.targets() for r in sources}
+        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.task_positions.targets() for r in sources}
         self._held_since_s: dict[str | None, float] = {}
         self._open_since_s: dict[str | None, float] = {}
 
@@ -123,7 +123,7 @@ class CaughtUp:
         if name in self._targets:
             return
         ends = runner.task_positions.ends()  # before the targets: where both are alike nothing was open
-        targets = runner.targets()
+        targets = runner.task_positions.targets()
         since_s = self._open_since_s.setdefault(name, now_s)
         if all(ends.get(ssp) == target for ssp, target in targets.items()) or now_s - since_s > HELD_BACK_S:
             self._targets[name] = targets
