@@ -3,7 +3,6 @@ is started but for `java -version`; nothing is fetched by `doctor`."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import os
 import re
@@ -11,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -116,7 +115,7 @@ def doctor(
     findings, settings = list(findings_of(config, os.environ)), settings_of(config, os.environ)
     is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
     if json:
-        listed = {"findings": list(map(dataclasses.asdict, findings)), "settings": list(map(dataclasses.asdict, settings))}
+        listed = {"findings": list(map(asdict, findings)), "settings": list(map(asdict, settings))}
         print_json({"ok": not is_wrong, **listed})
     else:
         _show(findings, settings)
@@ -142,14 +141,11 @@ def submit_args(
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
     secrets = Secrets(secret_values(arguments))
     for name, value in list(arguments.items()):
-        reason = ""
-        if holds_secret(name, value, secrets):  # a command line is seen by every process of the machine
-            reason = "as it is a secret"
-        elif not json and len(value.split()) != 1:  # no quotes help: a shell does not look for them in what $(...) gives
-            reason = "as a shell would split it at its spaces"
-        if reason:
+        is_secret = holds_secret(name, value, secrets)  # a command line is seen by every process of the machine
+        if is_secret or (not json and len(value.split()) != 1):  # a shell does not look for quotes in what $(...) gives
+            reason = "it is a secret" if is_secret else "a shell would split it at its spaces"
             del arguments[name]
-            say(f"left out, {reason}: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
+            say(f"left out, as {reason}: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
     if json:
         print_json(arguments)
     else:
@@ -266,17 +262,17 @@ def _check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool)
         fail(f"there is no log in {root}", "check the folder in log:DIR")
     if not json:
         _show_log(found)
-    is_check = not quarantine and not rebuild
-    if not is_check and not found.is_whole:
+    is_repair = quarantine or rebuild
+    if is_repair and not found.is_whole:
         _repair(found, rebuild, yes, json)
         return
     if json:
         print_json(_described_log(found))
-    elif not is_check:
+    elif is_repair:
         print("nothing to do")
-    elif not found.is_whole:
-        print(_WAYS)
     if not found.is_whole:
+        if not json:
+            print(_WAYS)
         raise typer.Exit(EXIT_ERROR)
 
 
@@ -292,7 +288,7 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
     now = datetime.now(UTC)
     done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
     if json:
-        print_json(_described_log(found) | {"repaired": dataclasses.asdict(done)})
+        print_json(_described_log(found) | {"repaired": asdict(done)})
     else:
         _show_repaired(found, done)
 
@@ -326,5 +322,4 @@ def _show_repaired(found: Verified, done: Repaired) -> None:
 
 
 def _described_log(found: Verified) -> dict[str, object]:
-    described = dataclasses.asdict(found) | {"root": str(found.root), "rebuildable": dict(found.rebuildable)}
-    return {"ok": found.is_whole} | described
+    return {"ok": found.is_whole, **asdict(found), "root": str(found.root), "rebuildable": dict(found.rebuildable)}

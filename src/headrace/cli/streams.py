@@ -286,8 +286,8 @@ def _time_of(start: str) -> int:
     except ConfigError as error:
         if "found one without" in error.message:  # only its zone is missing
             raise
-        expected = "expected an offset, earliest, latest or a time"
-        fail(f"--start {start!r}: {expected}", "such as --start 1000, or --start 2013-01-01T00:00:00Z")
+        hint = "such as --start 1000, or --start 2013-01-01T00:00:00Z"
+        fail(f"--start {start!r}: expected an offset, earliest, latest or a time", hint)
 
 
 def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]) -> None:

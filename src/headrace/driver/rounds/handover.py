@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -135,10 +136,6 @@ def handed_works(
 
 def _user_line(error: BaseException) -> str:
     """The last line of the user's own code that led to `error`, as `file:line`."""
-    found, trace = "a place unknown", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_NOT_OF_USERS) and "-packages" not in file:
-            found = f"{PurePath(file).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in frames if not file.startswith(_NOT_OF_USERS) and "-packages" not in file]
+    return f"{PurePath(own[-1][0]).name}:{own[-1][1]}" if own else "a place unknown"
