@@ -107,7 +107,7 @@ def delete(
     Refused while an application reads it, running or not, and while a running one writes it: --force deletes it
     anyway. An application that read it cannot start again under its name, even if a stream of that name is created again.
     """
-    with wiring.open_system(system_url(system), create=False) as opened:
+    with wiring.opened_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
         if stream.internal_of is not None and not force:
             fail(
