@@ -70,8 +70,8 @@ class StateGarbage:
         with self._lock:
             before = self._live.get(sub_topology, frozenset())
             self._current[sub_topology], self._live[sub_topology] = current, live
-            gone = before - live - self._held
-        self.delete(gone)
+            unneeded = before - live - self._held
+        self.delete(unneeded)
 
     def current(self) -> dict[str | None, tuple[Checkpoint, ...]]:
         """The current checkpoints of each sub-topology, the same objects from one commit of it to the next."""
@@ -79,7 +79,7 @@ class StateGarbage:
             return dict(self._current)
 
     def hold(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Hold these, beside what is held already."""
+        """Hold these, with what is held already."""
         with self._lock:
             self._held |= files_of(checkpoints)
 
@@ -93,9 +93,9 @@ class StateGarbage:
         """Hold no others than these from now on, which are held already; the files that nothing names then, to be deleted."""
         held = files_of(checkpoints)
         with self._lock:
-            gone = self._held.difference(held, *self._live.values())
+            unneeded = self._held.difference(held, *self._live.values())
             self._held = held
-        return gone
+        return unneeded
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that nothing names: nothing will again. The spared ones stay."""

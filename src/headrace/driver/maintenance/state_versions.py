@@ -282,11 +282,11 @@ class DurableMap(Generic[T]):
 
     def drop_others(self, wanted: Mapping[str, T]) -> bool:
         """Delete all that are not among `wanted`; whether there were any."""
-        gone = self._stored.keys() - wanted.keys()
-        self._write(dict.fromkeys(sorted(gone)))
-        self._stored = {key: value for key, value in self._stored.items() if key not in gone}
-        self._unsure -= gone
-        return bool(gone)
+        removed = self._stored.keys() - wanted.keys()
+        self._write(dict.fromkeys(sorted(removed)))
+        self._stored = {key: value for key, value in self._stored.items() if key not in removed}
+        self._unsure -= removed
+        return bool(removed)
 
     def _write(self, changes: Mapping[str, bytes | None]) -> None:
         left = iter(changes.items())

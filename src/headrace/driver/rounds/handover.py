@@ -50,16 +50,16 @@ class Handovers:
         round_id: RoundId,
         task_positions: TaskPositions,
         ranges: Sequence[OffsetRange],
-        passed: Mapping[SSP, int],
+        resumes: Mapping[SSP, int],
         ends: Mapping[SSP, int],
     ) -> HandoverRound | None:
-        """What a round hands over that would read `ranges`; `passed`: positions that lie behind what is lost."""
+        """What a round hands over that would read `ranges`; `resumes`: positions that lie behind what is lost."""
         if not self._is_read:
             self._stored = stored_handover(self._system.metadata_store(self._program.application), self._sub)
             self._is_read = True
         committed = {checkpoint.round_id for checkpoint in task_positions.checkpoints.values()}
         planned = [piece for piece in ranges if piece.records]
-        return next_handover(self._stored, round_id, planned, {**task_positions.positions(), **passed}, ends, committed)
+        return next_handover(self._stored, round_id, planned, {**task_positions.positions(), **resumes}, ends, committed)
 
     def invalidate(self) -> None:
         """A round has failed, perhaps while it was recorded: the next plan reads what is stored."""

@@ -66,8 +66,8 @@ class TaskPositions:
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Take the positions of these, which are committed; by how many offsets the sub-topology came forward, without gaps. By
-        positions: workers count what passed the Column prefix, and a record that several tasks read several times."""
+        """Take the positions of these, which are committed; how many offsets were read, without skipped ranges. By positions:
+        workers count what passed the Column prefix, and a record that several tasks read several times."""
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
         after = self.positions()

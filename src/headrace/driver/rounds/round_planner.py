@@ -88,13 +88,13 @@ class RoundPlanner:
         if self._replays:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
-        passed = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
-        ranges = self._ranges(inputs, passed)
+        resumes = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
+        ranges = self._ranges(inputs, resumes)
         handover = None
         if self._handovers is not None:
-            handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), passed, inputs.ends)
+            handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), resumes, inputs.ends)
             handed = () if handover is None else handover.ranges
-            ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
+            ranges = _empty_at(resumes) | {piece.ssp: piece for piece in handed}
         marks = self._task_positions.watermarks(set(inputs.idle))
         records = self._lanes(ranges, marks, inputs.now_us)
         if not records:
@@ -159,8 +159,7 @@ class RoundPlanner:
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
 
     def _beyond_skipped(self, inputs: RoundInputs) -> dict[SSP, int]:
-        """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
-        moment."""
+        """Where partitions in a skipped range resume, once they can be read to there: on Kafka that takes a moment."""
         beyond = beyond_skipped(self._task_positions.positions(), self._skipped) if self._skipped else {}
         return {ssp: position for ssp, position in beyond.items() if position <= inputs.ends.get(ssp, 0)}
 
@@ -175,11 +174,11 @@ class RoundPlanner:
         self._beginnings_us = None if lost else inputs.now_us
         return lost
 
-    def _ranges(self, inputs: RoundInputs, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
-        """The input. `passed`: partitions that are read from further on than their positions, and from where."""
+    def _ranges(self, inputs: RoundInputs, resumes: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+        """The input. `resumes`: partitions that are read from further on than their positions, and from where."""
         positions, ends, limit = self._task_positions.positions(), inputs.ends, inputs.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
-        positions |= passed
+        positions |= resumes
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
         ends = held_for_bootstrap(ends, self._task_positions.checkpoints.values(), self._startpoints.bootstraps, limit)
@@ -193,7 +192,7 @@ class RoundPlanner:
         if self._terms.max_bytes is not None and ranges:
             ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
         # Where nothing is left behind a skipped range, an empty range still moves the position.
-        return _empty_at(passed) | {piece.ssp: piece for piece in ranges}
+        return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
     def _lanes(self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int) -> dict[int, int]:
         """The lanes that have something to do, and how many records."""
