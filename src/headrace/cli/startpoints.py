@@ -75,7 +75,12 @@ def set_startpoint(
     """
     words = {"earliest": earliest, "latest": latest, "bootstrap": bootstrap}
     chosen: list[Any] = [word for word, is_given in words.items() if is_given]
-    chosen += [value for value in (offset, *_times(at, ago)) if value is not None]
+    chosen += [] if offset is None else [offset]
+    now_us = time.time_ns() // 1000
+    if at is not None:
+        chosen.append(Startpoint(PositionType.TIMESTAMP, time_us(at, "--time")))
+    if ago is not None:
+        chosen.append(Startpoint(PositionType.TIMESTAMP, time_ago_us(ago, now_us, "--ago")))
     if len(chosen) != 1:
         found = "none" if not chosen else "several"
         raise typer.BadParameter(
@@ -85,17 +90,9 @@ def set_startpoint(
     from headrace.client.startpoint_previews import startpoint_of
 
     with opened_startpoints(target) as points:
-        startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
+        startpoint = startpoint_of(chosen[0], now_us)
         preview = points.preview(stream, startpoint, partition=number, task=task, state=state)
         write_confirmed(points, preview, f"startpoint of stream {stream}: {startpoint_text(startpoint)}", yes, json)
-
-
-def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
-    times_us = [
-        None if at is None else time_us(at, "--time"),
-        None if ago is None else time_ago_us(ago, time.time_ns() // 1000, "--ago"),
-    ]
-    return [None if one is None else Startpoint(PositionType.TIMESTAMP, one) for one in times_us]
 
 
 def partition_of_text(text: str) -> int | None:
