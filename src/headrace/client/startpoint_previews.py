@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from headrace.client.job_view import StoredJob
-from headrace.client.startpoint_manager import KnownStartpoint
+from headrace.client.startpoint_manager import KnownStartpoint, this_user
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
@@ -64,13 +64,7 @@ def startpoint_of(given: Any, now_us: int) -> Startpoint:
 
 
 def entries_for(
-    job: StoredJob,
-    stream: str,
-    startpoint: Startpoint,
-    partition: int | None,
-    task: str | TaskName | None,
-    state: StatePolicy,
-    written_by: str,
+    job: StoredJob, stream: str, startpoint: Startpoint, partition: int | None, task: str | TaskName | None, state: StatePolicy
 ) -> list[StartpointEntry]:
     """Startpoints for a partition of a stream, or for all that it has now or the task reads."""
     check_partition(partition)
@@ -84,7 +78,7 @@ def entries_for(
             f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
             "give one of those, or leave the partition out for all of them",
         )
-    return entries_of(job, [(StartpointKey(ssp, named), startpoint) for ssp in chosen], state, written_by)
+    return entries_of(job, [(StartpointKey(ssp, named), startpoint) for ssp in chosen], state)
 
 
 def check_partition(partition: Any) -> None:
@@ -96,12 +90,11 @@ def check_partition(partition: Any) -> None:
         )
 
 
-def entries_of(
-    job: StoredJob, wanted: Sequence[tuple[StartpointKey, Startpoint]], state: StatePolicy, written_by: str
-) -> list[StartpointEntry]:
+def entries_of(job: StoredJob, wanted: Sequence[tuple[StartpointKey, Startpoint]], state: StatePolicy) -> list[StartpointEntry]:
     """Startpoints with ids and a time of their own: later than any that is known here, whatever the clocks say."""
     now_us = _written_at_us(job, {key.ssp for key, _ in wanted})
-    return [StartpointEntry(uuid.uuid4().hex[:12], key, one, written_by, now_us, state) for key, one in wanted]
+    user = this_user()
+    return [StartpointEntry(uuid.uuid4().hex[:12], key, one, user, now_us, state) for key, one in wanted]
 
 
 def stamped(job: StoredJob, entries: Sequence[StartpointEntry]) -> list[StartpointEntry]:

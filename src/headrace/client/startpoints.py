@@ -15,7 +15,7 @@ from typing import Any, Self
 from headrace import wiring
 from headrace.client.job_view import StoredJob, stored_job
 from headrace.client.positions_file import Exported, positions_of, wanted_of
-from headrace.client.startpoint_manager import KnownStartpoint, OffsetManager, StartpointManager, check_deletable, this_user
+from headrace.client.startpoint_manager import KnownStartpoint, OffsetManager, StartpointManager, check_deletable
 from headrace.client.startpoint_previews import check_partition, entries_for, entries_of, preview_of, stamped, startpoint_of
 from headrace.config.loading import Config, load_config
 from headrace.core.rewind.previews import StartpointPreview
@@ -86,7 +86,7 @@ class Startpoints:
         """
         job = self._job()
         chosen = startpoint_of(startpoint, time.time_ns() // 1000)
-        return preview_of(job, entries_for(job, stream, chosen, partition, task, state_policy_of(state), this_user()))
+        return preview_of(job, entries_for(job, stream, chosen, partition, task, state_policy_of(state)))
 
     def set(
         self,
@@ -170,7 +170,7 @@ class Startpoints:
         """
         job = self._job()
         wanted = wanted_of(job, exported, force, repartitions)
-        return preview_of(job, entries_of(job, wanted, state_policy_of(state), this_user()))
+        return preview_of(job, entries_of(job, wanted, state_policy_of(state)))
 
     # --- in here ----------------------------------------------------------------------------------------------------
 

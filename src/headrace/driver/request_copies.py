@@ -24,8 +24,8 @@ class RequestsElsewhere:
     """Those of one application. Threads may share it. A running job must not wait for a system that is not its own: from
     `watch` on a thread looks there, and all else goes by what it saw last. `place` names the store to people."""
 
-    def __init__(self, metadata: MetadataStore, place: str, look_s: float = LOOK_S) -> None:
-        self._metadata, self._place, self._look_s = metadata, place, look_s
+    def __init__(self, metadata: MetadataStore, place: str) -> None:
+        self._metadata, self._place = metadata, place
         self._lock = threading.Lock()
         self._seen: Mapping[str, bytes] = {}
         self._done: frozenset[str] = frozenset()  # on record with the job, and not removed yet
@@ -68,7 +68,7 @@ class RequestsElsewhere:
 
     def _keep_looking(self) -> None:
         is_lost = False
-        while not self._closed.wait(self._look_s):
+        while not self._closed.wait(LOOK_S):
             try:
                 self._remove()
                 self._look()
