@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, plan, run, startpoints, states, stream_check, streams
+from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, run, startpoints, states, stream_check, streams
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -65,7 +65,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("status", jobs.status, "Show a job's progress, lag and tasks.", jobs.STATUS_EXAMPLES),
     ("describe", jobs.describe, "Show an application's topology.", jobs.DESCRIBE_EXAMPLES),
     ("tasks", jobs.tasks, "Show the tasks, their containers and inputs.", jobs.TASKS_EXAMPLES),
-    ("plan", plan.plan, "Show what the next start would change.", plan.EXAMPLES),
+    ("plan", jobs.plan, "Show what the next start would change.", jobs.PLAN_EXAMPLES),
     ("history", jobs.history, "Show what has changed the plan of a job.", jobs.HISTORY_EXAMPLES),
     ("checkpoint list", checkpoints.list_checkpoints, "Show what each task has committed.", checkpoints.EXAMPLES),
     ("checkpoint export", checkpoints.export, "Write the positions of all tasks to a file.", checkpoints.EXPORT_EXAMPLES),

@@ -1,4 +1,4 @@
-"""`headrace status`, `tasks`, `history`: what the system has stored about a job, whether it runs or not; and `describe`."""
+"""`headrace status`, `tasks`, `history`: what is stored about a job, whether it runs or not; `describe` and `plan`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace import wiring
 from headrace.adapters.common.lease_holder import is_alive
-from headrace.cli.output import iso, print_json, print_table, say
-from headrace.cli.targets import AppArgument, JsonOption, Target, about_an_application, opened
+from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
+from headrace.cli.targets import (
+    AppArgument,
+    JsonOption,
+    SetOption,
+    SystemOption,
+    Target,
+    about_an_application,
+    opened,
+    target_of,
+    whole_number,
+)
 from headrace.codec.job_records import history_of
 from headrace.model.change import Change
 
@@ -27,6 +38,10 @@ headrace describe flights.py --mermaid > flights.mmd"""
 HISTORY_EXAMPLES = """\
 headrace history flights.py
 headrace history --application flight-delays --system log:./data --json"""
+PLAN_EXAMPLES = """\
+headrace plan flights.py                       after an edit: what its next start would change
+headrace plan flights.py --expand flights=8    what 8 partitions of the stream would change
+headrace plan flights.py --set containers=2"""
 _CHANGE_NAMES = ("when", "what", "requested by", "outcome", "job model", "pause", "from", "to", "why")
 
 
@@ -192,3 +207,49 @@ def describe(
         print_json(loaded.describe("dict"))
     else:
         print(loaded.describe("mermaid" if mermaid else "text").rstrip())
+
+
+def plan(
+    app: AppArgument,
+    expand: Annotated[
+        list[str] | None, typer.Option("--expand", metavar="STREAM=N", help="As if the stream had N partitions. Repeatable.")
+    ] = None,
+    system: SystemOption = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what the next start of an application would change, or what an expansion would. Nothing is stored or started.
+
+    The plan that is in force is compared with the one that a start would make now, of the application as it is edited, its
+    streams, and the startpoints that wait: lines with - go, lines with + come. Exits with 1 if the start would be refused.
+    """
+    from headrace.client.plan_preview import plan_preview
+
+    expanded = dict(_expansion(text) for text in expand or ())
+    target = target_of(app, None, system, set_)
+    with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as there:
+        preview = plan_preview(target.app.topology(), target.config, there, expanded)
+    error = preview.error
+    if json:
+        models = {"before": preview.before, "after": preview.after}
+        refused = None if error is None else {"error": error.message, "hint": error.hint}
+        shown = {"application": preview.application, "job_model": models, "lines": preview.lines, "refused": refused}
+        print_json(shown)
+        if error is not None:
+            raise typer.Exit(EXIT_ERROR)
+        return
+    if error is not None:
+        raise error
+    was = "not run yet" if preview.before is None else f"job model {preview.before}"
+    print(f"application {preview.application}, {was}")
+    for line in preview.lines:
+        print(line)
+    if not preview.lines:
+        print("a start would change nothing")
+
+
+def _expansion(text: str) -> tuple[str, int]:
+    stream, separator, count = text.rpartition("=")
+    if not (separator and stream):
+        raise typer.BadParameter(f"--expand {text}: expected STREAM=N")
+    return stream, whole_number(1)(count)
