@@ -20,7 +20,7 @@ from headrace.cli.app_loading import load_app
 from headrace.client.startpoint_manager import StartpointManager
 from headrace.codec.job_records import FLOWS, STARTPOINTS
 from headrace.core.keys.hashing import partition_of
-from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.driver.planning.job_plan import StartpointRecords
 from headrace.ports import DriverLease
 from headrace.testing import Driver
 from headrace.wiring.worker.entry import run_container

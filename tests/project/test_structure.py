@@ -22,7 +22,6 @@ PARAMETERS = {
     "adapters.kafka_server.cluster.Cluster.__init__": 8,  # what users write, by name
     "adapters.spark.engine.SparkEngine._endpoint": 8,
     "core.rewind.rewinds.rewind_target_of": 9,
-    "driver.maintenance.state_versions.StateVersions.__init__": 10,
     "dsl.app_declaration.AppDeclaration.stream": 9,  # what users write, by name
     "dsl.joinable.StreamJoins.join": 9,
     "dsl.joinable.StreamJoins.left_join": 9,
@@ -50,7 +49,6 @@ CRUMBS = {
     "cli.kafka": "a command",
     "core.job_plan.containers": "a decision of its own",
     "core.job_plan.elasticity": "a decision of its own",
-    "driver.rounds.record_checks": "warnings about records, apart from how rounds run",
     "wiring.foreground": "it imports what only a terminal needs",
     "wiring.local_stores": "it imports LMDB, which a job without state does not need",
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.cli.lags import Ends
+from headrace.cli.lags import JobLook
 from headrace.client.startpoints import Startpoints
 from headrace.errors import StateError
 from headrace.testing import Driver
@@ -118,8 +118,8 @@ def test_what_will_be_passed_over_is_no_lag(numbers: Iterator[int]) -> None:
         driver._replan()
         checkpoints = driver._system.job_store("changing").checkpoints()
         positions = {ssp.stream: (ssp, at) for one in checkpoints.values() for ssp, at in one.positions.items()}
-        ends = Ends(driver._system, "changing")
-        assert {stream: ends.lag(ssp, at) for stream, (ssp, at) in positions.items()} == {
+        look = JobLook(driver._system, "changing")
+        assert {stream: look.lag(ssp, at) for stream, (ssp, at) in positions.items()} == {
             "a": 20,
             "changing-by-value-repartition": 0,
         }

@@ -19,7 +19,7 @@ from headrace.core.rewind.rewinds import Rewind
 from headrace.core.rewind.startpoints import TaskPartition
 from headrace.core.rewind.state_history import RetentionPolicy, StateVersion, abandoned_version, rewound
 from headrace.driver.maintenance.state_garbage import StateGarbage, files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, StateVersions, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, KeptTasks, Past, StateVersions, versions_of
 from headrace.errors import UnavailableError
 from headrace.model.checkpoint import Checkpoint, Head, RoundId, StateFile, StateFileKind
 from headrace.model.streams import SSP
@@ -73,12 +73,9 @@ class Job:
             self.epoch,
             self.garbage,
             subs,
-            versions_of(metadata),
-            cuts_of(metadata),
-            rewinds,
+            Past(versions_of(metadata), cuts_of(metadata), rewinds, counting_again or {}),
             keeping,
             lambda: self.us,
-            counting_again,
         )
         self.versions.begin()
         self.garbage.collect_orphans(lambda: None)
@@ -296,7 +293,7 @@ def test_as_long_as_a_rewind_may_be_undone_there_is_none(job: Job) -> None:
         there = next(one for one in past[task] if one.checkpoint.round_id == first.rounds[task])
         left.append(abandoned_version(past[task], job.current[task], there, job.us))
         job.current[task] = rewound(job.current[task], there)
-    job.store.write_metadata(job.epoch, STATE_VERSIONS, to_store(left))
+    job.store.write_metadata(job.epoch, STATE_VERSIONS, {one.key: encode(one) for one in left})
     versions = job.plan(rewinds=[rewind])
     versions.keep()
     assert job.cuts[1:] == [first, second], "what was left stays"
@@ -366,7 +363,7 @@ def test_versions_and_cuts_that_lack_each_other_go(job: Job, number: int) -> Non
     job.plan(most=0)
     lonely = StateVersion(job._checkpoint(TASKS[0], 7, 70), 5)
     cut = ConsistentCut(None, 7, {task: RoundId(1, None, number) for task in TASKS}, {WRITTEN: number})
-    job.store.write_metadata(job.epoch, STATE_VERSIONS, to_store([lonely]))
+    job.store.write_metadata(job.epoch, STATE_VERSIONS, {lonely.key: encode(lonely)})
     job.store.write_metadata(job.epoch, STATE_CUTS, {cut.key: encode(cut)})
     versions = job.plan(interval_s=60)
     job.us += 60 * S

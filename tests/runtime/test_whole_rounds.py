@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.driver.rounds.whole_rounds import WAIT_S, WholeRounds
+from headrace.driver.rounds.scheduling import WAIT_S, WholeRounds
 
 UPSTREAM = {"writer": [], "other": [], "reader": ["writer", "other"]}
 

@@ -51,7 +51,7 @@ def dbs_of(driver: Driver, root: Path) -> Counter[str]:
     for rounds in driver._opened.runners:
         for checkpoint in rounds.checkpoints.values():
             assert checkpoint.head is not None
-            files = type(driver._held.files)(str(root / "state"))
+            files = type(driver._held.preparer.files)(str(root / "state"))
             entries: dict[tuple[str, bytes], bytes] = {}
             for file in checkpoint.head.files:
                 for row in table_in(files, file).to_pylist():

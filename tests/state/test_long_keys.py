@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from state_place import TASK_FOLDER, Place
 
 from headrace.adapters.lmdb import close_idle
-from headrace.client.store_reader import entries_of
+from headrace.client.state_reader import entries_of
 from headrace.core.keys import compaction as folding
 from headrace.core.keys import key_layout
 from headrace.core.keys.key_layout import KEY_BYTES_MAX, split_state_key, state_key

@@ -23,7 +23,7 @@ from headrace import wiring
 from headrace.adapters.kafka import container_transaction as lanes
 from headrace.adapters.log import catalog
 from headrace.driver import job
-from headrace.driver.planning.startpoint_log import StartpointRecords
+from headrace.driver.planning.job_plan import StartpointRecords
 from headrace.exchange import fault_injection as steps
 from headrace.exchange.fault_injection import reached
 from headrace.wiring.worker.entry import run_container

@@ -10,11 +10,13 @@ from typing import Any
 
 import headrace as hr
 from headrace.adapters.common import lease_holder as holders
-from headrace.client.store_reader import entries_of, form_of
+from headrace.client.state_reader import entries_of
+from headrace.client.store_form import form_of
+from headrace.codec.documents import encode
 from headrace.core.rewind.state_history import StateVersion, abandoned_version, before_rewind, rewound
 from headrace.core.topology.program import Program
 from headrace.driver.maintenance.state_garbage import files_of
-from headrace.driver.maintenance.state_versions import STATE_VERSIONS, to_store, versions_of
+from headrace.driver.maintenance.state_versions import STATE_VERSIONS, versions_of
 from headrace.model.checkpoint import Checkpoint
 from headrace.state.files import StateFiles
 from headrace.testing.stores import StoredView
@@ -31,7 +33,7 @@ def values_of(checkpoint: Checkpoint, program: Program, store: str, state_uri: P
     """What a store holds in a checkpoint's state, read from its files, by a reader that remembers nothing."""
     form = form_of(program, store)
     assert form is not None
-    return StoredView(form, lambda: entries_of([checkpoint.head], StateFiles(str(state_uri)), store)).all()
+    return StoredView(store, form, lambda: entries_of([checkpoint.head], StateFiles(str(state_uri)), store)).all()
 
 
 def files_on_disk(state_uri: Path, application: str) -> frozenset[str]:
@@ -60,5 +62,6 @@ def go_back(url: str, application: str, choice: Choice) -> None:
             else:
                 left.append(abandoned_version(kept, checkpoint, version, now_us))
             checkpoints.append(rewound(checkpoint, version))
-        store.commit_job_model(epoch, store.job_model(), checkpoints, {STATE_VERSIONS: to_store(left)})
+        versions = {one.key: encode(one) for one in left}
+        store.commit_job_model(epoch, store.job_model(), checkpoints, {STATE_VERSIONS: versions})
         store.release(epoch)

@@ -34,7 +34,6 @@ from headrace.core.secrets import secret_values
 from headrace.core.topology.app_sources import AppSource, Import, app_source_of
 from headrace.errors import AppLoadError, HeadraceError
 
-_DEFAULT_NAME = "app"
 _PACKAGE = "headrace"
 _FILES_MAX = 500
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -68,30 +67,27 @@ def _split(text: str) -> tuple[Path, str | None]:
     if colon and before.endswith(".py") and not Path(text).exists():
         file, name = before, after
     path = Path(os.path.abspath(os.path.expanduser(file)))  # a name that errors show: without `..`
-    _check_is_file(text, path)
+    if not (text and os.path.isfile(path) and os.access(path, os.R_OK)):
+        found, hint = _no_file(path) if text else ("expected the name of a file", _NO_FILE_HINT)
+        raise AppLoadError(f"application {text!r}: {found}", hint)
     if name is not None and not name.isidentifier():
         raise AppLoadError(f"application {text!r}: {name!r} is no name", "write FILE.py:name, such as flights.py:app")
     return path, name
 
 
-def _check_is_file(text: str, path: Path) -> None:
-    if not text:
-        raise AppLoadError("application '': expected the name of a file", _NO_FILE_HINT)
+def _no_file(path: Path) -> tuple[str, str]:
+    """What is wrong with what is no file that can be read, and what to do."""
     if os.path.isfile(path):  # not `path.is_file()`, which raises where a folder above cannot be read
-        if os.access(path, os.R_OK):
-            return
-        raise AppLoadError(f"application {text!r}: {path} cannot be read", "give this user the right to read it")
+        return f"{path} cannot be read", "give this user the right to read it"
     if os.path.isdir(path):
         files = _python_files_in(path)
-        hint = f"it holds {', '.join(files)}" if files else _NO_FILE_HINT
-        raise AppLoadError(f"application {text!r}: {path} is a folder, expected a file", hint)
+        return f"{path} is a folder, expected a file", f"it holds {', '.join(files)}" if files else _NO_FILE_HINT
     above = next(folder for folder in path.parents if os.path.exists(folder))
     if not os.access(above, os.X_OK):
-        raise AppLoadError(f"application {text!r}: the folder {above} cannot be read", "give this user the right to read it")
+        return f"the folder {above} cannot be read", "give this user the right to read it"
     names = [file.removesuffix(".py") for file in _python_files_in(path.parent)]
-    near = difflib.get_close_matches(path.stem, names, 1)
-    hint = f"did you mean {os.path.relpath(path.with_name(near[0] + '.py'))}?" if near else _NO_FILE_HINT
-    raise AppLoadError(f"application {text!r}: there is no file {path}", hint)
+    near = [path.with_name(f"{name}.py") for name in difflib.get_close_matches(path.stem, names, 1)]
+    return f"there is no file {path}", f"did you mean {os.path.relpath(near[0])}?" if near else _NO_FILE_HINT
 
 
 def _python_files_in(folder: Path) -> list[str]:
@@ -130,10 +126,13 @@ def _imported(path: Path, has_session: bool = False) -> ModuleType | None:
             return None
         if isinstance(error, SyntaxError) and error.filename in (None, str(path)):
             raise _no_python(path, error) from None
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+            trace = trace.tb_next  # our own frames, and the import machinery's
         raise AppLoadError(
             f"{path.name} raised {type(error).__name__} when it was imported",
             "the traceback above says where; the file is imported, not run: keep app.run() under `if __name__ == '__main__':`",
-            user_traceback=_user_traceback(error),
+            user_traceback="".join(traceback.format_exception(type(error), error, trace)),
         ) from None
     return module
 
@@ -150,22 +149,12 @@ def _no_python(path: Path, error: SyntaxError) -> AppLoadError:
     )
 
 
-def _user_traceback(error: BaseException) -> str:
-    """The traceback without our own frames and the import machinery's."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
-
-
 def _is_for_want_of_a_session(error: BaseException) -> bool:
     """Whether PySpark itself raised it: there is no session, so that is what it misses. Functions that make Columns assert that
     there is a context, without a message; others raise an error of PySpark's."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    raised_in = frames[-1][0].f_globals.get("__name__", "") if frames else ""
-    if not raised_in.startswith("pyspark."):
-        return False
-    return isinstance(error, AssertionError) or "SESSION" in str(error).upper() or "CONTEXT" in str(error).upper()
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    is_sparks = frame.f_globals.get("__name__", "").startswith("pyspark.")
+    return is_sparks and (isinstance(error, AssertionError) or re.search("SESSION|CONTEXT", str(error).upper()) is not None)
 
 
 def _session(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Any:
@@ -188,8 +177,8 @@ def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
         raise AppLoadError(f"{path.name}:{name} is no hr.App: {found}", known)
     if len({id(app) for app in apps.values()}) == 1:
         return next(iter(apps.values()))
-    if _DEFAULT_NAME in apps:
-        return apps[_DEFAULT_NAME]
+    if "app" in apps:
+        return apps["app"]
     if not apps:
         raise AppLoadError(
             f"{path.name} makes no hr.App at its top level", 'write app = hr.App("name", ...) there, outside of any function'
@@ -200,9 +189,8 @@ def _app_in(module: ModuleType, path: Path, name: str | None) -> App:
 def _refuse_what_is_no_application(path: Path, text: str) -> None:
     """`AppLoadError` for a file that holds no application, or that runs one while it is imported, if its source shows it. A
     source that is no Python is let through: importing it says what is wrong with it."""
-    try:
-        source = app_source_of(text)
-    except (SyntaxError, ValueError, RecursionError):
+    source = _source_of(text)
+    if source is None:
         return
     if source.runs_in_line is not None:
         raise AppLoadError(
@@ -217,6 +205,14 @@ def _refuse_what_is_no_application(path: Path, text: str) -> None:
         f"{path.name} makes no hr.App at its top level{where}",
         f'write app = hr.App("name", ...) there, outside of any function; {_NOT_EXECUTED}',
     )
+
+
+def _source_of(text: str) -> AppSource | None:
+    """None for what is no Python."""
+    try:
+        return app_source_of(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def _imports_app(path: Path, source: AppSource) -> bool | None:
@@ -241,9 +237,8 @@ def _imports_app(path: Path, source: AppSource) -> bool | None:
                 if _PACKAGE in text or _needs_us(top):
                     return True
                 continue
-            try:
-                inner = app_source_of(text)
-            except (SyntaxError, ValueError, RecursionError):
+            inner = _source_of(text)
+            if inner is None:
                 return None
             if inner.names_app or inner.is_dynamic:
                 return True

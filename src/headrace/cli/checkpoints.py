@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import Ends, NewPartitions, is_run
-from headrace.cli.output import iso, print_json, print_table, shortened
-from headrace.cli.previews import described, show_and_confirm, when_text
-from headrace.cli.startpoints import StateOption, YesOption, opened_startpoints
-from headrace.cli.targets import JsonOption, Target, about_an_application, opened
+from headrace.cli.lags import JobLook
+from headrace.cli.output import iso, print_json, print_table, report, shortened
+from headrace.cli.previews import described, write_confirmed
+from headrace.cli.startpoints import StateOption, opened_startpoints
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, opened
+from headrace.model.checkpoint import Checkpoint
+from headrace.wiring.folders import bytes_of_file, whole_file
 
 EXAMPLES = """\
 headrace checkpoint list flights.py
@@ -31,12 +33,9 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
 
     A position is the offset of the next record to process.
     """
-    with opened(target) as (opened_system, store):
-        ends = Ends(opened_system, target.application)
-        found = [_described(checkpoint, ends) for checkpoint in store.checkpoints().values()]
-        model = store.job_model()
-        assert model is not None, target.application
-        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+    with opened(target) as job:
+        found = [_described(checkpoint, job) for checkpoint in job.checkpoints.values()]
+        notes = job.notes(job.model.sub_topologies)
     if json:
         print_json({"application": target.application, "checkpoints": found, "notes": notes})
         return
@@ -51,7 +50,7 @@ def list_checkpoints(target: Target, json: JsonOption = False) -> None:
         print(note)
 
 
-def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
+def _described(checkpoint: Checkpoint, job: JobLook) -> dict[str, Any]:
     head = checkpoint.head
     return {
         "task": str(checkpoint.task),
@@ -62,7 +61,7 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
                 "stream": ssp.stream,
                 "partition": ssp.partition,
                 "position": position,
-                "end": ends.of(ssp),
+                "end": job.ends(ssp.stream).get(ssp.partition),
                 "watermark": iso(checkpoint.watermarks.get(ssp)),
             }
             for ssp, position in sorted(checkpoint.positions.items())
@@ -76,7 +75,7 @@ def _described(checkpoint: Any, ends: Ends) -> dict[str, Any]:
 
 
 @about_an_application
-def export_positions(
+def export(
     target: Target,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output.")
@@ -88,7 +87,6 @@ def export_positions(
     Standard output is always JSON; with --output, --json sets the format of the report about the file.
     """
     from headrace.client.positions_file import encode_positions
-    from headrace.wiring.folders import whole_file
 
     with opened_startpoints(target) as points:
         exported = points.export_positions()
@@ -98,14 +96,13 @@ def export_positions(
         return
     with whole_file(output) as file:
         file.write(data)
-    if json:
-        print_json({"application": exported.application, "positions": len(exported.positions), "file": str(output)})
-    else:
-        print(f"wrote {len(exported.positions):,} positions to {output}")
+    count = len(exported.positions)
+    written = {"application": exported.application, "positions": count, "file": str(output)}
+    report(json, written, f"wrote {count:,} positions to {output}")
 
 
 @about_an_application
-def import_positions(
+def import_(
     target: Target,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file from `headrace checkpoint export`.")],
     state: StateOption = "keep",
@@ -122,21 +119,12 @@ def import_positions(
     rewinds them as far as necessary.
     """
     from headrace.client.positions_file import decode_positions
-    from headrace.wiring.folders import bytes_of_file
 
     exported = decode_positions(bytes_of_file(file, _BYTES_MAX), shortened(str(file)))
     with opened_startpoints(target) as points:
         preview = points.preview_import(exported, state=state, force=force, repartitions=repartitions)
-        count = len(preview.entries)
-        if count:
-            title = f"positions of {exported.exported_at}"
-            show_and_confirm(preview, title, f"set {count} startpoint{'' if count == 1 else 's'}?", yes, json)
-        ids = points.write(preview) if count else ()
-        is_running = points.is_running
-    if json:
-        print_json(described(preview, ids))
-    elif count:
-        print(f"set {count} startpoint{'' if count == 1 else 's'}: {' '.join(ids)}")
-        print(when_text(is_running))
-    else:
-        print(f"application {target.application} is at these positions already: there is nothing to set")
+        if preview.entries:
+            write_confirmed(points, preview, f"positions of {exported.exported_at}", yes, json)
+            return
+    none = f"application {target.application} is at these positions already: there is nothing to set"
+    report(json, described(preview, ()), none)

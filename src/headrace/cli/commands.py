@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import headrace
-from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, plan, run, startpoints, states, stream_check, streams
+from headrace.cli import checkpoints, demo, doctor, expand, jobs, kafka, run, startpoints, states, stream_check, streams
 from headrace.cli.output import PlainCommand, ReportingGroup
 
 _HELP = """Headrace: keyed stream processing on Spark.
@@ -24,6 +24,8 @@ A first look:
   headrace status flights.py                 its progress, lag and tasks
   headrace stream consume delays-by-carrier --key windowed:string --value json --limit 5
 """
+
+
 def _version(is_requested: bool) -> None:
     if is_requested:
         typer.echo(f"headrace {headrace.__version__}")
@@ -63,24 +65,14 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str, str | None], ...] = (
     ("status", jobs.status, "Show a job's progress, lag and tasks.", jobs.STATUS_EXAMPLES),
     ("describe", jobs.describe, "Show an application's topology.", jobs.DESCRIBE_EXAMPLES),
     ("tasks", jobs.tasks, "Show the tasks, their containers and inputs.", jobs.TASKS_EXAMPLES),
-    ("plan", plan.plan, "Show what the next start would change.", plan.EXAMPLES),
+    ("plan", jobs.plan, "Show what the next start would change.", jobs.PLAN_EXAMPLES),
     ("history", jobs.history, "Show what has changed the plan of a job.", jobs.HISTORY_EXAMPLES),
     ("checkpoint list", checkpoints.list_checkpoints, "Show what each task has committed.", checkpoints.EXAMPLES),
-    (
-        "checkpoint export",
-        checkpoints.export_positions,
-        "Write the positions of all tasks to a file.",
-        checkpoints.EXPORT_EXAMPLES,
-    ),
-    ("checkpoint import", checkpoints.import_positions, "Resume from exported positions.", checkpoints.IMPORT_EXAMPLES),
+    ("checkpoint export", checkpoints.export, "Write the positions of all tasks to a file.", checkpoints.EXPORT_EXAMPLES),
+    ("checkpoint import", checkpoints.import_, "Resume from exported positions.", checkpoints.IMPORT_EXAMPLES),
     ("startpoint set", startpoints.set_startpoint, "Replay or skip: set where tasks resume.", startpoints.SET_EXAMPLES),
     ("startpoint list", startpoints.list_startpoints, "List startpoints and their status.", startpoints.LIST_EXAMPLES),
-    (
-        "startpoint delete",
-        startpoints.delete_startpoints,
-        "Delete startpoints that are not applied yet.",
-        startpoints.DELETE_EXAMPLES,
-    ),
+    ("startpoint delete", startpoints.delete, "Delete startpoints that are not applied yet.", startpoints.DELETE_EXAMPLES),
     ("stream create", streams.create, "Create a stream.", streams.CREATE_EXAMPLES),
     ("stream list", streams.list_streams, "List all streams.", streams.LIST_EXAMPLES),
     ("stream describe", streams.describe, "Show a stream's partitions and their ends.", streams.DESCRIBE_EXAMPLES),
@@ -102,7 +94,7 @@ def _epilog(examples: str | None) -> str | None:
     """The end of a command's help; `examples` is that as a whole, or just lines, which stay as they are."""
     if examples is None or "Examples:" in examples:
         return examples
-    return "\n  ".join(["Examples:\n\n\b", *examples.split("\n")])
+    return "Examples:\n\n\b\n  " + examples.replace("\n", "\n  ")
 
 
 _typers = {"": application}

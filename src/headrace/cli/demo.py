@@ -15,20 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import print_json, say
-from headrace.cli.targets import JsonOption
+from headrace.cli.targets import JsonOption, whole_number
 from headrace.environment import checked_java
 from headrace.model.durations import datetime_of
 from headrace.visible import raw_of, visible_line
 
-MEANING_WIDTH = 22
-BROKER_HEAP_MB = 512
-KAFKA_FOLDER = "kafka"
-ROWS = 5
+KAFKA_FOLDER, DEFAULT_DIR = "kafka", Path("headrace-demo")
 HOUR_FLIGHTS_MIN = 5  # fewer flights in an hour make its mean delay a matter of chance
 Windows = Mapping[tuple[str, int], Mapping[str, Any]]  # (carrier, start of the hour in µs): flights, mean_delay
-DEFAULT_DIR = Path("headrace-demo")
 
 if TYPE_CHECKING:
     from headrace.demo.run import Place, Result
@@ -45,18 +40,14 @@ def demo(
     ] = False,
     partitions: Annotated[
         int,
-        typer.Option(
-            parser=whole_number(1, 1024), metavar="N", help="Partitions of the input and of the repartition stream."
-        ),
+        typer.Option(parser=whole_number(1, 1024), metavar="N", help="Partitions of the input and of the repartition stream."),
     ] = 4,
     max_records_per_round: Annotated[
         int | None, typer.Option(parser=whole_number(1), metavar="N", help="Maximum records per round.")
     ] = None,
     containers: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number(1), metavar="N", help="Containers per sub-topology; default: the number of cores."
-        ),
+        typer.Option(parser=whole_number(1), metavar="N", help="Containers per sub-topology; default: the number of cores."),
     ] = None,
 ) -> None:
     """Run the demonstration: a year of real flights, their number and mean delay per carrier and hour.
@@ -104,7 +95,7 @@ def _started_broker(stack: ExitStack, folder: Path) -> str:
     from headrace.wiring.kafka_server import KafkaServer
 
     say("starting a Kafka broker")
-    kafka = stack.enter_context(KafkaServer(folder=folder, heap_mb=BROKER_HEAP_MB, tell=say))
+    kafka = stack.enter_context(KafkaServer(folder=folder, heap_mb=512, tell=say))
     say(f"Kafka is at {kafka.bootstrap}, with its data in {_shown(folder)}; it ends with this command")
     return f"kafka://{kafka.bootstrap}"
 
@@ -128,7 +119,7 @@ def _show(result: Result, names: Mapping[str, str], steps: Sequence[tuple[str, s
         f"a carrier and an hour, {result.seconds['total']:.0f} s in all.\n\nWhere to look next:"
     )
     for meaning, command in steps:
-        console.print(f"  {meaning:<{MEANING_WIDTH}}", end="", style="dim")
+        console.print(f"  {meaning:<22}", end="", style="dim")
         console.print(visible_line(command), soft_wrap=True)
 
 
@@ -239,8 +230,9 @@ def _carriers(title: str, totals: Sequence[CarrierTotal]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in (title, "flights", "delay"):
-        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
-    for total in totals[:ROWS]:
+    table.add_column(title, no_wrap=True)
+    table.add_column("flights", justify="right", no_wrap=True)
+    table.add_column("delay", justify="right", no_wrap=True)
+    for total in totals[:5]:
         table.add_row(visible_line(f"{total.carrier} {total.name}"), f"{total.flights:,}", f"{total.mean_delay:.1f} min")
     return table

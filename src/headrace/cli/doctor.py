@@ -3,14 +3,14 @@ is started but for `java -version`; nothing is fetched by `doctor`."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,9 +19,9 @@ import typer
 
 from headrace.adapters.artifacts import cache, connector, pins
 from headrace.adapters.spark.required_settings import NEEDED, SESSION_SETTINGS, START_SETTINGS
-from headrace.cli.output import EXIT_ERROR, fail, print_json, print_table, say
+from headrace.cli.output import EXIT_ERROR, counted, fail, print_json, print_table, say
 from headrace.cli.previews import confirm
-from headrace.cli.targets import JsonOption, SetOption
+from headrace.cli.targets import JsonOption, SetOption, YesOption
 from headrace.config.loading import Config, load_config
 from headrace.core.secrets import Secrets, holds_secret, secret_values
 from headrace.environment import checked_java
@@ -94,7 +94,7 @@ def doctor(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild the log's catalog from its data files as far as possible.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
+    yes: YesOption = False,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -115,7 +115,7 @@ def doctor(
     findings, settings = list(findings_of(config, os.environ)), settings_of(config, os.environ)
     is_wrong = "wrong" in {*(one.state for one in findings), *(one.state for one in settings)}
     if json:
-        listed = {"findings": list(map(dataclasses.asdict, findings)), "settings": list(map(dataclasses.asdict, settings))}
+        listed = {"findings": list(map(asdict, findings)), "settings": list(map(asdict, settings))}
         print_json({"ok": not is_wrong, **listed})
     else:
         _show(findings, settings)
@@ -141,14 +141,11 @@ def submit_args(
         arguments = connector.with_connector(arguments, config.artifact_dir, say)
     secrets = Secrets(secret_values(arguments))
     for name, value in list(arguments.items()):
-        reason = ""
-        if holds_secret(name, value, secrets):  # a command line is seen by every process of the machine
-            reason = "as it is a secret"
-        elif not json and len(value.split()) != 1:  # no quotes help: a shell does not look for them in what $(...) gives
-            reason = "as a shell would split it at its spaces"
-        if reason:
+        is_secret = holds_secret(name, value, secrets)  # a command line is seen by every process of the machine
+        if is_secret or (not json and len(value.split()) != 1):  # a shell does not look for quotes in what $(...) gives
+            reason = "it is a secret" if is_secret else "a shell would split it at its spaces"
             del arguments[name]
-            say(f"left out, {reason}: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
+            say(f"left out, as {reason}: {name}; put it into spark-defaults.conf, or a file that --properties-file names")
     if json:
         print_json(arguments)
     else:
@@ -206,15 +203,14 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _package(name: str, least: tuple[int, ...], below: tuple[int, ...] | None) -> Finding:
     wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
-    advice = f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'"
-    try:
+    found = "not installed"
+    with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "wrong", "not installed", advice)
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < least or (below is not None and numbers >= below):
-        return Finding(name, "wrong", f"{version}: expected {wanted}", advice)
-    return Finding(name, "ok", version)
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        if numbers >= least and (below is None or numbers < below):
+            return Finding(name, "ok", version)
+        found = f"{version}: expected {wanted}"
+    return Finding(name, "wrong", found, f"install it: {shlex.quote(sys.executable)} -m pip install '{wanted}'")
 
 
 def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
@@ -223,11 +219,10 @@ def _jars(what: str, artifacts: pins.Artifacts, folder: Path) -> Finding:
         if one.found is not None and not one.is_right:
             found = f"{one.path}: expected SHA-256 {one.pin.sha256}, found {one.found}"
             return Finding(what, "wrong", found, "delete the file; it is fetched again when it is needed")
-    there = sum(state.is_right for state in states)
-    if there < len(states):
-        found = f"{there} of {len(states)} in {folder}"
-        return Finding(what, "note", found, "the others are fetched when they are first needed")
-    return Finding(what, "ok", f"all {len(states)} in {folder}, checksums as pinned")
+    there, count = sum(state.is_right for state in states), len(states)
+    if there < count:
+        return Finding(what, "note", f"{there} of {count} in {folder}", "the others are fetched when they are first needed")
+    return Finding(what, "ok", f"all {count} in {folder}, checksums as pinned")
 
 
 def _show(findings: list[Finding], settings: list[Setting]) -> None:
@@ -240,8 +235,7 @@ def _show(findings: list[Finding], settings: list[Setting]) -> None:
         ("setting of Spark", "needed", "Headrace's session", "a session of yours"),
         [(one.name, one.needed, one.own_session, one.other_session) for one in settings],
     )
-    differing = [one for one in settings if one.state != "ok"]
-    if differing:
+    if differing := [one for one in settings if one.state != "ok"]:
         print("\nWhat it costs where they differ (`headrace submit-args` prints the options for spark-submit):")
     for setting in differing:
         print(f"  {setting.name}: {setting.without_it}")
@@ -268,17 +262,17 @@ def _check_log(url: str, quarantine: bool, rebuild: bool, yes: bool, json: bool)
         fail(f"there is no log in {root}", "check the folder in log:DIR")
     if not json:
         _show_log(found)
-    is_check = not quarantine and not rebuild
-    if not is_check and not found.is_whole:
+    is_repair = quarantine or rebuild
+    if is_repair and not found.is_whole:
         _repair(found, rebuild, yes, json)
         return
     if json:
         print_json(_described_log(found))
-    elif not is_check:
+    elif is_repair:
         print("nothing to do")
-    elif not found.is_whole:
-        print(_WAYS)
     if not found.is_whole:
+        if not json:
+            print(_WAYS)
         raise typer.Exit(EXIT_ERROR)
 
 
@@ -294,7 +288,7 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
     now = datetime.now(UTC)
     done = repairing.rebuild(found, now) if rebuild else repairing.take(found, now)
     if json:
-        print_json(_described_log(found) | {"repaired": dataclasses.asdict(done)})
+        print_json(_described_log(found) | {"repaired": asdict(done)})
     else:
         _show_repaired(found, done)
 
@@ -302,15 +296,16 @@ def _repair(found: Verified, rebuild: bool, yes: bool, json: bool) -> None:
 def _show_log(found: Verified) -> None:
     from headrace.adapters.log.verifying import names_of
 
-    held = f"{_counted(found.streams, 'stream')}, {_counted(found.records, 'record')}"
-    rows = [
-        ("catalog", _state(found.catalog), found.catalog or held),
-        ("data files", "ok", f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"),
-        ("missing", _state(found.missing), names_of(found.missing) or "none"),
-        ("damaged", _state(found.damaged), "; ".join(found.damaged[:5]) or "none"),
-        ("unknown", _state(found.unknown), names_of(found.unknown) or "none"),
+    held = f"{counted(found.streams, 'stream')}, {counted(found.records, 'record')}"
+    files = f"{found.files:,}, {found.waiting:,} not committed yet, {found.garbage:,} to be deleted"
+    looked_at = [  # what, what is wrong with it, else what is said of it
+        ("catalog", found.catalog, held),
+        ("data files", "", files),
+        ("missing", names_of(found.missing), "none"),
+        ("damaged", "; ".join(found.damaged[:5]), "none"),
+        ("unknown", names_of(found.unknown), "none"),
     ]
-    print_table(("what", "state", "found"), rows)
+    print_table(("what", "state", "found"), [(what, "wrong" if bad else "ok", bad or good) for what, bad, good in looked_at])
     if found.rebuildable:
         held = ", ".join(f"{stream} {count:,}" for stream, count in sorted(found.rebuildable.items()))
         print(f"the unknown data files hold records of: {held}")
@@ -318,22 +313,13 @@ def _show_log(found: Verified) -> None:
 
 def _show_repaired(found: Verified, done: Repaired) -> None:
     for stream, count in sorted(done.added.items()):
-        print(f"added {_counted(count, 'record')} to {stream}")
+        print(f"added {counted(count, 'record')} to {stream}")
     if done.restored:
-        print(f"brought {_counted(len(done.restored), 'data file')} back from the quarantine")
-    print(f"moved {_counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
+        print(f"brought {counted(len(done.restored), 'data file')} back from the quarantine")
+    print(f"moved {counted(len(done.moved), 'file')} to {found.root / done.quarantine}")
     print("earlier state files are kept while that folder exists; delete it when the newest catalog need not be restored")
     print("done; `headrace doctor --system` verifies it")
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _state(wrong: object) -> str:
-    return "wrong" if wrong else "ok"
-
-
 def _described_log(found: Verified) -> dict[str, object]:
-    described = dataclasses.asdict(found) | {"root": str(found.root), "rebuildable": dict(found.rebuildable)}
-    return {"ok": found.is_whole} | described
+    return {"ok": found.is_whole, **asdict(found), "root": str(found.root), "rebuildable": dict(found.rebuildable)}

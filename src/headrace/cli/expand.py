@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from headrace import wiring
 from headrace.cli.lags import is_run
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import fail, print_json, say
-from headrace.cli.targets import JsonOption, SystemOption, system_url
+from headrace.cli.targets import JsonOption, SystemOption, system_url, whole_number
+from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
+from headrace.core.job_plan.partition_growth import check_expansion, expand_command
+from headrace.core.job_plan.stream_readers import Reader, count_for_all, readers_of
+from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, short_name_of
+from headrace.errors import HeadraceError, StorageError, StreamNotFoundError, UnavailableError
+from headrace.model.job_model import JobModel
+from headrace.model.streams import StreamDescription
+from headrace.ports import System
 
-if TYPE_CHECKING:
-    from headrace.core.job_plan.stream_readers import Reader
-    from headrace.errors import HeadraceError
-    from headrace.model.job_model import JobModel
-    from headrace.model.streams import StreamDescription
-
-EXAMPLES = """Examples:
-
-\b
-  headrace stream expand flights --partitions 8
-  headrace stream expand by-carrier --application flight-delays --partitions 16
-"""
+EXAMPLES = """\
+headrace stream expand flights --partitions 8
+headrace stream expand by-carrier --application flight-delays --partitions 16"""
 
 
 def expand(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The stream's name; with --application, a repartition name.")],
     partitions: Annotated[
-        int,
-        typer.Option(
-            "--partitions", "-p", parser=whole_number(), metavar="N", help="The new number of partitions."
-        ),
+        int, typer.Option("--partitions", "-p", parser=whole_number(), metavar="N", help="The new number of partitions.")
     ],
     force: Annotated[bool, typer.Option("--force", help="Expand even if an application that reads it cannot follow.")] = False,
     application: Annotated[
@@ -44,114 +39,68 @@ def expand(
     json: JsonOption = False,
 ) -> None:
     """Add partitions to a stream. Running applications that read it pick them up at once, stopped ones at their next start."""
-    from headrace.core.job_plan.partition_growth import check_expansion
-    from headrace.core.job_plan.stream_readers import readers_of
-
-    _check_named(name, application)
-    full = name if application is None else _repartition_stream(application, name)
-    url = system_url(system)
-    with wiring.opened_system(url, create=False) as opened:
-        stream = _described(opened, url, name, full, application, partitions)
-        check_expansion(full, stream.partitions, partitions)
-        models = job_models(opened, force, "expands the stream")
-        readers = readers_of(full, stream.id, stream.partitions, partitions, models)
-        _refuse_to_break(stream, partitions, readers, force, system)
-        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
-        expanded = opened.expand_stream(full, partitions)
-        for reader in readers:
-            _tell(opened, reader.application, expanded)
-    _report(stream, expanded, readers, running, json)
-
-
-def _check_named(name: str, application: str | None) -> None:
     if not name.strip():
         kind = "a stream" if application is None else "a repartition"
         fail(f"NAME is empty: expected the name of {kind}", "headrace stream list shows them")
     if application is not None and not application.strip():
         fail("--application is empty: expected the id of an application", "leave it out, and give the stream's whole name")
+    url = system_url(system)
+    with wiring.opened_system(url, create=False) as opened:
+        stream = _stream(opened, url, name, application, partitions)
+        check_expansion(stream.name, stream.partitions, partitions)
+        models = job_models(opened, force, "expands the stream")
+        readers = readers_of(stream.name, stream.id, stream.partitions, partitions, models)
+        _refuse_to_break(stream, partitions, readers, force, system)
+        running = {reader.application for reader in readers if is_run(opened.job_store(reader.application))}
+        expanded = opened.expand_stream(stream.name, partitions)
+        for reader in readers:
+            _notify(opened, reader.application, expanded)
+    _report(stream, expanded, readers, running, json)
 
 
-def _described(system: Any, url: str, name: str, full: str, application: str | None, partitions: int) -> StreamDescription:
-    """The stream to expand. What is no repartition of `application` may be a stream by itself: then this is said."""
-    from headrace.errors import StreamNotFoundError
-
-    found: StreamDescription
+def _stream(system: System, url: str, name: str, application: str | None, partitions: int) -> StreamDescription:
+    """The stream to expand; `name` may be short for a repartition of `application`. Errors say how what is meant is named."""
+    whole = name
+    if application is not None and not (name.startswith(f"{application}-") and name.endswith(REPARTITION_SUFFIX)):
+        whole = f"{application}-{name.removesuffix(REPARTITION_SUFFIX)}{REPARTITION_SUFFIX}"
     try:
-        found = system.describe_stream(full)
+        return system.describe_stream(whole)
     except StreamNotFoundError as missing:
+        streams = system.streams()
+        owned = [(one.internal_of, one.name) for one in streams if one.internal_of and one.name.endswith(REPARTITION_SUFFIX)]
+        short_names = [(owner, short_name_of(owner, stream)) for owner, stream in owned]
         if application is None:
-            _point_at_repartitions(system, name, partitions, missing)
+            owners = sorted(owner for owner, short in short_names if short == name)
+            commands = [f"`headrace stream expand {name} --application {owner} --partitions {partitions}`" for owner in owners]
+            if owners:
+                whose = " and ".join(map(repr, owners))
+                missing.hint = f"it is a repartition stream of application {whose}: {' or '.join(commands)}"
             raise
-        try:
-            system.describe_stream(name)
-        except StreamNotFoundError:
-            _point_at_others(system, url, application, missing)
-            raise missing from None
-        _refuse_as_no_repartition(system, name, application, partitions)
-    return found
+        if name in [stream.name for stream in streams]:
+            _refuse_as_no_repartition(system, name, application, partitions)
+        applications = system.applications()
+        if application not in applications:
+            near = difflib.get_close_matches(application, applications, 3) or applications
+            hint = f"there are: {', '.join(near)}" if near else "run it first"
+            fail(f"application {application!r} has not run on {url}, and has no repartitions there", hint)
+        own = ", ".join(sorted(short for owner, short in short_names if owner == application))
+        missing.hint = f"its repartitions are: {own}" if own else f"application {application!r} has no repartitions"
+        raise
 
 
-def _point_at_repartitions(system: Any, name: str, partitions: int, missing: HeadraceError) -> None:
-    """Where `name` is what applications call a repartition, say how it is named."""
-    owners = [stream.internal_of for stream in system.streams() if stream.internal_of and name == _short_name(stream)]
-    commands = [
-        f"`headrace stream expand {name} --application {owner} --partitions {partitions}`" for owner in sorted(owners)
-    ]
-    if commands:
-        whose = " and ".join(map(repr, sorted(owners)))
-        missing.hint = f"it is a repartition stream of application {whose}: {' or '.join(commands)}"
-
-
-def _point_at_others(system: Any, url: str, application: str, missing: HeadraceError) -> None:
-    """Say which repartitions `application` has; that there is no such application, where it has not run."""
-    applications: list[str] = system.applications()
-    if application not in applications:
-        near = difflib.get_close_matches(application, applications, 3) or applications
-        fail(
-            f"application {application!r} has not run on {url}, and has no repartitions there",
-            f"there are: {', '.join(near)}" if near else "run it first",
-        )
-    names = sorted(filter(None, (_short_name(stream) for stream in system.streams() if stream.internal_of == application)))
-    missing.hint = f"its repartitions are: {', '.join(names)}" if names else f"application {application!r} has no repartitions"
-
-
-def _short_name(stream: StreamDescription) -> str | None:
-    """What its application calls a repartition stream; None for any other stream."""
-    from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
-
-    start = f"{stream.internal_of}-"
-    if not (stream.name.startswith(start) and stream.name.endswith(REPARTITION_SUFFIX)):
-        return None
-    return stream.name.removeprefix(start).removesuffix(REPARTITION_SUFFIX)
-
-
-def _refuse_as_no_repartition(system: Any, name: str, application: str, partitions: int) -> NoReturn:
+def _refuse_as_no_repartition(system: System, name: str, application: str, partitions: int) -> NoReturn:
     models = job_models(system, True, "expands the stream")
     is_input = any(model.application == application and name in model.partition_counts for model in models)
+    what = f"an input of application {application!r}, and no repartition of it"
     fail(
-        f"stream {name!r} is an input of application {application!r}, and no repartition of it"
-        if is_input
-        else f"stream {name!r} is no repartition of application {application!r}",
+        f"stream {name!r} is {what if is_input else f'no repartition of application {application!r}'}",
         f"leave --application out: headrace stream expand {name} --partitions {partitions}",
     )
 
 
-def _repartition_stream(application: str, name: str) -> str:
-    """The stream's whole name, which may be given as well."""
-    from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
-
-    if name.startswith(f"{application}-") and name.endswith(REPARTITION_SUFFIX):
-        return name
-    return f"{application}-{name.removesuffix(REPARTITION_SUFFIX)}{REPARTITION_SUFFIX}"
-
-
-def job_models(system: Any, force: bool, forced: str) -> list[JobModel]:
-    """Those of all applications here. One that cannot be read may read the stream: that is an error, unless forced.
-
-    `forced` is what --force does then, in words.
-    """
-    from headrace.errors import StorageError, UnavailableError
-
+def job_models(system: System, force: bool, forced: str) -> list[JobModel]:
+    """Those of all applications here. One that cannot be read may read the stream: that is an error, unless `force`, of which
+    `forced` says what it does."""
     models = []
     for application in system.applications():
         try:
@@ -171,9 +120,6 @@ def job_models(system: Any, force: bool, forced: str) -> list[JobModel]:
 def _refuse_to_break(
     stream: StreamDescription, partitions: int, readers: Sequence[Reader], force: bool, system: str | None
 ) -> None:
-    from headrace.core.job_plan.partition_growth import expand_command
-    from headrace.core.job_plan.stream_readers import count_for_all
-
     stopped = [(reader.application, reader.refusal.message) for reader in readers if reader.refusal is not None]
     disordered = [(reader.application, reader.disorder) for reader in readers if reader.disorder is not None]
     if force:
@@ -185,17 +131,15 @@ def _refuse_to_break(
     if not stopped and not disordered:
         return
     better = count_for_all(readers, stream.partitions, max(partitions, stream.partitions + 1))
-    ways = []
-    if better is not None:
-        ways.append(f"`{expand_command(stream.name, better, system)}`, which all applications that read it can follow")
-    forced = f"`{expand_command(stream.name, partitions, system, force=True)}`"
+    effect = "unread records of a key may be processed out of order there"
     if stopped:
-        ways.append(
-            f"{forced}: its readers stop, with state and positions intact, until the stream has grown to a number that "
-            "they can follow; safe if the application is no longer used"
+        effect = (
+            "its readers stop, with state and positions intact, until the stream has grown to a number that they can follow; "
+            "safe if the application is no longer used"
         )
-    else:
-        ways.append(f"{forced}: unread records of a key may be processed out of order there")
+    ways = [f"`{expand_command(stream.name, partitions, system, force=True)}`: {effect}"]
+    if better is not None:
+        ways.insert(0, f"`{expand_command(stream.name, better, system)}`, which all applications that read it can follow")
     reasons = "; ".join(f"application {application!r}: {reason}" for application, reason in [*stopped, *disordered])
     fail(
         f"expanding stream {stream.name!r} from {stream.partitions} to {partitions} partitions breaks what reads it; "
@@ -204,11 +148,9 @@ def _refuse_to_break(
     )
 
 
-def _tell(system: Any, application: str, stream: StreamDescription) -> None:
+def _notify(system: System, application: str, stream: StreamDescription) -> None:
     """Ask a driver that runs to look at once. One that does not hear of it looks every `partition_check_interval_s`."""
     from headrace.client.startpoint_manager import this_user
-    from headrace.codec.job_records import PARTITION_CHECKS, expansion_request
-    from headrace.errors import HeadraceError
 
     try:
         request = expansion_request(stream.name, stream.partitions, this_user())
@@ -226,24 +168,12 @@ def _report(
     warnings = sorted({reader.warning for reader in readers if reader.warning is not None})
     if json:
         followers = [
-            {
-                "application": one.application,
-                "before": one.before,
-                "follows": one.refusal is None,
-                "running": one.application in running,
-            }
+            {"application": name, "before": one.before, "follows": one.refusal is None, "running": name in running}
             for one in readers
+            for name in [one.application]
         ]
-        print_json(
-            {
-                "name": after.name,
-                "id": after.id,
-                "before": before.partitions,
-                "partitions": after.partitions,
-                "applications": followers,
-                "warnings": warnings,
-            }
-        )
+        found = {"name": after.name, "id": after.id, "before": before.partitions, "partitions": after.partitions}
+        print_json(found | {"applications": followers, "warnings": warnings})
         return
     for warning in warnings:
         say(f"warning: {warning}")

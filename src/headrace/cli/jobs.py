@@ -1,19 +1,29 @@
-"""`headrace status`, `tasks`, `history`: what the system has stored about a job, whether it runs or not; and `describe`."""
+"""`headrace status`, `tasks`, `history`: what is stored about a job, whether it runs or not; `describe` and `plan`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.lags import Ends, NewPartitions, is_run, lag_of
-from headrace.cli.output import iso, print_json, print_table, say
-from headrace.cli.targets import AppArgument, JsonOption, Target, about_an_application, opened
-
-if TYPE_CHECKING:
-    from headrace.model.change import Change
+from headrace import wiring
+from headrace.adapters.common.lease_holder import is_alive
+from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
+from headrace.cli.targets import (
+    AppArgument,
+    JsonOption,
+    SetOption,
+    SystemOption,
+    Target,
+    about_an_application,
+    opened,
+    target_of,
+    whole_number,
+)
+from headrace.codec.job_records import history_of
+from headrace.model.change import Change
 
 STATUS_EXAMPLES = """\
 headrace status flights.py
@@ -28,6 +38,10 @@ headrace describe flights.py --mermaid > flights.mmd"""
 HISTORY_EXAMPLES = """\
 headrace history flights.py
 headrace history --application flight-delays --system log:./data --json"""
+PLAN_EXAMPLES = """\
+headrace plan flights.py                       after an edit: what its next start would change
+headrace plan flights.py --expand flights=8    what 8 partitions of the stream would change
+headrace plan flights.py --set containers=2"""
 _CHANGE_NAMES = ("when", "what", "requested by", "outcome", "job model", "pause", "from", "to", "why")
 
 
@@ -40,30 +54,27 @@ def status(target: Target, json: JsonOption = False) -> None:
     running. JSON: `counts_of` tells which. Other counters, such as dead_letters, are also given for all runs, where these have
     counted more.
     """
-    with opened(target) as (opened_system, store):
-        model = store.job_model()
-        assert model is not None, target.application
-        holder = _holder(store.holder())
-        is_running = holder is not None and holder["alive"]
-        checkpoints, reported, ends = store.checkpoints(), store.status(), Ends(opened_system, target.application)
-        new_partitions = NewPartitions(opened_system, model, ends, is_running)
+    with opened(target) as job:
+        holder = _holder(job.store.holder())
+        job.is_running = holder is not None and holder["alive"]
+        reported = job.store.status()
         subs: dict[str, dict[str, Any]] = {}
-        for sub in model.sub_topologies:
+        for sub in job.model.sub_topologies:
             last = reported.get(sub.name or "source", {})
-            lag = sum(lag_of(ends, task.name, task.ssps, checkpoints) for task in sub.tasks)
+            tasks = list(sub.tasks)
             subs[sub.name or "source"] = last | {
-                "tasks": len(list(sub.tasks)),
+                "tasks": len(tasks),
                 "containers": len(sub.containers),
-                "lag": lag + new_partitions.lag_of(sub),
-                "notes": [*last.get("notes", ()), *new_partitions.notes([sub])],
+                "lag": job.lag_of(tasks) + job.lag_of_new_partitions(sub),
+                "notes": [*last.get("notes", ()), *job.notes([sub])],
             }
     found = {
         "application": target.application,
         "system": target.config.system,
-        "running": is_running,
+        "running": job.is_running,
         "holder": holder,
-        "job_model": model.version,
-        "counts_of": "this run" if is_running else "the last run",
+        "job_model": job.model.version,
+        "counts_of": "this run" if job.is_running else "the last run",
         "sub_topologies": subs,
     }
     if json:
@@ -75,26 +86,23 @@ def status(target: Target, json: JsonOption = False) -> None:
 @about_an_application
 def tasks(target: Target, json: JsonOption = False) -> None:
     """Show the job model: every task, the container it is in, what it reads and how far behind it is."""
-    with opened(target) as (opened_system, store):
-        model = store.job_model()
-        assert model is not None, target.application
-        checkpoints, ends = store.checkpoints(), Ends(opened_system, target.application)
-        notes = NewPartitions(opened_system, model, ends, is_run(store)).notes(model.sub_topologies)
+    with opened(target) as job:
+        notes = job.notes(job.model.sub_topologies)
         rows: list[dict[str, Any]] = [
             {
                 "task": str(task.name),
                 "sub_topology": sub.name or "source",
                 "container": container.lane,
                 "reads": [f"{ssp.stream}/{ssp.partition}" for ssp in task.ssps],
-                "lag": lag_of(ends, task.name, task.ssps, checkpoints),
+                "lag": job.lag_of([task]),
                 "location": container.location_id,
             }
-            for sub in model.sub_topologies
+            for sub in job.model.sub_topologies
             for container in sub.containers
             for task in container.tasks
         ]
     if json:
-        print_json({"application": target.application, "job_model": model.version, "tasks": rows, "notes": notes})
+        print_json({"application": target.application, "job_model": job.model.version, "tasks": rows, "notes": notes})
         return
     cells = [(row["task"], row["sub_topology"], row["container"], " ".join(row["reads"]), row["lag"]) for row in rows]
     print_table(("task", "sub-topology", "container", "reads", "lag"), cells, right=("container", "lag"))
@@ -106,8 +114,6 @@ def _holder(holder: Any) -> dict[str, Any] | None:
     """Who holds the job. `alive`: not known to have ended, and its last heartbeat is newer than the takeover limit."""
     if holder is None:
         return None
-    from headrace.adapters.common.lease_holder import is_alive
-
     now_us = time.time_ns() // 1000
     silent_s = round(max(0, now_us - holder.heartbeat_us) / 1e6, 1)
     return {"host": holder.host, "pid": holder.pid, "silent_s": silent_s, "alive": is_alive(holder, now_us)}
@@ -133,20 +139,11 @@ def _print_status(found: dict[str, Any]) -> None:
     print(f"{found['application']} on {found['system']}: {state}")
     print(f"records, rates and rounds: of {found['counts_of']}")
     names = ("sub-topology", "records", "written", "records/s", "lag", "round", "tasks", "containers", "now")
-    rows = [
-        (
-            name,
-            sub.get("records"),
-            sub.get("records_written"),
-            sub.get("records_per_s"),
-            sub["lag"],
-            sub.get("round"),
-            sub["tasks"],
-            sub["containers"],
-            "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else "",
-        )
-        for name, sub in found["sub_topologies"].items()
-    ]
+    keys = ("records", "records_written", "records_per_s", "lag", "round", "tasks", "containers")
+    rows = []
+    for name, sub in found["sub_topologies"].items():
+        now = "stopped, see below" if sub.get("stopped_by") else sub.get("waiting_for", "") if found["running"] else ""
+        rows.append((name, *map(sub.get, keys), now))
     print_table(names, rows, right=names[1:-1])
     for name, sub in found["sub_topologies"].items():
         if counters := _counters_text(sub):
@@ -164,10 +161,8 @@ def history(target: Target, json: JsonOption = False) -> None:
     A request that could not be done is there too, with the reason; the job kept running. The pause is how long no round
     ran. The newest thousand are kept.
     """
-    from headrace.codec.job_records import history_of
-
-    with opened(target) as (system, _):
-        changes = list(history_of(system.metadata_store(target.application)).values())
+    with opened(target) as job:
+        changes = list(history_of(job.system.metadata_store(target.application)).values())
     if json:
         print_json({"application": target.application, "changes": [_change(one) for one in changes]})
     elif changes:
@@ -212,3 +207,49 @@ def describe(
         print_json(loaded.describe("dict"))
     else:
         print(loaded.describe("mermaid" if mermaid else "text").rstrip())
+
+
+def plan(
+    app: AppArgument,
+    expand: Annotated[
+        list[str] | None, typer.Option("--expand", metavar="STREAM=N", help="As if the stream had N partitions. Repeatable.")
+    ] = None,
+    system: SystemOption = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what the next start of an application would change, or what an expansion would. Nothing is stored or started.
+
+    The plan that is in force is compared with the one that a start would make now, of the application as it is edited, its
+    streams, and the startpoints that wait: lines with - go, lines with + come. Exits with 1 if the start would be refused.
+    """
+    from headrace.client.plan_preview import plan_preview
+
+    expanded = dict(_expansion(text) for text in expand or ())
+    target = target_of(app, None, system, set_)
+    with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as there:
+        preview = plan_preview(target.app.topology(), target.config, there, expanded)
+    error = preview.error
+    if json:
+        models = {"before": preview.before, "after": preview.after}
+        refused = None if error is None else {"error": error.message, "hint": error.hint}
+        shown = {"application": preview.application, "job_model": models, "lines": preview.lines, "refused": refused}
+        print_json(shown)
+        if error is not None:
+            raise typer.Exit(EXIT_ERROR)
+        return
+    if error is not None:
+        raise error
+    was = "not run yet" if preview.before is None else f"job model {preview.before}"
+    print(f"application {preview.application}, {was}")
+    for line in preview.lines:
+        print(line)
+    if not preview.lines:
+        print("a start would change nothing")
+
+
+def _expansion(text: str) -> tuple[str, int]:
+    stream, separator, count = text.rpartition("=")
+    if not (separator and stream):
+        raise typer.BadParameter(f"--expand {text}: expected STREAM=N")
+    return stream, whole_number(1)(count)

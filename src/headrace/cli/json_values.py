@@ -76,10 +76,11 @@ def line_of_record(record: Record) -> bytes:
     """A consumed record as one line of JSON. `headers` are an object, or pairs where a name comes twice."""
     pairs = [(name, None if data is None else text_of_bytes(data)) for name, data in record.headers]
     headers = dict(pairs)
+    time = None if record.timestamp_us is None else time_text(record.timestamp_us)
     fields = {
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp": _shown_time(record.timestamp_us),
+        "timestamp": time if time is None or time.endswith("Z") else record.timestamp_us,  # µs where no calendar reaches
         "headers": headers if len(headers) == len(pairs) else pairs,
     }
     try:
@@ -89,16 +90,6 @@ def line_of_record(record: Record) -> bytes:
             f"offset {record.offset} of {record.stream!r} partition {record.partition}: {_TOO_DEEP} to be printed as JSON",
             "read it as bytes, without --key and --value",
         ) from None
-
-
-def _shown_time(time: int | None) -> str | int | None:
-    """As `produce` takes it back: ISO 8601 text, µs where no calendar reaches.
-
-    >>> _shown_time(0), _shown_time(2**63 - 1)
-    ('1970-01-01T00:00:00Z', 9223372036854775807)
-    """
-    text = None if time is None else time_text(time)
-    return text if text is None or text.endswith("Z") else time
 
 
 def record_of_line(line: bytes, number: int, key: Serde, value: Serde, partitions: int) -> Record:
@@ -190,10 +181,10 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     pairs = list(value.items()) if isinstance(value, dict) else [] if value is None else value
     if not isinstance(pairs, list) or any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):
         raise SerdeError(f"headers: expected an object, or a list of pairs, found {value!r:.60}")
-    if bad := [name for name, _ in pairs if not isinstance(name, str)]:
-        raise SerdeError(f"headers: expected a text as name, found {bad[0]!r:.60}")
     found: list[tuple[str, bytes | None]] = []
     for name, data in pairs:
+        if not isinstance(name, str):
+            raise SerdeError(f"headers: expected a text as name, found {name!r:.60}")
         try:
             found.append((name, None if data is None else bytes_of(data)))
         except HeadraceError as error:

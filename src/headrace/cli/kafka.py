@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import fail, print_json, say
-from headrace.cli.targets import JsonOption
+from headrace.cli.targets import JsonOption, whole_number
 from headrace.wiring.kafka_server import KafkaServer
 
 START_EXAMPLES = """\

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from headrace import signals
+from headrace.cli.json_values import plain
 from headrace.errors import HeadraceError, SetupError
 from headrace.model.durations import time_text
 from headrace.visible import VisibleStream, indented, raw_of, visible_line
@@ -89,8 +91,7 @@ def _leave_standard_output() -> None:
 
 
 def show_error(error: HeadraceError, *, whole: bool = False) -> None:
-    """`error:` and `hint:` on standard error; above them the traceback of the user's own code, if that raised. `whole`: also
-    the whole stack trace, for those who debug Headrace itself."""
+    """`error:` and `hint:` on standard error, below the traceback of the user's code if that raised; `whole`: of all code."""
     if whole:
         say("".join(traceback.format_exception(error)).rstrip())
     elif trace := getattr(error, "user_traceback", ""):
@@ -115,10 +116,6 @@ def say(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """`value` as indented JSON on standard output."""
-    import msgspec
-
-    from headrace.cli.json_values import plain
-
     try:
         text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2).decode()
     except UnicodeEncodeError:  # the name of a file that is no text; what is printed has its code (`visible`)
@@ -126,9 +123,20 @@ def print_json(value: Any) -> None:
     print(text)
 
 
-def print_line(data: bytes) -> None:
-    """One line of bytes, such as a record as JSON."""
-    sys.stdout.write(data.decode() + "\n")
+def report(as_json: bool, value: Any, line: str) -> None:
+    """What a command has done: `value` as JSON, or a line for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print(line)
+
+
+def counted(count: int, what: str) -> str:
+    """
+    >>> counted(1, "record"), counted(2_000, "record")
+    ('1 record', '2,000 records')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
@@ -136,7 +144,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Se
     thousands separators."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(name), *(len(row[i]) for row in texts), 0) for i, name in enumerate(columns)]
-    bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    bold, normal = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() and "NO_COLOR" not in os.environ else ("", "")
 
     def line(cells: Sequence[str]) -> str:
         padded = [
@@ -148,7 +156,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Se
     out = raw_of(sys.stdout)
     out.write(bold)
     print(line(columns), end="")
-    out.write(f"{plain}\n")
+    out.write(f"{normal}\n")
     for row in texts:
         print(line(row))
 

@@ -7,34 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.output import EXIT_USAGE, fail, iso, print_json, print_table
+from headrace.cli.output import EXIT_USAGE, counted, fail, iso, print_json, print_table, report
+from headrace.core.rewind.previews import Move, StartpointPreview, state_text
 
 if TYPE_CHECKING:
-    from headrace.core.rewind.previews import StartpointPreview
+    from headrace.client.startpoints import Startpoints
 
 
 def print_preview(preview: StartpointPreview, title: str) -> None:
     """As a table, with what is to be said about it below."""
-    from headrace.core.rewind.previews import state_text
-
     print(f"application {preview.application}: {title}")
-    names = ["stream", "partition", "task", "now", "new", "read again", "skipped"]
-    has_gaps = any(move.in_skipped_ranges for move in preview.moves)
-    rows = [
-        (
-            move.ssp.stream,
-            move.ssp.partition,
-            None if move.task is None else str(move.task),
-            move.before,
-            move.after,
-            move.read_again,
-            move.skipped,
-            *([move.in_skipped_ranges] if has_gaps else []),
-        )
-        for move in preview.moves
-    ]
-    names += ["in skipped ranges"] if has_gaps else []
-    print_table(names, rows, right=("partition", *names[3:]))
+    rows = [_described(move) for move in preview.moves]
+    keys = ["stream", "partition", "task", "now", "new", "read_again", "skipped"]
+    keys += ["in_skipped_ranges"] if any(row["in_skipped_ranges"] for row in rows) else []
+    names = [key.replace("_", " ") for key in keys]
+    print_table(names, [[row[key] for key in keys] for row in rows], right=("partition", *names[3:]))
     print(f"{preview.read_again:,} {preview.unit} are read again, {preview.skipped:,} are skipped")
     print(state_text(preview))
     for note in preview.notes:
@@ -43,24 +30,8 @@ def print_preview(preview: StartpointPreview, title: str) -> None:
 
 def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any]:
     """For programs. `ids`: of the startpoints that were written; none where it was only shown."""
-    from headrace.core.rewind.previews import state_text
-
-    moves = [
-        {
-            "stream": move.ssp.stream,
-            "partition": move.ssp.partition,
-            "task": None if move.task is None else str(move.task),
-            "now": move.before,
-            "new": move.after,
-            "read_again": move.read_again,
-            "skipped": move.skipped,
-            "in_skipped_ranges": move.in_skipped_ranges,
-        }
-        for move in preview.moves
-    ]
     rewinds = [
-        {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None}
-        for task, one in preview.rewinds.items()
+        {"task": str(task), "version_of": iso(one.kept_us) if one.kept_us else None} for task, one in preview.rewinds.items()
     ]
     skipped_ranges = [
         {"stream": ssp.stream, "partition": ssp.partition, "start": start, "end": end}
@@ -69,7 +40,7 @@ def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any
     return {
         "application": preview.application,
         "startpoints": list(ids),
-        "moves": moves,
+        "moves": list(map(_described, preview.moves)),
         "unit": preview.unit,
         "read_again": preview.read_again,
         "skipped": preview.skipped,
@@ -80,6 +51,19 @@ def described(preview: StartpointPreview, ids: tuple[str, ...]) -> dict[str, Any
         "rewinds": rewinds,
         "skipped_ranges": skipped_ranges,
         "notes": list(preview.notes),
+    }
+
+
+def _described(move: Move) -> dict[str, Any]:
+    return {
+        "stream": move.ssp.stream,
+        "partition": move.ssp.partition,
+        "task": None if move.task is None else str(move.task),
+        "now": move.before,
+        "new": move.after,
+        "read_again": move.read_again,
+        "skipped": move.skipped,
+        "in_skipped_ranges": move.in_skipped_ranges,
     }
 
 
@@ -99,15 +83,16 @@ def is_somebody_there() -> bool:
     return sys.stdin.isatty()
 
 
-def show_and_confirm(preview: StartpointPreview, title: str, question: str, yes: bool, json: bool) -> None:
-    """Show what would be done, as text, or as JSON where it will not be done; then `confirm`."""
+def write_confirmed(points: Startpoints, preview: StartpointPreview, title: str, yes: bool, json: bool) -> None:
+    """Show what would be done, as text, or as JSON where it will not be done; prompt, and do it."""
     if not json:
         print_preview(preview, title)
     elif not yes:
         print_json(described(preview, ()))
-    confirm(question, yes, json)
-
-
-def when_text(is_running: bool) -> str:
-    """When the new startpoints take effect."""
-    return "the job is running: it resumes from there at its next round" if is_running else "it takes effect at the next start"
+    count = counted(len(preview.entries), "startpoint")
+    confirm(f"set {count}?", yes, json)
+    ids = points.write(preview)
+    when = "it takes effect at the next start"
+    if points.is_running:
+        when = "the job is running: it resumes from there at its next round"
+    report(json, described(preview, ids), f"set {count}: {' '.join(ids)}\n{when}")

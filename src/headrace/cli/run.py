@@ -41,9 +41,7 @@ def run(
     drop_store: Annotated[
         list[str] | None,
         typer.Option(
-            "--drop-store",
-            metavar="NAME",
-            help="Drop the state of a store that the edited application cannot use. Repeatable.",
+            "--drop-store", metavar="NAME", help="Drop the state of a store that the edited application cannot use. Repeatable."
         ),
     ] = None,
     rename_store: Annotated[

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.numbers import whole_number
-from headrace.cli.output import iso, print_json, print_table, say
-from headrace.cli.previews import confirm, described, show_and_confirm, when_text
-from headrace.cli.targets import JsonOption, Target, about_an_application
+from headrace.cli.output import counted, iso, print_json, print_table, say
+from headrace.cli.previews import confirm, write_confirmed
+from headrace.cli.targets import JsonOption, Target, YesOption, about_an_application, whole_number
+from headrace.core.rewind.startpoints import startpoint_text
+from headrace.model.durations import time_ago_us, time_us
+from headrace.model.startpoint import PositionType, Startpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from headrace.client.startpoint_manager import KnownStartpoint
     from headrace.client.startpoints import Startpoints
-    from headrace.model.startpoint import Startpoint
 
-SET_EXAMPLES = """Examples:
+SET_EXAMPLES = """\
+headrace startpoint set flights flights.py --earliest
+headrace startpoint set flights flights.py --partition 3 --offset 1200
+headrace startpoint set flights --application flight-delays --ago "2 hours" --yes
+headrace startpoint set flights flights.py --time 2013-06-01T00:00:00Z"""
+LIST_EXAMPLES = """\
+headrace startpoint list flights.py
+headrace startpoint list --application flight-delays --system log:./data --json"""
+DELETE_EXAMPLES = """\
+headrace startpoint delete 3f0c5a7be812 --application flight-delays
+headrace startpoint delete --stream flights --partition 3 --app flights.py"""
 
-\b
-  headrace startpoint set flights flights.py --earliest
-  headrace startpoint set flights flights.py --partition 3 --offset 1200
-  headrace startpoint set flights --application flight-delays --ago "2 hours" --yes
-  headrace startpoint set flights flights.py --time 2013-06-01T00:00:00Z
-"""
-LIST_EXAMPLES = """Examples:
-
-\b
-  headrace startpoint list flights.py
-  headrace startpoint list --application flight-delays --system log:./data --json
-"""
-DELETE_EXAMPLES = """Examples:
-
-\b
-  headrace startpoint delete 3f0c5a7be812 --application flight-delays
-  headrace startpoint delete --stream flights --partition 3 --app flights.py
-"""
-
-StreamArgument = Annotated[
-    str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")
-]
-_NAMES = ("id", "stream", "partition", "task", "startpoint", "state", "written by", "written at", "status")
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
+StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help="An input or repartition stream of the application.")]
+_COLUMNS = {  # the name of each, and its key in JSON
+    **{name: name for name in ("id", "stream", "partition", "task", "startpoint", "state")},
+    "written by": "written_by",
+    "written at": "written_at",
+    "status": "detail",
+}
 StateOption = Annotated[
-    str,
-    typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state."),
+    str, typer.Option("--state", metavar="keep|rewind", help="Keep state as it is, or rewind the application with its state.")
 ]
 
 
@@ -55,18 +48,14 @@ StateOption = Annotated[
 def set_startpoint(
     target: Target,
     stream: StreamArgument,
-    partition: Annotated[
-        str, typer.Option("--partition", "-p", metavar="P|all", help="Only this partition.")
-    ] = "all",
+    partition: Annotated[str, typer.Option("--partition", "-p", metavar="P|all", help="Only this partition.")] = "all",
     task: Annotated[str | None, typer.Option("--task", metavar="T", help="Only this task, of several readers.")] = None,
     earliest: Annotated[bool, typer.Option("--earliest", help="The first available record.")] = False,
     latest: Annotated[bool, typer.Option("--latest", help="The end offset: only new records.")] = False,
     bootstrap: Annotated[
         bool, typer.Option("--bootstrap", help="The first record; up to the current end before other streams.")
     ] = False,
-    offset: Annotated[
-        int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")
-    ] = None,
+    offset: Annotated[int | None, typer.Option("--offset", parser=whole_number(), metavar="N", help="This offset.")] = None,
     at: Annotated[
         str | None, typer.Option("--time", metavar="ISO", help="The first record at or after this time (with a time zone).")
     ] = None,
@@ -86,39 +75,24 @@ def set_startpoint(
     """
     words = {"earliest": earliest, "latest": latest, "bootstrap": bootstrap}
     chosen: list[Any] = [word for word, is_given in words.items() if is_given]
-    chosen += [value for value in (offset, *_times(at, ago)) if value is not None]
+    chosen += [] if offset is None else [offset]
+    now_us = time.time_ns() // 1000
+    if at is not None:
+        chosen.append(Startpoint(PositionType.TIMESTAMP, time_us(at, "--time")))
+    if ago is not None:
+        chosen.append(Startpoint(PositionType.TIMESTAMP, time_ago_us(ago, now_us, "--ago")))
     if len(chosen) != 1:
         found = "none" if not chosen else "several"
         raise typer.BadParameter(
             f"expected one of --earliest, --latest, --bootstrap, --offset, --time and --ago, found {found} of them"
         )
     number = partition_of_text(partition)
-    from headrace.client.startpoint_previews import startpoint_of, startpoint_text
+    from headrace.client.startpoint_previews import startpoint_of
 
     with opened_startpoints(target) as points:
-        startpoint = startpoint_of(chosen[0], time.time_ns() // 1000)
+        startpoint = startpoint_of(chosen[0], now_us)
         preview = points.preview(stream, startpoint, partition=number, task=task, state=state)
-        count = len(preview.entries)
-        title = f"startpoint of stream {stream}: {startpoint_text(startpoint)}"
-        show_and_confirm(preview, title, f"set {_counted(count)}?", yes, json)
-        ids = points.write(preview)
-        is_running = points.is_running
-    if json:
-        print_json(described(preview, ids))
-    else:
-        print(f"set {_counted(count)}: {' '.join(ids)}")
-        print(when_text(is_running))
-
-
-def _times(at: str | None, ago: str | None) -> list[Startpoint | None]:
-    from headrace.model.durations import time_ago_us, time_us
-    from headrace.model.startpoint import PositionType, Startpoint
-
-    times_us = [
-        None if at is None else time_us(at, "--time"),
-        None if ago is None else time_ago_us(ago, time.time_ns() // 1000, "--ago"),
-    ]
-    return [None if one is None else Startpoint(PositionType.TIMESTAMP, one) for one in times_us]
+        write_confirmed(points, preview, f"startpoint of stream {stream}: {startpoint_text(startpoint)}", yes, json)
 
 
 def partition_of_text(text: str) -> int | None:
@@ -148,7 +122,7 @@ def list_startpoints(target: Target, json: JsonOption = False) -> None:
     if not found and not unreadable:
         say(f"application {target.application} has no startpoints; `headrace startpoint set` makes one")
     elif found:
-        print_table(_NAMES, [_row(one) for one in found], right=("partition",))
+        _print_startpoints(found)
     _say_unreadable(target, unreadable)
 
 
@@ -160,6 +134,7 @@ def _say_unreadable(target: Target, unreadable: Mapping[str, str]) -> None:
         say(f"hint: `headrace startpoint delete {id_} {where}` removes it")
 
 
+@partial(about_an_application, by_argument=False)
 def delete(
     target: Target,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Startpoints, or unreadable requests.")] = None,
@@ -199,18 +174,14 @@ def delete(
 
 def _print_chosen(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> None:
     if shown:
-        print_table(_NAMES, [_row(one) for one in shown], right=("partition",))
+        _print_startpoints(shown)
     for id_, why in unreadable.items():
         print(f"request {id_} is unreadable: {why}")
 
 
 def _deleted_text(shown: Sequence[KnownStartpoint], unreadable: Mapping[str, str]) -> str:
-    requests = f"{len(unreadable)} unreadable request{'' if len(unreadable) == 1 else 's'}"
-    parts = [*([_counted(len(shown))] if shown else []), *([requests] if unreadable else [])]
-    return " and ".join(parts)
-
-
-delete_startpoints = about_an_application(delete, by_argument=False)
+    counts = ((len(shown), "startpoint"), (len(unreadable), "unreadable request"))
+    return " and ".join(counted(count, what) for count, what in counts if count)
 
 
 def opened_startpoints(target: Target) -> Startpoints:
@@ -220,25 +191,9 @@ def opened_startpoints(target: Target) -> Startpoints:
     return Startpoints(target.application, target.config, None if target.app is None else target.app.topology())
 
 
-def _counted(count: int) -> str:
-    return f"{count} startpoint{'' if count == 1 else 's'}"
-
-
-def _row(known: KnownStartpoint) -> tuple[Any, ...]:
-    from headrace.client.startpoint_previews import startpoint_text
-
-    entry = known.entry
-    return (
-        entry.id,
-        entry.key.ssp.stream,
-        entry.key.ssp.partition,
-        None if entry.key.task is None else str(entry.key.task),
-        startpoint_text(entry.startpoint),
-        entry.state.value,
-        entry.written_by,
-        iso(entry.written_at_us),
-        status_text(known),
-    )
+def _print_startpoints(found: Iterable[KnownStartpoint]) -> None:
+    shown = [_described(one) | {"startpoint": startpoint_text(one.entry.startpoint)} for one in found]
+    print_table(list(_COLUMNS), [[one[key] for key in _COLUMNS.values()] for one in shown], right=("partition",))
 
 
 def _described(known: KnownStartpoint) -> dict[str, Any]:
@@ -259,9 +214,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
         "picked_up_at": None if record is None else iso(record.applied_at_us),
         "changed_at": iso(known.changed_at_us),
         "replay": None if record is None else record.replay,
-        "offsets": []
-        if record is None
-        else [
+        "offsets": [
             {
                 "task": str(one.task),
                 "stream": one.ssp.stream,
@@ -270,7 +223,7 @@ def _described(known: KnownStartpoint) -> dict[str, Any]:
                 "before": one.before,
                 "bootstrap_end": one.until,
             }
-            for one in record.resolutions
+            for one in (() if record is None else record.resolutions)
         ],
     }
 

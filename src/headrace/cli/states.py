@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, say
+from headrace.cli.json_values import native, plain
+from headrace.cli.output import EXIT_ERROR, iso, print_json, print_table, report, say
 from headrace.cli.targets import JsonOption, Target, about_an_application
 from headrace.errors import ConfigError, HeadraceError
+from headrace.model.serde import Serde
+from headrace.serdes.windowed import Windowed
 
 if TYPE_CHECKING:
     from headrace.client.state_reader import StateView, StoredEntry
-    from headrace.model.serde import Serde
 
 GET_EXAMPLES = """\
 headrace state get delays UA flights.py
@@ -64,10 +67,8 @@ def dump(
     """Write a whole store, as committed, to a Parquet file; an older file of that name is replaced."""
     view = _view(store, target)
     entries = view.write_parquet(output)
-    if json:
-        print_json({"application": view.application, "store": store, "entries": entries, "file": str(output)})
-    else:
-        print(f"wrote {entries:,} entries to {output}, as Parquet")
+    written = {"application": view.application, "store": store, "entries": entries, "file": str(output)}
+    report(json, written, f"wrote {entries:,} entries to {output}, as Parquet")
 
 
 def _view(store: str, target: Target) -> StateView:
@@ -85,11 +86,6 @@ def key_of_text(text: str, serde: Serde) -> Any:
     >>> key_of_text("7", Long()), key_of_text("7", String())
     (7, '7')
     """
-    import msgspec
-
-    from headrace.cli.json_values import native
-    from headrace.serdes.windowed import Windowed
-
     if isinstance(serde, Windowed):
         try:
             return native(msgspec.json.decode(text), serde)
@@ -111,16 +107,12 @@ def key_of_text(text: str, serde: Serde) -> Any:
 
 def _described(entry: StoredEntry) -> dict[str, Any]:
     window = None if entry.window is None else {"start": iso(entry.window[0]), "end": iso(entry.window[1])}
-    before = {"window": window, "at": iso(entry.at_us), "sub": entry.sub or None}
-    described = {"task": entry.task} | {name: value for name, value in before.items() if value is not None}
-    return described | {"value": entry.value} | ({} if entry.expires_us is None else {"expires": iso(entry.expires_us)})
+    known = {"task": entry.task, "window": window, "at": iso(entry.at_us), "sub": entry.sub or None, "value": entry.value}
+    known["expires"] = iso(entry.expires_us)
+    return {name: value for name, value in known.items() if value is not None or name == "value"}
 
 
 def _print_entries(entries: list[StoredEntry]) -> None:
-    import msgspec
-
-    from headrace.cli.json_values import plain
-
     rows = [_described(entry) | {"value": msgspec.json.encode(plain(entry.value)).decode()} for entry in entries]
     if len(rows) == 1 and set(rows[0]) == {"task", "value"}:
         print(rows[0]["value"])

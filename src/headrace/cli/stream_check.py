@@ -7,26 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace import wiring
-from headrace.cli.numbers import whole_number
 from headrace.cli.output import EXIT_ERROR, print_json, say
 from headrace.cli.streams import KeyOption, NameArgument
-from headrace.cli.targets import JsonOption, OptionalAppArgument, SystemOption, looked_up, target_of
+from headrace.cli.targets import JsonOption, OptionalAppArgument, SystemOption, looked_up, target_of, whole_number
+from headrace.model.serde import Serde
+from headrace.model.streams import StreamDescription
+from headrace.serdes.serdes import serde_of_text
 
-if TYPE_CHECKING:
-    from headrace.model.serde import Serde
-    from headrace.model.streams import StreamDescription
-
-EXAMPLES = """Examples:
-
-\b
-  headrace stream check flights flights.py
-  headrace stream check flights --key string --system kafka://localhost:9092
-"""
+EXAMPLES = """\
+headrace stream check flights flights.py
+headrace stream check flights --key string --system kafka://localhost:9092"""
 PAIRS_MAX = 8  # pairs of partitions that are warned of
 TEXT_MAX = 60  # characters of a key that a message shows
 
@@ -47,8 +42,6 @@ def check(
     1 and 5, never in 1 and 2. That number is on record with APP, or else with any application of the system. Keys are shown
     by APP's serde, or by --key. Exit code 1: such a key was found.
     """
-    from headrace.serdes.serdes import serde_of_text
-
     target, serde = None if app is None else target_of(app, None, system), serde_of_text(key)
     if target is not None and key == "bytes":
         sources = (source for source in target.app.topology().sources if source.stream == name)

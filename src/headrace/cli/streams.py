@@ -6,21 +6,25 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace import wiring
 from headrace.cli.expand import job_models
+from headrace.cli.json_values import line_of_record, looks_windowed, record_of_line
 from headrace.cli.lags import is_run
-from headrace.cli.numbers import whole_number
-from headrace.cli.output import EXIT_USAGE, fail, print_json, print_line, print_table, say
-from headrace.cli.targets import JsonOption, SystemOption, looked_up, system_url
-
-if TYPE_CHECKING:
-    from headrace.model.serde import Serde
-    from headrace.model.streams import StreamDescription
-    from headrace.record import Record
+from headrace.cli.output import EXIT_USAGE, counted, fail, print_json, print_table, report, say
+from headrace.cli.previews import is_somebody_there
+from headrace.cli.targets import JsonOption, SystemOption, YesOption, looked_up, system_url, whole_number
+from headrace.codec.job_records import stored_operators
+from headrace.core.job_plan.stream_readers import is_output, models_that_read
+from headrace.errors import ConfigError, HeadraceError, SerdeError, StorageError, UnavailableError
+from headrace.model.durations import time_us
+from headrace.model.serde import Serde
+from headrace.model.streams import StreamDescription
+from headrace.record import Record
+from headrace.serdes.serdes import serde_of_text
 
 _SERDES = "bytes, string, long, int, double, json, json:DDL, windowed:SERDE"
 CREATE_EXAMPLES = "headrace stream create flights --partitions 4"
@@ -60,10 +64,8 @@ def create(
     """Create a stream; the log itself too, if there is none yet."""
     with wiring.open_system(system_url(system)) as opened:
         created = opened.create_stream(name, partitions)
-    if json:
-        print_json({"name": created.name, "partitions": created.partitions, "id": created.id})
-    else:
-        print(f"created stream {created.name} with {_partitions_text(created.partitions)}")
+    found = {"name": created.name, "partitions": created.partitions, "id": created.id}
+    report(json, found, f"created stream {created.name} with {counted(created.partitions, 'partition')}")
 
 
 def list_streams(system: SystemOption = None, json: JsonOption = False) -> None:
@@ -88,17 +90,15 @@ def describe(name: NameArgument, system: SystemOption = None, json: JsonOption =
         print_json({"name": stream.name, "id": stream.id, "internal_of": stream.internal_of, "partitions": rows})
         return
     owner = f", of application {stream.internal_of}" if stream.internal_of else ""
-    print(f"{stream.name}: {_partitions_text(stream.partitions)}{owner}")
+    print(f"{stream.name}: {counted(stream.partitions, 'partition')}{owner}")
     names = ("partition", "beginning", "end", "records")
     print_table(names, [(r["partition"], r["beginning"], r["end"], r["end"] - r["beginning"]) for r in rows], right=names)
 
 
 def delete(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete even if an application reads, writes or needs it.")
-    ] = False,
+    yes: YesOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete even if an application reads, writes or needs it.")] = False,
     system: SystemOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -107,7 +107,7 @@ def delete(
     Refused while an application reads it, running or not, and while a running one writes it: --force deletes it
     anyway. An application that read it cannot start again under its name, even if a stream of that name is created again.
     """
-    with wiring.open_system(system_url(system), create=False) as opened:
+    with wiring.opened_system(system_url(system), create=False) as opened:
         stream = opened.describe_stream(name)
         if stream.internal_of is not None and not force:
             fail(
@@ -115,39 +115,27 @@ def delete(
                 "in flight, and the application cannot resume from its committed offsets",
                 "--force deletes it anyway; then run the application under another name",
             )
-        readers, writers = _readers_of(opened, stream, force), _writers_of(opened, stream, force)
+        models = models_that_read(stream.name, stream.id, job_models(opened, force, "deletes the stream"))
+        names = [model.application for model in models if model.application != stream.internal_of]
+        readers = {name: is_run(opened.job_store(name)) for name in names}
+        writers = _writers_of(opened, stream, force)
         _refuse_to_delete(stream, readers, writers, force, system)
         if not yes:
-            if not sys.stdin.isatty():
+            if not is_somebody_there():
                 text = f"standard input is no terminal to ask whether {name} is to be deleted; nothing was changed"
                 fail(text, "add --yes", EXIT_USAGE)
             typer.confirm(f"delete {name} with {_records_in(opened, name):,} records?", abort=True, err=True)
         opened.delete_stream(name)
-    if json:
-        print_json({"deleted": name, "id": stream.id, "applications": _listed(readers), "writers": _listed(writers)})
-    else:
-        print(f"deleted stream {name}")
+    listed = {"applications": _listed(readers), "writers": _listed(writers)}
+    report(json, {"deleted": name, "id": stream.id, **listed}, f"deleted stream {name}")
 
 
 def _listed(applications: dict[str, bool]) -> list[dict[str, Any]]:
     return [{"application": name, "running": is_running} for name, is_running in applications.items()]
 
 
-def _readers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
-    """The applications that read a stream, as `stream expand` finds them; whether each runs."""
-    from headrace.core.job_plan.stream_readers import models_that_read
-
-    models = models_that_read(stream.name, stream.id, job_models(system, force, "deletes the stream"))
-    names = [model.application for model in models if model.application != stream.internal_of]
-    return {name: is_run(system.job_store(name)) for name in names}
-
-
 def _writers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str, bool]:
     """The applications that have written a stream as an output when they last ran; whether each runs."""
-    from headrace.codec.job_records import stored_operators
-    from headrace.core.job_plan.stream_readers import is_output
-    from headrace.errors import StorageError, UnavailableError
-
     found = {}
     for application in system.applications():
         try:
@@ -167,19 +155,12 @@ def _writers_of(system: Any, stream: StreamDescription, force: bool) -> dict[str
 def _refuse_to_delete(
     stream: StreamDescription, readers: dict[str, bool], writers: dict[str, bool], force: bool, system: str | None
 ) -> None:
-    reasons = [
-        f"application {name!r} reads it and runs: it fails as soon as the stream is deleted"
-        if is_running
-        else f"application {name!r} reads it: its next start is refused without the stream"
-        for name, is_running in readers.items()
-    ]
-    running = [name for name, is_running in writers.items() if is_running]
-    reasons += [f"application {name!r} writes it and runs: it fails as soon as the stream is deleted" for name in running]
-    notes = [
-        f"application {name!r} writes it: its next start creates it again, without the records that it has written"
-        for name in writers
-        if name not in running
-    ]
+    fails = "and runs: it fails as soon as the stream is deleted"
+    refused, recreates = "its next start is refused without the stream", "its next start creates it again, without the records"
+    reasons = [f"application {name!r} reads it{f' {fails}' if runs else f': {refused}'}" for name, runs in readers.items()]
+    running = [name for name, runs in writers.items() if runs]
+    reasons += [f"application {name!r} writes it {fails}" for name in running]
+    notes = [f"application {name!r} writes it: {recreates} that it has written" for name in writers if name not in running]
     if force or not reasons:
         for text in [*reasons, *notes]:
             say(f"warning: stream {stream.name!r}: {text}")
@@ -212,10 +193,6 @@ def produce(
     json: JsonOption = False,
 ) -> None:
     """Append records, JSON lines from standard input. A bad line is named, and nothing of its batch is written."""
-    from headrace.cli.json_values import record_of_line
-    from headrace.errors import HeadraceError
-    from headrace.serdes.serdes import serde_of_text
-
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     written = 0
     with wiring.open_system(system_url(system), create=False) as opened:
@@ -232,7 +209,7 @@ def produce(
     if json:
         print_json({"stream": name, "records": written})
     else:
-        say(f"wrote {written:,} record{'' if written == 1 else 's'} to {name}")
+        say(f"wrote {counted(written, 'record')} to {name}")
 
 
 def consume(
@@ -254,10 +231,6 @@ def consume(
     json: Annotated[bool, typer.Option("--json", help="JSON lines: they come in any case.")] = False,
 ) -> None:
     """Print records as JSON lines: key, value, partition, offset, timestamp, headers; partition after partition."""
-    from headrace.cli.json_values import line_of_record, looks_windowed
-    from headrace.errors import SerdeError
-    from headrace.serdes.serdes import serde_of_text
-
     key_serde, value_serde = serde_of_text(key), serde_of_text(value)
     with looked_up(system) as opened:
         positions = _starts(opened, name, start, sorted(set(partition)) if partition else None)
@@ -268,7 +241,7 @@ def consume(
                 if not has_seen_key and looks_windowed(record.key):
                     say(f"hint: these look like the keys of windows: read them with {_WINDOWED}")
                 has_seen_key = has_seen_key or record.key is not None
-                print_line(line_of_record(record))
+                sys.stdout.write(line_of_record(record).decode() + "\n")
         except SerdeError as error:
             error.hint = (error.hint or "").replace("key=", "--key").replace("value=", "--value")
             if error.message.startswith("the key") and not key.startswith("windowed:"):
@@ -299,7 +272,8 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
     else:
         offsets = system.offsets_for_time(name, _time_of(start))
     if missing := [number for number in wanted or () if number not in offsets]:
-        fail(f"stream {name!r} has no partition {missing[0]}", f"it has {_partitions_text(len(offsets))}, 0 to {max(offsets)}")
+        count = counted(len(offsets), "partition")
+        fail(f"stream {name!r} has no partition {missing[0]}", f"it has {count}, 0 to {max(offsets)}")
     chosen = sorted(offsets) if wanted is None else wanted
     if offset is not None:
         _check_offset(system, name, offset, chosen)
@@ -307,16 +281,13 @@ def _starts(system: Any, name: str, start: str, wanted: list[int] | None) -> dic
 
 
 def _time_of(start: str) -> int:
-    from headrace.errors import ConfigError
-    from headrace.model.durations import time_us
-
     try:
         return time_us(start, "--start")
     except ConfigError as error:
         if "found one without" in error.message:  # only its zone is missing
             raise
-        expected = "expected an offset, earliest, latest or a time"
-        fail(f"--start {start!r}: {expected}", "such as --start 1000, or --start 2013-01-01T00:00:00Z")
+        hint = "such as --start 1000, or --start 2013-01-01T00:00:00Z"
+        fail(f"--start {start!r}: expected an offset, earliest, latest or a time", hint)
 
 
 def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]) -> None:
@@ -331,10 +302,6 @@ def _check_offset(system: Any, name: str, offset: int, partitions: Iterable[int]
                 f"--start {offset}: partition {number} of stream {name!r} holds {holds}, and its next record gets offset {end}",
                 f"name an offset {known} there, or by --partition the partitions that have it",
             )
-
-
-def _partitions_text(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def _records_in(system: Any, name: str) -> int:

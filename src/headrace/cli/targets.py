@@ -1,4 +1,4 @@
-"""How a command learns which application and which system it is about: by the application's file, or by names."""
+"""What options mean: which application and which system a command is about, and whole numbers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import difflib
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace import wiring
+from headrace.cli.lags import JobLook
 from headrace.cli.output import fail, say
 from headrace.config.loading import Config, load_config
 from headrace.errors import SetupError
 
-if TYPE_CHECKING:
-    from headrace.ports import JobStore
+_BEYOND = 2**63
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="FILE.py, or FILE.py:name where it makes several.")]
 OptionalAppArgument = Annotated[
@@ -41,6 +43,7 @@ SystemOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated.")
 ]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -137,15 +140,38 @@ def _system_set(system: str | None) -> list[str]:
 
 
 @contextmanager
-def opened(target: Target) -> Iterator[tuple[Any, JobStore]]:
-    """The target's system and its job store, of an application that has run; else an error that names those that have."""
+def opened(target: Target) -> Iterator[JobLook]:
+    """The target's job, of an application that has run; else an error that names those that have."""
     with wiring.open_configured(target.config, create=False, wait_s=wiring.LOOK_UP_WAIT_S) as system:
         known: list[str] = system.applications()
-        store: JobStore | None = system.job_store(target.application) if target.application in known else None
-        if store is None or store.job_model() is None:
+        is_known = target.application in known
+        if not is_known or system.job_store(target.application).job_model() is None:
             near = difflib.get_close_matches(target.application, known, 3) or known
             hint = f"there are: {', '.join(near)}" if near else "run it with `headrace run APP`"
-            if store is not None:
+            if is_known:
                 hint = "a start of it was refused, or has not come so far: start it with `headrace run APP`, which says why"
             fail(f"application {target.application!r} has not run on {target.config.system} yet", hint)
-        yield system, store
+        yield JobLook(system, target.application)
+
+
+def whole_number(least: int | None = None, most: int | None = None) -> Callable[[Any], int]:
+    """A parser for an option: a whole number within these bounds, else wrong usage.
+
+    >>> whole_number(1)("12")
+    12
+    """
+    bounds = [f", at least {least:,}" if least is not None else "", f", at most {most:,}" if most is not None else ""]
+    expected = f"expected a whole number{''.join(bounds)}"
+
+    def parsed(given: Any) -> int:
+        text = str(given)  # a default comes as the number that it is
+        if not _WHOLE.fullmatch(text):  # int() takes 1_0, and digits of other scripts
+            raise typer.BadParameter(f"{expected}, found {text!r}")
+        number = int(text)
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise typer.BadParameter(f"{expected}, found {number}")
+        if not -_BEYOND <= number < _BEYOND:  # nothing counts so far
+            raise typer.BadParameter(f"{expected}, of 64 bits, found {number}")
+        return number
+
+    return parsed

@@ -16,7 +16,7 @@ from headrace.core.job_plan.draft import PlanTerms
 from headrace.core.job_plan.groupers import GroupByPartition
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.rewind.startpoints import TaskPartition, spent_of
-from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX, sub_topologies_of
+from headrace.core.topology.sub_topologies import sub_topologies_of, whole_name_of
 from headrace.driver.planning.observe import observe
 from headrace.errors import ConfigError, StreamNotFoundError, hint_of_missing
 from headrace.model.checkpoint import Checkpoint
@@ -94,9 +94,8 @@ class StoredJob:
     def stream(self, name: str) -> str:
         """The whole name of a stream that the job reads, which may be a repartition's own: `by-carrier`."""
         known = self.model.partition_counts
-        whole = f"{self.application}-{name}{REPARTITION_SUFFIX}"
-        if name in known or whole in known:
-            return name if name in known else whole
+        if (whole := whole_name_of(self.application, name, known)) is not None:
+            return whole
         raise StreamNotFoundError(
             f"application {self.application!r} reads no stream {name!r}",
             hint_of_missing(name, known, f"name one that it reads: {', '.join(sorted(known))}"),
@@ -115,18 +114,18 @@ class StoredJob:
 
 
 def stored_job(
-    application: str, url: str, system: Any, manager: StartpointManager, topology: Topology | None = None
+    application: str, url: str, system: Any, topology: Topology | None = None, elsewhere: MetadataStore | None = None
 ) -> StoredJob:
     """What is stored of an application; `ConfigError` for one that has not run here, naming those that have."""
-    store = system.job_store(application)
+    store, manager = system.job_store(application), StartpointManager(system.metadata_store(application), elsewhere)
     known = system.applications()
     model = store.job_model() if application in known else None
     if model is None:
-        known = [other for other in known if other != application]  # its first start may have been refused
-        there = f"name one of: {', '.join(known)}" if known else "run it first"
+        others = [other for other in known if other != application]  # its first start may have been refused
+        there = f"name one of: {', '.join(others)}" if others else "run it first"
         raise ConfigError(
             f"application {application!r} has not run on {url} yet: it has no positions that could be set",
-            hint_of_missing(application, known, there),
+            hint_of_missing(application, others, there),
         )
     before = manager.records()
     checkpoints = store.checkpoints()
@@ -135,12 +134,7 @@ def stored_job(
     # What has changed in between may be of another plan than the checkpoints are.
     spent = {id_ for id_ in spent_of(records, checkpoints) if before.get(id_) == known[id_]}
     read = {ssp for task in model.tasks for ssp in task.ssps}
-    known = {id_: _as_it_is(one, id_ in spent, one.entry.key.ssp in read) for id_, one in known.items()}
-    return StoredJob(application, url, system, model, checkpoints, known, topology, manager.unreadable())
-
-
-def _as_it_is(known: KnownStartpoint, is_spent: bool, is_read: bool) -> KnownStartpoint:
-    """As applied, where a commit has spent it that no driver has recorded."""
-    if is_spent:
-        return replace(known, status=StartpointStatus.APPLIED, deletion_requested=False)
-    return known if is_read else replace(known, is_read=False)
+    now = {id_: replace(one, is_read=one.entry.key.ssp in read) for id_, one in known.items()}
+    for id_ in spent:  # by a commit that no driver has recorded
+        now[id_] = replace(known[id_], status=StartpointStatus.APPLIED, deletion_requested=False)
+    return StoredJob(application, url, system, model, checkpoints, now, topology, manager.unreadable(), elsewhere)

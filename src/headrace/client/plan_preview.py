@@ -15,7 +15,7 @@ from headrace.core.job_plan.partition_growth import check_expansion
 from headrace.core.job_plan.planner import Refusal, plan
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.text import difference, text_of
-from headrace.core.topology.sub_topologies import REPARTITION_SUFFIX
+from headrace.core.topology.sub_topologies import whole_name_of
 from headrace.driver.planning.observe import observe, terms_of
 from headrace.errors import HeadraceError, StreamNotFoundError, hint_of_missing
 from headrace.model.topology import Topology
@@ -39,13 +39,9 @@ class PlanPreview:
     error: HeadraceError | None = None
 
 
-def plan_preview(
-    topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None
-) -> PlanPreview:
-    """The difference between the plan that is stored and the one that a start would make now.
-
-    `expanded`: streams, by name, that are to have so many partitions then. Errors for these as `stream expand` has them.
-    """
+def plan_preview(topology: Topology, config: Config, system: System, expanded: Mapping[str, int] | None = None) -> PlanPreview:
+    """The difference between the plan that is stored and the one that a start would make now. `expanded`: streams, by name,
+    that are to have so many partitions then. Errors for these as `stream expand` has them."""
     known = topology_before_engine(topology)
     config.check_sub_topologies(sub.title for sub in terms_of(known, config, system.name).subs)
     store = system.job_store(topology.application)
@@ -60,15 +56,15 @@ def plan_preview(
     before = None if snapshot.model is None else snapshot.model.version
     if isinstance(made, Refusal):
         return PlanPreview(topology.application, before, None, (), made.error)
-    lines = difference(_stored(terms, snapshot), made) if before is not None else _all_new(made)
-    return PlanPreview(topology.application, before, made.job_model.version, lines)
+    all_new = [f"+ {line}" for line in text_of(made).splitlines()]
+    lines = all_new if before is None else difference(_stored(terms, snapshot), made)
+    return PlanPreview(topology.application, before, made.job_model.version, tuple(lines))
 
 
 def _stream(name: str, terms: PlanTerms, snapshot: Snapshot) -> str:
     """The whole name of a stream that is there, which may be a repartition's own: `by-carrier`."""
-    whole = f"{terms.application}-{name}{REPARTITION_SUFFIX}"
-    if name in snapshot.streams or whole in snapshot.streams:
-        return name if name in snapshot.streams else whole
+    if (whole := whole_name_of(terms.application, name, snapshot.streams)) is not None:
+        return whole
     read = sorted(terms.reads)
     hint = hint_of_missing(name, read, f"the application reads: {', '.join(read)}")
     raise StreamNotFoundError(f"stream {name!r} does not exist on {terms.url}", hint)
@@ -92,7 +88,3 @@ def _stored(terms: PlanTerms, snapshot: Snapshot) -> Draft:
         checkpoints=snapshot.checkpoints,
         rewinds=tuple(snapshot.rewinds),
     )
-
-
-def _all_new(made: Draft) -> tuple[str, ...]:
-    return tuple(f"+ {line}" for line in text_of(made).splitlines())

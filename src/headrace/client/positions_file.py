@@ -45,19 +45,11 @@ def positions_of(job: StoredJob, now_us: int) -> Exported:
     found = []
     for ssp, tasks in sorted(job.owners.items()):
         for task in tasks:
-            checkpoint = job.checkpoints.get(task)
-            if checkpoint is None or ssp not in checkpoint.positions:
-                continue
-            watermark_us = checkpoint.watermarks.get(ssp)
-            found.append(
-                ExportedPosition(
-                    ssp.stream,
-                    ssp.partition,
-                    checkpoint.positions[ssp],
-                    str(task) if len(tasks) > 1 else None,
-                    None if watermark_us is None else time_text(watermark_us),
-                )
-            )
+            if (offset := job.positions.get((task, ssp))) is not None:
+                watermark_us = job.checkpoints[task].watermarks.get(ssp)
+                watermark = None if watermark_us is None else time_text(watermark_us)
+                name = str(task) if len(tasks) > 1 else None
+                found.append(ExportedPosition(ssp.stream, ssp.partition, offset, name, watermark))
     return Exported(VERSION, job.application, time_text(now_us), tuple(found))
 
 
@@ -80,28 +72,19 @@ def decode_positions(data: bytes, what: str) -> Exported:
         raise ConfigError(
             f"{what} holds no exported positions: {error}", "give a file that `headrace checkpoint export` wrote"
         ) from None
-    _refuse_what_is_there_twice(exported, what)
-    return exported
-
-
-def _refuse_what_is_there_twice(exported: Exported, what: str) -> None:
     counts = Counter((one.stream, one.partition, one.task) for one in exported.positions)
-    twice = [place for place, count in counts.items() if count > 1]
-    if twice:
-        stream, partition, task = twice[0]
-        of_task = "" if task is None else f" for task {task}"
-        raise ConfigError(
-            f"{what}: stream {stream!r} partition {partition} is there {counts[twice[0]]} times{of_task}", "leave one of them"
-        )
+    for (stream, partition, task), count in counts.items():
+        if count > 1:
+            times = f"{count} times" if task is None else f"{count} times for task {task}"
+            raise ConfigError(f"{what}: stream {stream!r} partition {partition} is there {times}", "leave one of them")
+    return exported
 
 
 def wanted_of(
     job: StoredJob, exported: Exported, force: bool = False, repartitions: bool = False
 ) -> list[tuple[StartpointKey, Startpoint]]:
-    """What has to be set so that the job is at these positions; nothing for what is there already.
-
-    Those of the job's own `repartitions` only where that is requested: what its inputs give again is written to them again.
-    """
+    """What has to be set so that the job is at these positions; nothing for what is there already. Those of the job's own
+    `repartitions` only where that is requested: what its inputs give again is written to them again."""
     if exported.application != job.application and not force:
         raise ConfigError(
             f"these positions are of application {exported.application!r}, not of {job.application!r}",
@@ -110,17 +93,13 @@ def wanted_of(
     wanted = [_wanted(job, one) for one in exported.positions]
     left_out = frozenset() if repartitions else job.internal
     waiting = {known.entry.key.ssp for known in job.unspent if known.status is None}
-    return [
-        (key, startpoint)
-        for key, startpoint in wanted
-        if key.ssp.stream not in left_out
-        and (key.ssp in waiting or any(position != startpoint.position for position in _positions(job, key)))
-    ]
 
+    def is_elsewhere(key: StartpointKey, offset: int | None) -> bool:
+        tasks = job.owners[key.ssp] if key.task is None else (key.task,)
+        return key.ssp in waiting or any(job.positions.get((task, key.ssp)) != offset for task in tasks)
 
-def _positions(job: StoredJob, key: StartpointKey) -> list[int | None]:
-    tasks = job.owners[key.ssp] if key.task is None else (key.task,)
-    return [job.positions.get((task, key.ssp)) for task in tasks]
+    moving = [(key, one) for key, one in wanted if key.ssp.stream not in left_out]
+    return [(key, one) for key, one in moving if is_elsewhere(key, one.position)]
 
 
 def _wanted(job: StoredJob, one: ExportedPosition) -> tuple[StartpointKey, Startpoint]:

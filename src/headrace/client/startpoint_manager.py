@@ -1,8 +1,7 @@
 """Startpoints as other processes see them: writing, reading and deleting them, whether the job runs or not. Seed: SEP-18
-"StartpointManager", "Changes to OffsetManager". What the driver makes of them is `startpoint_plans`.
+"StartpointManager", "Changes to OffsetManager".
 
-Only the driver writes values (protocol.md 6): this module writes requests, which it applies at its next round, or at
-the next start.
+Only the driver writes values (protocol.md 6): this module writes requests.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from headrace.codec.documents import decode, encode
@@ -80,33 +80,28 @@ class StartpointManager:
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self._own, self._elsewhere = metadata_store, elsewhere
+        self._requests_in = metadata_store if elsewhere is None else elsewhere
         self._written_by = written_by or this_user()
         self._clock_us, self._last_us = clock_us, 0
         self._batch: list[StartpointEntry] | None = None
-        self._read: _Read | None = None
+        self._read: _Stored | None = None
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def write_startpoint(
-        self,
-        key: Key,
-        startpoint: Startpoint | StartpointEntry,
-        state: StatePolicy | str = StatePolicy.KEEP,
+        self, key: Key, startpoint: Startpoint | StartpointEntry, state: StatePolicy | str = StatePolicy.KEEP
     ) -> str:
         """Ask for a position, durably; the startpoint's id. A `StartpointEntry` is written as it is. `state`: "keep" or
         "rewind" (`hr.StatePolicy`). `StartpointError` for anything else, before anything is written.
 
         Each is a durable write of its own: for thousands, `write_startpoints` or a `batch` need a fraction of the time.
         """
-        if isinstance(startpoint, StartpointEntry):
-            if startpoint.key != key_of(key):
-                raise StartpointError(
-                    f"startpoint {startpoint.id!r} is for {_key_text(startpoint.key)}, not for {_key_text(key_of(key))}",
-                    "give the entry's own key",
-                )
-            entry = startpoint
-        else:
-            entry = self.entry_of(key, startpoint, state)
+        entry = startpoint if isinstance(startpoint, StartpointEntry) else self.entry_of(key, startpoint, state)
+        if entry.key != key_of(key):
+            raise StartpointError(
+                f"startpoint {entry.id!r} is for {_key_text(entry.key)}, not for {_key_text(key_of(key))}",
+                "give the entry's own key",
+            )
         self._write([entry])
         return entry.id
 
@@ -178,17 +173,15 @@ class StartpointManager:
         asked = self._stored().asked
         to_delete = {id_ for request in asked.requests.values() for id_ in request.deleted}
         waiting = {entry.id: entry for request in asked.requests.values() for entry in request.entries}
-        found = [
-            KnownStartpoint(entry, StartpointStatus.DELETED if id_ in to_delete else None, None, id_ in to_delete)
-            for id_, entry in waiting.items()
-            if id_ not in asked.records
-        ]
-        found += [
-            KnownStartpoint(record.entry, record.status, record, record.status is StartpointStatus.PENDING and id_ in to_delete)
-            for id_, record in asked.records.items()
-        ]
-        found.sort(key=_order_of)
-        return {known.entry.id: known for known in found}
+        found = []
+        for id_, entry in waiting.items():
+            if id_ not in asked.records:
+                is_deleted = id_ in to_delete
+                found.append(KnownStartpoint(entry, StartpointStatus.DELETED if is_deleted else None, None, is_deleted))
+        for id_, record in asked.records.items():
+            is_pending = record.status is StartpointStatus.PENDING
+            found.append(KnownStartpoint(record.entry, record.status, record, is_pending and id_ in to_delete))
+        return {known.entry.id: known for known in sorted(found, key=_order_of)}
 
     def unreadable(self) -> Mapping[str, str]:
         """Requests that no driver can apply, by their ids, and why: they are of a newer version, or damaged."""
@@ -225,16 +218,12 @@ class StartpointManager:
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
-    @property
-    def _requests_in(self) -> MetadataStore:
-        return self._own if self._elsewhere is None else self._elsewhere
-
-    def _stored(self) -> _Read:
+    def _stored(self) -> _Stored:
         """Requests in the job's own store count as well: programs that do not know of the other one write there."""
         stamps = self._own.stamp(), None if self._elsewhere is None else self._elsewhere.stamp()
         if self._read is None or self._read.stamps != stamps:
             elsewhere = None if self._elsewhere is None else self._elsewhere.requests(STARTPOINTS)
-            self._read = _Read(stamps, startpoints_of(self._own, elsewhere), self._own.all(SSP_ASSIGNMENT))
+            self._read = _Stored(stamps, startpoints_of(self._own, elsewhere), self._own.all(SSP_ASSIGNMENT))
         return self._read
 
     def _write(self, entries: list[StartpointEntry]) -> None:
@@ -264,21 +253,28 @@ def _order_of(known: KnownStartpoint) -> tuple[Any, ...]:
     return entry.written_at_us, entry.key.ssp.sort_key, () if task is None else task.sort_key, entry.id
 
 
-class _Read:
-    """What is stored, as it was read when the stores had these `stamps`. `unspent`: per SSP, in the driver's order."""
+@dataclass(frozen=True)
+class _Stored:
+    """What is stored, as it was read when the stores had these `stamps`."""
 
-    def __init__(self, stamps: tuple[object, object], asked: StartpointRequests, assignment: Mapping[str, bytes]) -> None:
-        self.stamps, self.asked, self._assignment = stamps, asked, assignment
-        self.unspent: dict[SystemStreamPartition, list[StartpointEntry]] = {}
-        deleted = {entry.id for entry in asked.deleted}
-        pending = [record.entry for record in asked.records.values() if record.status is StartpointStatus.PENDING]
+    stamps: tuple[object, object]
+    asked: StartpointRequests
+    assignment: Mapping[str, bytes]
+
+    @cached_property
+    def unspent(self) -> dict[SystemStreamPartition, list[StartpointEntry]]:
+        """Per SSP, in the driver's order."""
+        found: dict[SystemStreamPartition, list[StartpointEntry]] = {}
+        deleted = {entry.id for entry in self.asked.deleted}
+        pending = [record.entry for record in self.asked.records.values() if record.status is StartpointStatus.PENDING]
         left = [entry for entry in pending if entry.id not in deleted]
-        for entry in (*sorted(left, key=lambda entry: entry.written_at_us), *asked.entries):
-            self.unspent.setdefault(entry.key.ssp, []).append(entry)
+        for entry in (*sorted(left, key=lambda entry: entry.written_at_us), *self.asked.entries):
+            found.setdefault(entry.key.ssp, []).append(entry)
+        return found
 
     def tasks_of(self, ssp: SystemStreamPartition) -> tuple[TaskName, ...]:
         """The tasks that read it by the last plan; none where it is not known."""
-        stored = self._assignment.get(str(ssp))
+        stored = self.assignment.get(str(ssp))
         return () if stored is None else tuple(decode(SetSSPTaskMapping, stored, f"task of SSP {str(ssp)!r}").tasks)
 
 
@@ -353,14 +349,11 @@ def check_deletable(ids: Collection[str], known: Mapping[str, KnownStartpoint]) 
 def _done_with(known: KnownStartpoint) -> StartpointError:
     at_us = known.changed_at_us
     when = "" if at_us is None else time.strftime(" at %Y-%m-%dT%H:%M:%SZ", time.gmtime(at_us // 1_000_000))
-    match known.status:
-        case StartpointStatus.APPLIED:
-            said, hint = f"was applied{when}", "to read from another place, write a new startpoint"
-        case StartpointStatus.SUPERSEDED:
-            said, hint = f"was superseded{when} by a later one", "delete that one"
-        case StartpointStatus.REFUSED:
-            said, hint = f"was refused{when}", "`headrace history` shows why"
-        case _:
-            said, hint = f"was deleted{when}", "there is nothing left to do"
-    entry = known.entry
-    return StartpointError(f"startpoint {entry.id!r} of {entry.key.ssp} {said}: it cannot be deleted any more", hint)
+    hint = {
+        StartpointStatus.APPLIED: "to read from another place, write a new startpoint",
+        StartpointStatus.SUPERSEDED: "delete that one",
+        StartpointStatus.REFUSED: "`headrace history` shows why",
+    }.get(known.status or StartpointStatus.DELETED, "there is nothing left to do")
+    by = " by a later one" if known.status is StartpointStatus.SUPERSEDED else ""
+    said = f"startpoint {known.entry.id!r} of {known.entry.key.ssp} was {known.status}{when}{by}"
+    return StartpointError(f"{said}: it cannot be deleted any more", hint)

@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from headrace.client.job_view import StoredJob
-from headrace.client.startpoint_manager import KnownStartpoint
+from headrace.client.startpoint_manager import KnownStartpoint, this_user
 from headrace.core.job_plan.draft import Draft
 from headrace.core.job_plan.snapshot import Snapshot
 from headrace.core.job_plan.startpoints import startpoints
 from headrace.core.rewind.previews import (
-    Move,
     StartpointPreview,
     further_back,
     moves_between,
@@ -28,38 +27,29 @@ from headrace.core.rewind.previews import (
     with_skipped_ranges,
 )
 from headrace.core.rewind.rewinds import skipped_ranges_of
-from headrace.core.rewind.startpoints import places_of, winners
+from headrace.core.rewind.startpoints import BY_WORD, places_of, start_of, startpoint_text, winners
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.errors import ConfigError, HeadraceError, StateError
-from headrace.model.durations import time_ago_us, time_text, time_us
+from headrace.model.durations import time_ago_us, time_us
 from headrace.model.startpoint import PositionType, Startpoint, StartpointEntry, StartpointKey, StatePolicy
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
 
 _END = Startpoint(PositionType.LATEST)
-_WORDS = {
-    "earliest": Startpoint(PositionType.EARLIEST),
-    "latest": _END,
-    "bootstrap": Startpoint(PositionType.BOOTSTRAP),
-}
 
 
 def startpoint_of(given: Any, now_us: int) -> Startpoint:
-    """A position as users write it: "earliest", "latest", "bootstrap", an offset, a time, or how long before now.
-
-    `ConfigError` for anything else.
-    """
+    """A position as users write it: "earliest", "latest", "bootstrap", an offset, a time, or how long before now. `ConfigError`
+    for anything else."""
     match given:
-        case Startpoint():
-            return given
-        case str() if given in _WORDS:
-            return _WORDS[given]
         case bool():
             pass
-        case int():
-            if given < 0:
-                raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
-            return Startpoint(PositionType.SPECIFIC_OFFSET, given)
+        case int() if given < 0:
+            raise ConfigError(f"offset {given}: expected 0 or more", "the first record of a partition has offset 0")
+        case Startpoint() | int():
+            return start_of(given)
+        case str() if given in BY_WORD:
+            return start_of(given)
         case timedelta():
             return Startpoint(PositionType.TIMESTAMP, time_ago_us(given, now_us))
         case str() | datetime():
@@ -70,48 +60,25 @@ def startpoint_of(given: Any, now_us: int) -> Startpoint:
     )
 
 
-def startpoint_text(startpoint: Startpoint) -> str:
-    """For people.
-
-    >>> startpoint_text(Startpoint(PositionType.SPECIFIC_OFFSET, 7)), startpoint_text(Startpoint(PositionType.LATEST))
-    ('offset 7', 'latest')
-    """
-    match startpoint.position_type, startpoint.position:
-        case PositionType.SPECIFIC_OFFSET, offset:
-            return f"offset {offset}"
-        case PositionType.TIMESTAMP, int(moment_us):
-            return f"time {time_text(moment_us)}"
-    return startpoint.position_type.lower()
-
-
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
 def entries_for(
-    job: StoredJob,
-    stream: str,
-    startpoint: Startpoint,
-    partition: int | None,
-    task: str | TaskName | None,
-    state: StatePolicy,
-    written_by: str,
+    job: StoredJob, stream: str, startpoint: Startpoint, partition: int | None, task: str | TaskName | None, state: StatePolicy
 ) -> list[StartpointEntry]:
     """Startpoints for a partition of a stream, or for all that it has now or the task reads."""
     check_partition(partition)
     stream = job.stream(stream)
     named = None if task is None else job.task(task, stream)
     ssps = [ssp for ssp in _ssps(job, stream) if named is None or named in job.owners.get(ssp, ())]
-    if partition is not None:
-        chosen = [ssp for ssp in ssps if ssp.partition == partition]
-        if not chosen:
-            reads = f"task {named} reads" if named is not None else f"stream {stream!r} has"
-            raise ConfigError(
-                f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
-                "give one of those, or leave the partition out for all of them",
-            )
-        ssps = chosen
-    wanted = [(StartpointKey(ssp, named), startpoint) for ssp in ssps]
-    return entries_of(job, wanted, state, written_by)
+    chosen = [ssp for ssp in ssps if partition in (None, ssp.partition)]
+    if partition is not None and not chosen:
+        reads = f"task {named} reads" if named is not None else f"stream {stream!r} has"
+        raise ConfigError(
+            f"partition {partition} of stream {stream!r}: {reads} {_numbers([ssp.partition for ssp in ssps])}",
+            "give one of those, or leave the partition out for all of them",
+        )
+    return entries_of(job, [(StartpointKey(ssp, named), startpoint) for ssp in chosen], state)
 
 
 def check_partition(partition: Any) -> None:
@@ -123,13 +90,11 @@ def check_partition(partition: Any) -> None:
         )
 
 
-def entries_of(
-    job: StoredJob, wanted: Iterable[tuple[StartpointKey, Startpoint]], state: StatePolicy, written_by: str
-) -> list[StartpointEntry]:
+def entries_of(job: StoredJob, wanted: Sequence[tuple[StartpointKey, Startpoint]], state: StatePolicy) -> list[StartpointEntry]:
     """Startpoints with ids and a time of their own: later than any that is known here, whatever the clocks say."""
-    wanted = list(wanted)
     now_us = _written_at_us(job, {key.ssp for key, _ in wanted})
-    return [StartpointEntry(uuid.uuid4().hex[:12], key, one, written_by, now_us, state) for key, one in wanted]
+    user = this_user()
+    return [StartpointEntry(uuid.uuid4().hex[:12], key, one, user, now_us, state) for key, one in wanted]
 
 
 def stamped(job: StoredJob, entries: Sequence[StartpointEntry]) -> list[StartpointEntry]:
@@ -165,13 +130,23 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     """What `entries`, all of one state policy, would do now: the difference of two plans, one that has what waits already, and
     one that has these too. Raises what a start would be refused with."""
     state = entries[0].state if entries else StatePolicy.KEEP
-    snapshot = job.snapshot
-    draft = _draft(job, snapshot)
+    snapshot, terms = job.snapshot, job.terms
+    draft = replace(
+        terms.draft(snapshot.offsets),
+        flows=terms.flows if job.topology is not None else snapshot.flows or (),
+        model=snapshot.model,
+        records=snapshot.partition_records,
+        checkpoints=snapshot.checkpoints,
+    )
     offsets = {entry.id: draft.offsets.register(entry.key.ssp, entry.startpoint) for entry in entries}
     given = moves_of(entries, offsets, job.owners, job.positions)
-    if state is StatePolicy.REWIND and any(move.is_back for move in given):
-        _check_flows(job, snapshot)
-    before = startpoints(replace(draft, terms=replace(draft.terms, is_replan=True)), snapshot)
+    if job.topology is None and snapshot.flows is None and state is StatePolicy.REWIND and any(move.is_back for move in given):
+        raise StateError(
+            f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
+            "read and write: which tasks go back together is not known",
+            "name the application's file, or run it once; or leave the state as it is (--state keep)",
+        )
+    before = startpoints(replace(draft, terms=replace(terms, is_replan=True)), snapshot)
     asked = snapshot.with_startpoints(entries)
     after = _applied(draft, replace(asked, startpoints=replace(asked.startpoints, refused=before.refused_startpoints)))
     moves = moves_between(given, before.checkpoints, after.checkpoints, job.positions)
@@ -179,11 +154,12 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     tasks = {move.task for move in given}
     stores = stores_behind(job.model, {move.ssp.stream for move in moves if move.task in tasks}, job.topology)
     back = [move for move in given if move.task in after.rewound.versions]
-    end = {entry.id: draft.offsets.register(entry.key.ssp, _END) for entry in entries if _time_of(entry) is not None}
-    at_end = [entry for entry in entries if entry.id in end and offsets[entry.id] >= end[entry.id]]
+    timed = [entry for entry in entries if _time_of(entry) is not None]
+    at_end = [entry for entry in timed if offsets[entry.id] >= draft.offsets.register(entry.key.ssp, _END)]
     held = [move for move in given if move not in back]
+    reached = {(move.task, move.ssp): move.after for move in moves}
     said = (
-        read_already(held, _where_they_are(held, moves)),
+        read_already(held, [replace(move, after=reached[move.task, move.ssp]) for move in held]),
         further_back(back, moves),
         older_skipped(moves, skipped_ranges_of(snapshot.rewinds), after.rewound),
     )
@@ -194,19 +170,6 @@ def preview_of(job: StoredJob, entries: Sequence[StartpointEntry]) -> Startpoint
     )
 
 
-def _draft(job: StoredJob, snapshot: Snapshot) -> Draft:
-    """The plan of the job as it is stored, to which startpoints are applied."""
-    terms = job.terms
-    flows = terms.flows if job.topology is not None else snapshot.flows or ()
-    return replace(
-        terms.draft(snapshot.offsets),
-        flows=flows,
-        model=snapshot.model,
-        records=snapshot.partition_records,
-        checkpoints=snapshot.checkpoints,
-    )
-
-
 def _applied(draft: Draft, snapshot: Snapshot) -> Draft:
     try:
         return startpoints(draft, snapshot)
@@ -214,26 +177,11 @@ def _applied(draft: Draft, snapshot: Snapshot) -> Draft:
         raise error.__cause__ if error.about and error.__cause__ is not None else error from None
 
 
-def _check_flows(job: StoredJob, snapshot: Snapshot) -> None:
-    if job.topology is None and snapshot.flows is None:
-        raise StateError(
-            f"application {job.application!r} last ran under an older version, which has not stored what its sub-topologies "
-            "read and write: which tasks go back together is not known",
-            "name the application's file, or run it once; or leave the state as it is (--state keep)",
-        )
-
-
-def _where_they_are(held: Sequence[Move], moves: Sequence[Move]) -> list[Move]:
-    after = {(move.task, move.ssp): move.after for move in moves}
-    return [replace(move, after=after[move.task, move.ssp]) for move in held]
-
-
 def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[StartpointEntry]) -> list[str]:
     """What should be said besides. `at_end`: those of a time that come to the end of their partitions."""
-    notes: list[str] = []
     now_us = time.time_ns() // 1000
     future = {one.startpoint for one in entries if (_time_of(one) or 0) > now_us}
-    notes += [f"{startpoint_text(one)} is in the future: the end offsets are used" for one in sorted(future, key=str)]
+    notes = [f"{startpoint_text(one)} is in the future: the end offsets are used" for one in sorted(future, key=str)]
     ended = [_place_text(entry.key.ssp) for entry in at_end if entry.startpoint not in future]
     if ended:
         notes.append(f"no record at or after this timestamp in {', '.join(ended)}; the end offset is used")
@@ -248,13 +196,11 @@ def _notes(job: StoredJob, entries: Sequence[StartpointEntry], at_end: Sequence[
     places = {place for entry in entries for place in places_of(entry, job.owners)}
     counting = winners([known.entry for known in job.unspent], job.owners)
     displaced = {counting[place].id for place in places if place in counting}
-    for known in job.unspent:
-        if known.entry.id in displaced:
-            status = "waiting for a driver" if known.status is None else "pending"
-            said = startpoint_text(known.entry.startpoint)
-            text = f"takes the place of startpoint {known.entry.id} ({said}), which is {status}"
-            undone = "what went back for it is put where it was first, if nothing was committed there since"
-            notes.append(f"{text}: {undone}" if _is_rewound(known) else text)
+    for known in (one for one in job.unspent if one.entry.id in displaced):
+        status = "waiting for a driver" if known.status is None else "pending"
+        text = f"takes the place of startpoint {known.entry.id} ({startpoint_text(known.entry.startpoint)}), which is {status}"
+        undone = ": what went back for it is put where it was first, if nothing was committed there since"
+        notes.append(text + (undone if _is_rewound(known) else ""))
     if job.url.startswith("kafka:"):
         notes.append("what is counted are offsets: on Kafka some of them may be markers of transactions, which are no records")
     return notes

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,21 +15,8 @@ from typing import Any, Self
 from headrace import wiring
 from headrace.client.job_view import StoredJob, stored_job
 from headrace.client.positions_file import Exported, positions_of, wanted_of
-from headrace.client.startpoint_manager import (
-    KnownStartpoint,
-    OffsetManager,
-    StartpointManager,
-    check_deletable,
-    this_user,
-)
-from headrace.client.startpoint_previews import (
-    check_partition,
-    entries_for,
-    entries_of,
-    preview_of,
-    stamped,
-    startpoint_of,
-)
+from headrace.client.startpoint_manager import KnownStartpoint, OffsetManager, StartpointManager, check_deletable
+from headrace.client.startpoint_previews import check_partition, entries_for, entries_of, preview_of, stamped, startpoint_of
 from headrace.config.loading import Config, load_config
 from headrace.core.rewind.previews import StartpointPreview
 from headrace.errors import ConfigError
@@ -59,12 +45,9 @@ class Startpoints:
     are raised before anything is written.
     """
 
-    def __init__(
-        self, application: str, config: Config, topology: Topology | None = None, system: Any = None
-    ) -> None:
+    def __init__(self, application: str, config: Config, topology: Topology | None = None, system: Any = None) -> None:
         self.application = application
-        self._config, self._topology = config, topology
-        self._given = system
+        self._config, self._topology, self._given = config, topology, system
         self._system: Any = system
         self._elsewhere: MetadataStore | None = None
         self._opened_here = ExitStack()
@@ -79,9 +62,7 @@ class Startpoints:
             self._opened_here = opening.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._opened_here.close()
         self._system, self._elsewhere = self._given, None
 
@@ -105,7 +86,7 @@ class Startpoints:
         """
         job = self._job()
         chosen = startpoint_of(startpoint, time.time_ns() // 1000)
-        return preview_of(job, entries_for(job, stream, chosen, partition, task, state_policy_of(state), this_user()))
+        return preview_of(job, entries_for(job, stream, chosen, partition, task, state_policy_of(state)))
 
     def set(
         self,
@@ -123,7 +104,7 @@ class Startpoints:
         """Set what a preview has shown; the ids."""
         if preview.application != self.application:
             raise ConfigError(f"this is a preview of application {preview.application!r}, not of {self.application!r}")
-        return self._manager().write_startpoints(stamped(self._job(), preview.entries))
+        return self.manager.write_startpoints(stamped(self._job(), preview.entries))
 
     # --- what became of them ----------------------------------------------------------------------------------------
 
@@ -139,7 +120,7 @@ class Startpoints:
         """Delete startpoints that have moved nothing yet; the ids. `StartpointError` for one that is not known, or is done
         with. An id may also be that of an unreadable request."""
         self.deletable_of(ids)
-        return self._manager().delete_startpoints(ids)
+        return self.manager.delete_startpoints(ids)
 
     def deletable_of(self, ids: Collection[str]) -> tuple[KnownStartpoint, ...]:
         """These startpoints, all of which can be deleted; errors as for `delete`. Unreadable requests are left out."""
@@ -166,8 +147,7 @@ class Startpoints:
     @property
     def manager(self) -> StartpointManager:
         """What writes and reads startpoints by SSP and task, without looking at the job or showing anything first."""
-        self._opened()
-        return self._manager()
+        return StartpointManager(self._opened().metadata_store(self.application), self._elsewhere)
 
     @property
     def offset_manager(self) -> OffsetManager:
@@ -190,7 +170,7 @@ class Startpoints:
         """
         job = self._job()
         wanted = wanted_of(job, exported, force, repartitions)
-        return preview_of(job, entries_of(job, wanted, state_policy_of(state), this_user()))
+        return preview_of(job, entries_of(job, wanted, state_policy_of(state)))
 
     # --- in here ----------------------------------------------------------------------------------------------------
 
@@ -199,9 +179,5 @@ class Startpoints:
             raise ConfigError(f"the startpoints of application {self.application!r} are not open", "use them in a `with`")
         return self._system
 
-    def _manager(self) -> StartpointManager:
-        return StartpointManager(self._opened().metadata_store(self.application), self._elsewhere)
-
     def _job(self) -> StoredJob:
-        job = stored_job(self.application, self._config.system, self._opened(), self._manager(), self._topology)
-        return replace(job, elsewhere=self._elsewhere)
+        return stored_job(self.application, self._config.system, self._opened(), self._topology, self._elsewhere)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,18 +13,13 @@ from headrace.client.store_form import StoreForm
 from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, time_from
 from headrace.errors import HeadraceError, StateError
 from headrace.model.serde import Serde
-from headrace.wiring.folders import whole_file
 
 _ROWS_AT_ONCE = 65_536  # bounds the Python objects in memory
-_TIME = pa.timestamp("us", "UTC")
 
 
 def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
-    """The entries (layout key, bytes) of a store.
-
-    Values of a type that is not known beforehand get the one that they have; where they do not agree on any, the
-    column `value` is their JSON text.
-    """
+    """The entries (layout key, bytes) of a store. Values of a type that is not known beforehand get the one that they have;
+    where they do not agree on any, the column `value` is their JSON text."""
     remaining = iter(entries)
     chunks = []
     while pairs := list(islice(remaining, _ROWS_AT_ONCE)):
@@ -39,34 +33,36 @@ def table_of(form: StoreForm, entries: Iterable[tuple[bytes, bytes]]) -> Any:
 def _chunk(form: StoreForm, pairs: list[tuple[bytes, bytes]]) -> Any:
     split = [split_state_key(layout) for layout, _ in pairs]
     columns: dict[str, Any] = {"key": _decoded(form.key, [key for key, _ in split])}
-    if form.by_time:
-        times = [time_from(sub[:TIME_BYTES]) for _, sub in split]
+    times = [time_from(sub[:TIME_BYTES]) for _, sub in split] if form.by_time else []
+    if form.has_windows:
         windows = [form.window_of(at, data) for at, (_, data) in zip(times, pairs, strict=True)]
-        if not form.has_windows:
-            columns["at"] = pa.array(times, pa.int64()).cast(_TIME)
-        else:
-            columns["window_start"] = pa.array(times, pa.int64()).cast(_TIME)
-            ends = [window[1] for window in windows if window is not None]
-            columns["window_end"] = pa.array(ends, pa.int64()).cast(_TIME)
+        columns["window_start"] = _times(times)
+        columns["window_end"] = _times(window[1] for window in windows if window is not None)
+    elif form.by_time:
+        columns["at"] = _times(times)
     else:
         columns["sub"] = pa.array([sub for _, sub in split], pa.binary())
     columns["value"] = _values(form, [data for _, data in pairs])
     if form.expires:
-        columns["expires_at"] = pa.array([time_from(data[:TIME_BYTES]) for _, data in pairs], pa.int64()).cast(_TIME)
+        columns["expires_at"] = _times(time_from(data[:TIME_BYTES]) for _, data in pairs)
     return pa.table(columns)
 
 
+def _times(times_us: Iterable[int]) -> Any:
+    return pa.array(times_us, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
 def _values(form: StoreForm, stored: list[bytes]) -> Any:
-    if form.kind == "count":
-        return pa.array([form.decode(form.bytes_of(data)) for data in stored], pa.int64())
-    if form.kind == "named":
-        results = [form.decode(form.bytes_of(data)) for data in stored]
+    if form.kind in ("count", "named"):
+        results = [form.value_of(data)[0] for data in stored]
+        if form.kind == "count":
+            return pa.array(results, pa.int64())
         if form.result.spark_type is None:
             return _inferred(results)
         data, failures = form.result.encode_many(results)
         _refuse(failures, form.result)
         return _decoded(form.result, data.to_pylist())
-    return _decoded(form.result, list(map(form.given_of, stored)))
+    return _decoded(form.result, list(map(form.bytes_of, stored)))
 
 
 def _decoded(serde: Serde, data: Sequence[bytes | None]) -> Any:
@@ -113,11 +109,3 @@ def _with_text(chunk: Any, name: str) -> Any:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return chunk
     return chunk.set_column(chunk.column_names.index(name), name, _as_json(column.to_pylist()))
-
-
-def write_parquet(table: Any, path: Path) -> None:
-    """Write `table`: the file is there whole, or as it was before."""
-    import pyarrow.parquet as pq
-
-    with whole_file(path) as file:
-        pq.write_table(table, file)

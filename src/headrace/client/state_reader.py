@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from headrace.model.job_model import JobModel, TaskModel
 from headrace.model.serde import Serde, routing_key
 from headrace.serdes.typed import V
 from headrace.serdes.windowed import WindowedKey
-from headrace.wiring.folders import state_uri_of
+from headrace.wiring.folders import state_uri_of, whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,10 +74,8 @@ class StateView(Generic[V]):
     """
 
     def __init__(self, name: str, application: str, config: Config, serdes: Mapping[str, Serde]) -> None:
-        self.name = name
-        self.application = application
-        self._config = config
-        self._serdes = serdes
+        self.name, self.application = name, application
+        self._config, self._serdes = config, serdes
 
     @overload
     def get(self, key: object, default: None = None, *, sub: str | bytes = b"") -> V | None: ...
@@ -115,10 +113,9 @@ class StateView(Generic[V]):
         expires_at where entries expire."""
         from headrace.client.state_export import table_of
 
-        def read(committed: Committed, files: Any) -> pa.Table:
-            return table_of(committed.form, self._pairs(committed, files))
-
-        return self._retried(read)
+        return self._retried(
+            lambda committed, files: table_of(committed.form, entries_of(committed.heads.values(), files, committed.database))
+        )
 
     def to_df(self) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
@@ -126,10 +123,11 @@ class StateView(Generic[V]):
 
     def write_parquet(self, path: Path) -> int:
         """Write the store to a Parquet file, whole or not at all; the number of entries."""
-        from headrace.client.state_export import write_parquet
+        import pyarrow.parquet as pq
 
         table = self.to_arrow()
-        write_parquet(table, path)
+        with whole_file(path) as file:
+            pq.write_table(table, file)
         return int(table.num_rows)
 
     # --- in here ----------------------------------------------------------------------------------------------------
@@ -148,16 +146,11 @@ class StateView(Generic[V]):
                     found.append(_entry(form, str(task.name), split_state_key(layout)[1], value))
         return found
 
-    def _pairs(self, committed: Committed, files: Any) -> Iterator[tuple[bytes, bytes]]:
-        from headrace.client.store_reader import entries_of
-
-        return entries_of(committed.heads.values(), files, committed.database)
-
     def _retried(self, read: Callable[[Committed, Any], _T]) -> _T:
         """`read` of what is committed; again, of newer commits, where files went away under it."""
         from headrace.state.files import StateFiles
 
-        files = StateFiles(self._state_uri())
+        files = StateFiles(state_uri_of(self._config))
         committed = self._committed()
         for _ in range(_TRIES_MAX - 1):
             try:
@@ -182,18 +175,12 @@ class StateView(Generic[V]):
         stores = in_use(model.stores)
         if self.name not in stores:
             near = difflib.get_close_matches(self.name, stores, 1)
-            known = ", ".join(sorted(stores)) or "none"
-            raise StateError(
-                f"application {self.application!r} has no store {self.name!r}",
-                f"did you mean {near[0]!r}?" if near else f"its stores are: {known}",
-            )
+            hint = f"did you mean {near[0]!r}?" if near else f"its stores are: {', '.join(sorted(stores)) or 'none'}"
+            raise StateError(f"application {self.application!r} has no store {self.name!r}", hint)
         form = parsed(stores[self.name], self._serdes)
         tasks = model.sub_topology(None if form.place == "source" else form.place).tasks
-        heads = {
-            task: checkpoint.head
-            for task in tasks
-            if (checkpoint := checkpoints.get(task.name)) is not None and checkpoint.head is not None
-        }
+        known = {task: checkpoints[task.name].head for task in tasks if task.name in checkpoints}
+        heads = {task: head for task, head in known.items() if head is not None}
         if form.kind == GLOBAL:
             heads = dict(islice(heads.items(), 1))
         return Committed(model.databases.get(self.name, self.name), form, model, heads)
@@ -208,9 +195,6 @@ class StateView(Generic[V]):
                 "the application's file as APP if that sets state_uri",
             )
 
-    def _state_uri(self) -> str:
-        return state_uri_of(self._config)
-
 
 def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
     """Whether the task can have state of a key with these bytes to route it by (`routing_key`).
@@ -223,6 +207,18 @@ def _may_hold(task: TaskModel, committed: Committed, routing: bytes) -> bool:
         return True
     counts = committed.model.partition_counts
     return any(ssp.partition == partition_of(routing, counts[ssp.stream]) for ssp in task.ssps)
+
+
+def entries_of(heads: Iterable[Head | None], files: Any, database: str) -> Iterator[tuple[bytes, bytes]]:
+    """The entries (layout key, bytes) of one database of tasks whose states are `heads`."""
+    from headrace.state.batches import db_of, merged
+
+    for head in heads:
+        for batch in merged([files.batches(file) for file in head.files]) if head is not None else ():
+            if db_of(batch) == database:
+                for key, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
+                    if value is not None:
+                        yield entry_of(key, value)
 
 
 def _under(prefix: bytes, database: str, head: Head, files: Any) -> dict[bytes, bytes | None]:
@@ -251,6 +247,4 @@ def _entry(form: StoreForm, task: str, sub: bytes, data: bytes) -> StoredEntry:
         return StoredEntry(task, value, sub=sub, expires_us=expires_us)
     at = time_from(sub[:TIME_BYTES])
     window = form.window_of(at, data)
-    if window is None:
-        return StoredEntry(task, value, at_us=at, expires_us=expires_us)
-    return StoredEntry(task, value, window=window, expires_us=expires_us)
+    return StoredEntry(task, value, window, at if window is None else None, expires_us=expires_us)

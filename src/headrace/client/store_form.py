@@ -8,6 +8,7 @@ are given as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import msgspec
 
 from headrace.core.keys.key_layout import TIME_BYTES, time_from
+from headrace.core.topology.program import Program
 from headrace.core.topology.store_forms import aggregates_in, parts_of
+from headrace.core.topology.sub_topologies import stores_of
 from headrace.errors import HeadraceError
 from headrace.model.serde import Serde
 from headrace.model.topology import NamedAggregate, Topology
@@ -51,17 +54,13 @@ class StoreForm:
     def value_of(self, data: bytes) -> tuple[Any, int | None]:
         """The value, and when it expires (µs), where the store has a time to live."""
         expires_us = time_from(data[:TIME_BYTES]) if self.expires else None
-        own = self.given_of(data)
+        own = self.bytes_of(data)
         return None if own is None else self.decode(own), expires_us
 
-    def bytes_of(self, data: bytes) -> bytes:
-        """The value's own bytes, without the times before them."""
-        return data[self.times * TIME_BYTES :]
-
-    def given_of(self, data: bytes) -> bytes | None:
-        """The same, and None for a value that was null, as a join of two streams may keep it."""
+    def bytes_of(self, data: bytes) -> bytes | None:
+        """The value's own bytes, without the times before them; None for null, as a join of two streams may keep it."""
         if self.kind != JOINED:
-            return self.bytes_of(data)
+            return data[self.times * TIME_BYTES :]
         return None if data[0] & _NULL else data[1:]
 
     @property
@@ -103,6 +102,12 @@ def parsed(stored: str, known: Mapping[str, Serde]) -> StoreForm:
     return StoreForm(place, kind, key, result, decode, size_us, by_time, expires, ends, times)
 
 
+def form_of(program: Program, store: str) -> StoreForm | None:
+    """The form of a store of a sub-topology, None if it has none of that name."""
+    forms = {spec.name: spec.form for node in program.nodes for spec in stores_of(node)}
+    return parsed(f"|{forms[store]}", serdes_in(program)) if store in forms else None
+
+
 def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
     """The serde whose `form` it is; `Bytes()` where it is unknown.
 
@@ -113,20 +118,19 @@ def serde_of_form(form: str, known: Mapping[str, Serde] = _SCALARS) -> Serde:
         return known[form]
     if form in _SCALARS:
         return _SCALARS[form]
-    outer, bracket, inner = form.removesuffix(">").partition("<")
-    if bracket and outer == "windowed":
+    outer, _, inner = form.removesuffix(">").partition("<")
+    if inner and outer == "windowed":
         return Windowed(serde_of_form(inner, known))
-    if bracket and outer == "json":
-        try:
+    if inner and outer == "json":
+        with suppress(HeadraceError):  # of a type that DDL has no word for: its values are JSON all the same
             return Json(inner)
-        except HeadraceError:  # a type that DDL has no word for: its values are JSON all the same
-            return Json()
+        return Json()
     return Bytes()
 
 
-def serdes_in(topology: Topology) -> dict[str, Serde]:
-    """All serdes of a topology by their forms."""
-    return {serde.form: serde for node in topology.nodes for serde in _serdes_of(node)}
+def serdes_in(place: Topology | Program) -> dict[str, Serde]:
+    """All serdes of its operators by their forms."""
+    return {serde.form: serde for node in place.nodes for serde in _serdes_of(node)}
 
 
 def _serdes_of(value: Any) -> Iterator[Serde]:

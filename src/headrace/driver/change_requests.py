@@ -10,7 +10,6 @@ from headrace.core.job_plan.partition_growth import changes_of
 from headrace.core.job_plan.streams import streams_under_state
 from headrace.core.topology.compatibility import check_same_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import HeadraceError, IncompatibleChangeError
 from headrace.model.change import ChangeKind, ChangeRequest
 
@@ -18,14 +17,11 @@ LOG = logging.getLogger("headrace.job")
 
 
 class ChangeRequests:
-    """What is requested of a running job. It is not thread-safe.
+    """What is requested of a running job. It is not thread-safe. Requests are looked for at each call; streams every
+    `pace.partition_check_s`, and at once where a command asks for it."""
 
-    Requests are looked for at each call; streams every `pace.partition_check_s`, and at once where a command asks for it.
-    `elsewhere`: where startpoints are requested outside of the job's own system.
-    """
-
-    def __init__(self, backend: Backend, pace: Pace, elsewhere: RequestsElsewhere | None = None) -> None:
-        self._system, self._store, self._elsewhere = backend.system, backend.store, elsewhere
+    def __init__(self, backend: Backend, pace: Pace) -> None:
+        self._system, self._store, self._elsewhere = backend.system, backend.store, backend.elsewhere
         self._partition_check_s, self._settle_us = pace.partition_check_s, int(pace.settle_s * 1e6)
         self._expanded_by: dict[str, str] = {}  # who has asked to look at a stream
 
@@ -93,8 +89,7 @@ class ChangeRequests:
     def settle(self, now_us: int) -> None:
         """Store that startpoints are applied which commits have spent, and the lasting barrier of expansions that every
         producer knows of by now (protocol.md 24)."""
-        plan = self._plan
-        streams = plan.model.partition_counts
+        plan, streams = self._plan, self._plan.model.partition_counts
         for stream in plan.records.settle(self._system, self._store, plan.epoch, streams, now_us, self._settle_us):
             LOG.info("the expansion of stream %s has settled", stream)
         self.settle_startpoints(now_us)

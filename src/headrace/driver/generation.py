@@ -6,19 +6,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.core.topology.sub_topologies import upstream_names_of
-from headrace.driver.caught_up import CaughtUp
 from headrace.driver.change_requests import ChangeRequests
 from headrace.driver.job_status import SubTopologyStatus
-from headrace.driver.planning.job_plan import Backend, Pace
-from headrace.driver.prepared_job import PreparedJob
+from headrace.driver.maintenance.maintenance import Maintenance
+from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
-from headrace.driver.rounds.scheduling import RoundScheduler
+from headrace.driver.rounds.scheduling import CaughtUp, RoundScheduler, WholeRounds
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
-from headrace.driver.rounds.whole_rounds import WholeRounds
 from headrace.errors import (
     EndlessTimersError,
     FencedError,
@@ -40,6 +39,15 @@ SYSTEM_WAIT_S = 300.0  # how long the system may be unavailable before the job g
 ROUND_WAIT_S = 600.0  # a round that takes longer than this and 30 times `max_round_ms` is given up: a worker hangs
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedJob:
+    """A plan that is committed, a runner for each of its sub-topologies, and what is done in the background."""
+
+    plan: JobPlan
+    runners: tuple[SubTopologyRunner, ...]
+    maintenance: Maintenance
+
+
 class Generation:
     """The rounds of one job model. Its threads end when the work is done, at `stop`, at an error, or at `yield_soon`.
 
@@ -59,7 +67,7 @@ class Generation:
         self.plan, self.maintenance = prepared.plan, prepared.maintenance
         self.runners = {runner.sub.name: runner for runner in prepared.runners}
         self._store, self._engine = backend.store, backend.engine
-        self._pace, self._caught_up = pace, caught_up
+        self._pace, self.caught_up = pace, caught_up
         self._watch, self._fail = watch, fail
         self._upstream = upstream_names_of(prepared.plan.subs)
         self._scheduler = RoundScheduler(self.runners, self._upstream, pace.idle_timeout_s, pace.max_lag)
@@ -91,10 +99,6 @@ class Generation:
         for runner in self.runners.values():
             last = published.get(runner.sub.title, {})
             runner.progress.earlier = last.get("counters_of_all_runs", last.get("counters", {}))
-
-    def catch_up(self, caught_up: CaughtUp) -> None:
-        """Run until all is processed, as `caught_up` knows."""
-        self._caught_up = caught_up
 
     def start(self) -> None:
         """Begin; sub-topologies whose streams changed in a way that they cannot follow stay as they are."""
@@ -155,7 +159,7 @@ class Generation:
         """Cancel rounds whose worker does not answer (it may be stopped, or wait for ever); they are tried again."""
         now_s = time.monotonic()
         for name, planned in list(self._current.items()):
-            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].max_round_s)
+            bound_s = max(ROUND_WAIT_S, 30 * self.runners[name].terms.place.max_round_s)
             if now_s - self._began_s.get(name, now_s) > bound_s:
                 LOG.warning("round %s has not ended after %.0f s: giving it up", planned.id, bound_s)
                 self._began_s[name] = now_s
@@ -171,29 +175,20 @@ class Generation:
             while not self._ending.is_set():
                 gathering_s = self._whole_rounds.waits_s(name, list(self._current), time.monotonic())
                 if gathering_s:
-                    self._waiting_for[name] = "the end of the round that writes what it reads"
-                    self._wakes[name].wait(gathering_s)
-                    self._wakes[name].clear()
+                    self._wait(name, "the end of the round that writes what it reads", gathering_s)
                     continue
                 planned = self._when_answered(runner, "to look for records", lambda: self._planned(runner))
                 published = self.publish(runner)
-                if planned is None and self._slowed_by.get(name):
-                    self._waiting_for[name] = self._slowed_by[name]
-                    self._wakes[name].wait(self._pace.trigger_s)
-                    self._wakes[name].clear()
-                    continue
-                if planned is None and self._ending.is_set():
+                if planned is not None:
+                    failures = 0 if self._try(runner, planned, failures) else failures + 1
+                elif self._slowed_by.get(name):
+                    self._wait(name, self._slowed_by[name], self._pace.trigger_s)
+                elif self._ending.is_set() or (self.caught_up and self.caught_up.reached(runner, time.monotonic())):
                     return
-                if planned is None:
-                    if self._caught_up and self._caught_up.reached(runner, time.monotonic()):
-                        return
+                else:
                     if published:
                         held_back = self._when_answered(runner, "to look for records", runner.task_positions.held_back_by) or ""
-                    self._waiting_for[name] = f"records held back by {held_back}" if held_back else "new records"
-                    self._wakes[name].wait(self._pace.trigger_s)
-                    self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
-                    continue
-                failures = 0 if self._try(runner, planned, failures) else failures + 1
+                    self._wait(name, f"records held back by {held_back}" if held_back else "new records", self._pace.trigger_s)
         except BaseException as error:
             if self._stopping.is_set() and isinstance(error, (UnavailableError, RoundFailedError)):
                 LOG.warning("while stopping: %s", error)  # the round is discarded, as the stop requests
@@ -202,6 +197,11 @@ class Generation:
         finally:
             self._done[name].set()
             self.wake()
+
+    def _wait(self, name: str | None, what: str, seconds: float) -> None:
+        self._waiting_for[name] = what
+        self._wakes[name].wait(seconds)
+        self._wakes[name].clear()  # before looking again, `_ending` included: nothing is slept through
 
     def _end_with(self, runner: SubTopologyRunner, error: BaseException) -> None:
         """End the job; or only this sub-topology, where it is a change of its streams that it cannot follow."""
@@ -223,15 +223,15 @@ class Generation:
             return error
 
     def _planned(self, runner: SubTopologyRunner) -> PlannedRound | None:
-        if self._caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
-            self._caught_up.writers_done(runner, time.monotonic())
-        limit = self._caught_up.limit_of(runner) if self._caught_up else None
+        if self.caught_up and all(self._done[writer].is_set() for writer in self._upstream[runner.sub.name]):
+            self.caught_up.writers_done(runner, time.monotonic())
+        limit = self.caught_up.limit_of(runner) if self.caught_up else None
         self._slowed_by[runner.sub.name] = self._scheduler.held_back(runner)
         if self._slowed_by[runner.sub.name]:
             return None
         planned = self._scheduler.next(runner, time.monotonic(), self._pace.clock_us(), limit)
-        if planned is not None and self._caught_up:
-            self._caught_up.progressed(runner)
+        if planned is not None and self.caught_up:
+            self.caught_up.progressed(runner)
         return planned
 
     def _try(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int) -> bool:
@@ -276,22 +276,16 @@ class Generation:
         """Whether records on which an expression raises were found: the next round skips them."""
         if not isinstance(failure, EngineFailure) or not failure.in_expression:
             return False
-        try:
-            return find_poison_records(
-                self._engine, runner, planned, say=self._say_of(runner), is_stopping=self._ending.is_set
-            )
-        except EngineFailure as error:
-            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
-            return False
-
-    def _say_of(self, runner: SubTopologyRunner) -> Callable[[str], None]:
-        """Reports to the log and the status what a sub-topology is doing."""
 
         def say(line: str) -> None:
             LOG.warning("%s", line)
             self._waiting_for[runner.sub.name] = line
 
-        return say
+        try:
+            return find_poison_records(self._engine, runner, planned, say=say, is_stopping=self._ending.is_set)
+        except EngineFailure as error:
+            LOG.warning("the search for the record that fails in round %s failed: %s", planned.id, error.message)
+            return False
 
     def _retry_or_raise(self, runner: SubTopologyRunner, planned: PlannedRound, failures: int, failure: Exception) -> None:
         reason = str(getattr(failure, "message", failure)).strip() or type(failure).__name__
@@ -302,19 +296,15 @@ class Generation:
             reason, advice = worker_death(runner.sub.title, planned.ranges, reason)
             hint = f"{hint}; {advice}"
         if failures + 1 >= FAILURES_MAX:
-            raise RoundFailedError(
-                f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint
-            ) from (failure if isinstance(failure, HeadraceError) else None)
+            raise RoundFailedError(f"round {planned.id} failed {failures + 1} times, the last time: {reason}", hint) from (
+                failure if isinstance(failure, HeadraceError) else None
+            )
         if isinstance(failure, RoundFailedError):
             self._when_answered(runner, "to look for what it writes to", runner.check_outputs)
         delay_s = min(3.0, 0.1 * 2**failures)
         LOG.warning("round %s failed, trying again in %.1f s: %s", planned.id, delay_s, reason.splitlines()[-1])
         self._waiting_for[runner.sub.name] = f"another try after: {reason.splitlines()[-1]}"
         self._ending.wait(delay_s)
-        self._reload_committed(runner)
-
-    def _reload_committed(self, runner: SubTopologyRunner) -> None:
-        """Read what is committed; a system that does not answer is waited for."""
         self._when_answered(runner, "to read what is committed", runner.reload_committed)
 
     def _when_answered(self, runner: SubTopologyRunner, what: str, ask: Callable[[], Answer]) -> Answer | None:
@@ -351,7 +341,7 @@ class Generation:
             "waiting_for": self._waiting_for.get(runner.sub.name, ""),
             "stopped_by": str(self.stopped_by.get(runner.sub.name, "")),
             "notes": progress.notes[-3:],
-            "known_failures": len(runner.known_failures),
+            "known_failures": len(runner.planner.known_failures),
         }
 
     def publish(self, runner: SubTopologyRunner, force: bool = False) -> bool:

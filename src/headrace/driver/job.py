@@ -11,13 +11,16 @@ from typing import Any
 
 from headrace.codec.documents import encode
 from headrace.codec.job_records import HISTORY
-from headrace.driver.caught_up import CaughtUp
+from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.change_requests import ChangeRequests
-from headrace.driver.generation import SYSTEM_WAIT_S, Generation
+from headrace.driver.generation import SYSTEM_WAIT_S, Generation, PreparedJob
 from headrace.driver.job_status import JobStatus
+from headrace.driver.maintenance.maintenance import Maintenance
 from headrace.driver.planning.job_plan import Backend, JobPlan, Pace
-from headrace.driver.prepared_job import JobPreparer, PreparedJob
-from headrace.driver.request_copies import RequestsElsewhere
+from headrace.driver.planning.plan_job import JobPlanner
+from headrace.driver.rounds.planned_round import RoundTerms, WorkerPaths
+from headrace.driver.rounds.scheduling import CaughtUp
+from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
 from headrace.errors import FencedError, HeadraceError, UnavailableError, WaitTimeoutError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
@@ -29,22 +32,53 @@ HEARTBEAT_S = 2.0
 TIDY_S = 30.0
 LOOK_S = 0.5  # from one look for requests of commands to the next
 STOP_WAIT_S = 60.0  # a machine under load may take long to break a round off
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobPreparer:
+    """Makes plans of one application, and their runners. `clock_us` times plans and versions of the state."""
+
+    planner: JobPlanner
+    files: StateFiles
+    paths: WorkerPaths
+    clock_us: Callable[[], int]
+
+    def prepare(self, epoch: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> PreparedJob:
+        """Plan and commit under `epoch`. `before`: the plan of a job that runs, `requests`: why it needs another one."""
+        planner = self.planner
+        plan = planner.plan(epoch, self.clock_us(), before, requests)
+        maintenance = Maintenance(plan, planner.backend, self.files, planner.config, self.clock_us)
+        if before is None:
+            for note in plan.notes:
+                planner.log(note)
+            maintenance.clear_up()
+        self.paths.control.begin(epoch)
+        reached("start", 12)
+        return PreparedJob(plan, tuple(self._runner_of(sub, plan) for sub in plan.subs), maintenance)
+
+    def _runner_of(self, sub: SubTopology, plan: JobPlan) -> SubTopologyRunner:
+        config = self.planner.config
+        max_records, max_bytes = config.max_records_per_round_of(sub.name), config.max_bytes_per_round_of(sub.name)
+        terms = RoundTerms(max_records, self.paths, config.on_lost_offsets, max_bytes)
+        return SubTopologyRunner(sub, plan, terms, self.planner.backend)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedJob:
     """A prepared job that this process holds: `Job` runs it in threads, the test driver step by step.
 
     `lease` is of this process, for each epoch that is taken; `preparer` makes each plan but the first. `close` closes what was
-    opened; giving the application back (`store.release`) comes before it. `elsewhere`: where startpoints are requested outside
-    of the job's own system.
+    opened; giving the application back (`store.release`) comes before it.
     """
 
     prepared: PreparedJob
     preparer: JobPreparer
-    backend: Backend
-    files: StateFiles
     lease: Callable[[], DriverLease]
     close: Callable[[], None]
-    elsewhere: RequestsElsewhere | None
+
+    @property
+    def backend(self) -> Backend:
+        return self.preparer.planner.backend
 
     def prepare_again(self, before: JobPlan, now_us: int, requests: Sequence[ChangeRequest]) -> PreparedJob:
         """Take a new epoch, and plan again for these requests. Earlier commits are unaffected, also if this fails."""
@@ -60,7 +94,7 @@ class Job:
     def __init__(self, launched: LaunchedJob, pace: Pace, until: str | None) -> None:
         self._launched, self._pace, self._until = launched, pace, until
         self._store = launched.backend.store
-        self._requests = ChangeRequests(launched.backend, pace, launched.elsewhere)
+        self._requests = ChangeRequests(launched.backend, pace)
         self._requests.begin(launched.prepared.plan, time.monotonic())
         self._caught_up: CaughtUp | None = None
         self._epoch = launched.prepared.plan.epoch
@@ -96,8 +130,7 @@ class Job:
 
     def _start(self) -> None:
         if self._until == "caught-up":
-            self._caught_up = CaughtUp(self._generation.sources)
-            self._generation.catch_up(self._caught_up)
+            self._caught_up = self._generation.caught_up = CaughtUp(self._generation.sources)
         self._helpers = [
             threading.Thread(target=self._beat, name="headrace-heartbeat", daemon=True),
             threading.Thread(target=self._keep_tidy, name="headrace-tidy", daemon=True),
@@ -113,9 +146,7 @@ class Job:
         """End the job: a round that runs is dropped whole, what is committed stays. Returns when all is closed."""
         self._stop()
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(
-                f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}"
-            )
+            raise WaitTimeoutError(f"the job did not stop within {timeout_s:g} s; it is in: {self._generation.current_text}")
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -125,9 +156,7 @@ class Job:
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the job; raises what ended it, `WaitTimeoutError` if it still runs after `timeout_s`."""
         if not self._ended.wait(timeout_s):
-            raise WaitTimeoutError(
-                f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}"
-            )
+            raise WaitTimeoutError(f"the job still runs after {timeout_s:g} s; it is in: {self._generation.current_text}")
         if self._error is not None:
             raise self._error
 
@@ -282,9 +311,7 @@ class Job:
             "running": self.is_running,
             "epoch": generation.plan.epoch,
             "job_model": generation.plan.model.version,
-            "sub_topologies": {
-                runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()
-            },
+            "sub_topologies": {runner.sub.title: generation.status_of(runner) for runner in generation.runners.values()},
         }
 
 

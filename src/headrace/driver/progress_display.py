@@ -44,17 +44,14 @@ def line_of(status: Mapping[str, Any], rates: Mapping[str, int] | None = None) -
     parts = []
     for name, sub in status["sub_topologies"].items():
         rate = f"{sub['records_per_s']:,}/s on average" if rates is None else f"{rates[name]:,}/s"
+        dead = sub.get("counters", {}).get("dead_letters", 0)
         parts.append(
             f"{name}: {sub['records']:,} records, {rate}, lag {sub['lag']:,}, "
             f"round {sub['round']}, {sub['tasks']} task{'' if sub['tasks'] == 1 else 's'}"
-            + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if (dead := _dead_letters(sub)) else "")
+            + (f", {dead:,} dead letter{'' if dead == 1 else 's'}" if dead else "")
             + (", STOPPED" if sub.get("stopped_by") else "")
         )
     return " | ".join(parts)
-
-
-def _dead_letters(sub: Mapping[str, Any]) -> int:
-    return int(sub.get("counters", {}).get("dead_letters", 0))
 
 
 class Rate:
@@ -78,21 +75,18 @@ class _JobView:
     def __init__(self, job: Any) -> None:
         self._job = job
         self._rates: dict[str, Rate] = {}
-        self._began_s = time.monotonic()
+        began_s = time.monotonic()
         for name in job.status()["sub_topologies"]:
-            self._rates[name] = Rate()
-            self._rates[name].add(self._began_s, 0)
+            self._rates.setdefault(name, Rate()).add(began_s, 0)
 
     def line(self, ended: bool) -> str:
-        status = self._job.status()
-        return line_of(status, None if ended else self._rates_of(status))
+        return line_of(*self._status(ended))
 
     def table(self, ended: bool) -> Any:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        status = self._job.status()
-        rates = None if ended else self._rates_of(status)
+        status, rates = self._status(ended)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("", "records", "records/s", "lag", "round", "tasks", "", "now"):
             table.add_column(name, justify="right" if name not in ("", "now") else "left", no_wrap=True)
@@ -110,12 +104,12 @@ class _JobView:
             )
         return table
 
-    def _rates_of(self, status: Mapping[str, Any]) -> dict[str, int]:
-        now_s = time.monotonic()
-        return {
-            name: self._rates.setdefault(name, Rate()).add(now_s, sub["records"])
-            for name, sub in status["sub_topologies"].items()
-        }
+    def _status(self, ended: bool) -> tuple[Mapping[str, Any], dict[str, int] | None]:
+        """The status now, and the rates; None at the end, where the mean of all the time counts."""
+        status, now_s = self._job.status(), time.monotonic()
+        subs = status["sub_topologies"].items()
+        rates = {name: self._rates.setdefault(name, Rate()).add(now_s, sub["records"]) for name, sub in subs}
+        return status, None if ended else rates
 
 
 def _now(status: Mapping[str, Any], sub: Mapping[str, Any]) -> str:

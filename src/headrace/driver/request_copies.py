@@ -21,14 +21,11 @@ CLOSE_WAIT_S = 10.0  # of a broker that does not answer a call cannot be broken 
 
 
 class RequestsElsewhere:
-    """Those of one application. Threads may share it.
+    """Those of one application. Threads may share it. A running job must not wait for a system that is not its own: from
+    `watch` on a thread looks there, and all else goes by what it saw last. `place` names the store to people."""
 
-    A running job must not wait for a system that is not its own: from `watch` on a thread looks there, and all else goes by
-    what it saw last. `place` names the store to people.
-    """
-
-    def __init__(self, metadata: MetadataStore, place: str, look_s: float = LOOK_S) -> None:
-        self._metadata, self._place, self._look_s = metadata, place, look_s
+    def __init__(self, metadata: MetadataStore, place: str) -> None:
+        self._metadata, self._place = metadata, place
         self._lock = threading.Lock()
         self._seen: Mapping[str, bytes] = {}
         self._done: frozenset[str] = frozenset()  # on record with the job, and not removed yet
@@ -36,10 +33,7 @@ class RequestsElsewhere:
         self._closed = threading.Event()
 
     def requests(self) -> Mapping[str, bytes]:
-        """All requests there, by id: as they are now, or as they were seen last if a thread looks.
-
-        Raises what the store raises, naming it, if no thread looks.
-        """
+        """All requests there, by id: as they are now (raises what the store raises), or as last seen by the thread."""
         if self._thread is None:
             self._look()
         with self._lock:
@@ -74,18 +68,17 @@ class RequestsElsewhere:
 
     def _keep_looking(self) -> None:
         is_lost = False
-        while not self._closed.wait(self._look_s):
+        while not self._closed.wait(LOOK_S):
             try:
                 self._remove()
                 self._look()
+                if is_lost:
+                    LOG.info("startpoint_metadata_store = %r answers again", self._place)
+                is_lost = False
             except Exception as error:  # a thread that ends in silence would never look again
                 if not is_lost and not self._closed.is_set():
                     LOG.warning("%s; the job keeps running without it and tries again", getattr(error, "message", error))
                 is_lost = True
-            else:
-                if is_lost:
-                    LOG.info("startpoint_metadata_store = %r answers again", self._place)
-                is_lost = False
 
     def _look(self) -> None:
         try:

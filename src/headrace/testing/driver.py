@@ -17,15 +17,16 @@ from typing import Any, Self
 
 from headrace.client.startpoint_previews import startpoint_of
 from headrace.client.startpoints import Startpoints
-from headrace.client.store_reader import entries_of, form_of
+from headrace.client.state_reader import entries_of
+from headrace.client.store_form import form_of
 from headrace.config.loading import Config
 from headrace.core.rewind.startpoints import start_of
 from headrace.core.topology.resolution import has_open_types
 from headrace.core.topology.sub_topologies import upstream_names_of
 from headrace.driver.change_requests import ChangeRequests
+from headrace.driver.generation import PreparedJob
 from headrace.driver.job import LaunchedJob
 from headrace.driver.planning.job_plan import Pace
-from headrace.driver.prepared_job import PreparedJob
 from headrace.driver.rounds.planned_round import PlannedRound
 from headrace.driver.rounds.poison_records import find_poison_records
 from headrace.driver.rounds.scheduling import RoundScheduler
@@ -129,7 +130,7 @@ class Driver:
             self._root = None
             if job is not None:
                 stack.callback(job.close)
-                stack.callback(forget, self.app.name, job.files.uri)
+                stack.callback(forget, self.app.name, job.preparer.files.uri)
                 stack.callback(job.backend.store.release, self._prepared.plan.epoch)
             if system is not None:
                 stack.callback(setattr, self, "_system", None)
@@ -258,11 +259,11 @@ class Driver:
 
     def store(self, name: str) -> StoredView:
         """A store of the application, as committed."""
-        job = self._held
+        database = self._opened.plan.model.databases.get(name, name)
         for runner in self._opened.runners:
             form = form_of(runner.program, name)
             if form is not None:
-                return StoredView(form, partial(_entries, runner, job.files, form.store.kept_in))
+                return StoredView(name, form, partial(_entries, runner, self._held.preparer.files, database))
         raise StateError(f"application {self.app.name!r} has no store {name!r}")
 
     @property
@@ -299,7 +300,7 @@ class Driver:
 
     def _run_with(self, prepared: PreparedJob) -> None:
         self._prepared, idle_timeout_s = prepared, self._config().idle_timeout_s
-        self._requests = ChangeRequests(self._held.backend, Pace(0.0, idle_timeout_s, 0, 0.0, 0.0), self._held.elsewhere)
+        self._requests = ChangeRequests(self._held.backend, Pace(0.0, idle_timeout_s, 0, 0.0, 0.0))
         self._requests.begin(prepared.plan, 0.0)
         by_name = {runner.sub.name: runner for runner in prepared.runners}
         self._scheduler = RoundScheduler(by_name, upstream_names_of(prepared.plan.subs), idle_timeout_s)

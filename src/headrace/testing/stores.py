@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
-from headrace.client.store_reader import StoredForm
-from headrace.core.keys.key_layout import state_key, time_bytes
+from headrace.client.store_form import StoreForm
+from headrace.core.keys.key_layout import TIME_BYTES, split_state_key, state_key, time_bytes, time_from
 from headrace.errors import StateError
 from headrace.serdes.typed import K, V
 
@@ -20,10 +20,8 @@ class StoredView(Generic[K, V]):
     An entry is missing once it was deleted: what has outlived its time is deleted at the next round of its task.
     """
 
-    def __init__(self, form: StoredForm, entries: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:
-        self.name = form.store.name
-        self._form = form
-        self._entries = entries
+    def __init__(self, name: str, form: StoreForm, entries: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:
+        self.name, self._form, self._entries = name, form, entries
 
     @overload
     def get(self, key: object, default: None = None, *, sub: str | bytes = b"", at: int | None = None) -> V | None: ...
@@ -36,15 +34,15 @@ class StoredView(Generic[K, V]):
         For a windowed aggregate `key` may be the `hr.WindowedKey` of the result.
         """
         start, ends = getattr(key, "start_us", None), [b""]
-        if start is not None and self._form.timed and at is None:
+        if start is not None and self._form.by_time and at is None:
             ends.append(time_bytes(key.end_us))  # of a session that has closed, where another has its start
             key, at = key.key, start
-        if self._form.timed and at is None:
+        if self._form.by_time and at is None:
             raise ValueError(f"store {self.name!r} keeps values by time: give at=, the time in µs")
         under = time_bytes(at) if at is not None else sub.encode() if isinstance(sub, str) else sub
         wanted = [state_key(self._form.key.encode(key), under + end) for end in ends]
         found = {layout: data for layout, data in self._entries() if layout in wanted}
-        return next((self._form.value_of(found[layout]) for layout in reversed(wanted) if layout in found), default)
+        return next((self._form.value_of(found[layout])[0] for layout in reversed(wanted) if layout in found), default)
 
     def all(self) -> dict[K, V]:
         """All entries: key to value, or (key, sub-key) and (key, time in µs) to value where there are such."""
@@ -59,8 +57,9 @@ class StoredView(Generic[K, V]):
         """What `all` gives, as pairs: for keys that cannot be those of a dict."""
         found: list[tuple[Any, V]] = []
         for layout, data in self._entries():
-            key, under = self._form.parts_of(layout)
-            found.append((key if under == b"" else (key, under), self._form.value_of(data)))
+            key_bytes, sub = split_state_key(layout)
+            key, under = self._form.key.decode(key_bytes), time_from(sub[:TIME_BYTES]) if self._form.by_time else sub
+            found.append((key if under == b"" else (key, under), self._form.value_of(data)[0]))
         return found
 
     def __len__(self) -> int:

@@ -15,10 +15,9 @@ from headrace.adapters.round_control.files import FileControl
 from headrace.config.loading import Config, refuse_reserved
 from headrace.core.topology.resolution import has_open_types, resolved, through_spark
 from headrace.core.topology.sub_topologies import has_state, sub_topologies_of
-from headrace.driver.job import Job, LaunchedJob
+from headrace.driver.job import Job, JobPreparer, LaunchedJob
 from headrace.driver.planning.job_plan import Backend, Pace
 from headrace.driver.planning.plan_job import JobPlanner, check_before_engine
-from headrace.driver.prepared_job import JobPreparer
 from headrace.driver.rounds.planned_round import WorkerPaths
 from headrace.environment import checked_folder
 from headrace.errors import NotSupportedError, StateError
@@ -93,14 +92,14 @@ def launched(
         )
         if stateful and paths.has_other_machines:
             sign(files, app.name, run_id)
-        backend = Backend(system, store, engine)
-        planner = JobPlanner(topology, sides, config, system, store, say, elsewhere)
-        preparer = JobPreparer(planner, backend, files, paths, _now_us if clock_us is None else clock_us)
+        backend = Backend(system, store, engine, elsewhere)
+        planner = JobPlanner(topology, sides, config, backend, say)
+        preparer = JobPreparer(planner, files, paths, _now_us if clock_us is None else clock_us)
         prepared = preparer.prepare(epoch)
         closers.pop()  # from here on the runner of the rounds gives the application back
         # Here once Spark and its workers have ended; on other machines while they are there to do it.
         closers.insert(1 if engine.driver_address is None else len(closers), sealing(engine, paths, prepared.plan))
-        return LaunchedJob(prepared, preparer, backend, files, lease, lambda: _close(closers), elsewhere)
+        return LaunchedJob(prepared, preparer, lease, lambda: _close(closers))
     except BaseException:
         _close(closers)
         raise

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.config.loading import Config
 from headrace.core.job_plan.grouper_calls import named_errors
-from headrace.driver.planning.user_objects import PLACE, loaded
+from headrace.driver.planning.grouper_config import PLACE, loaded
 from headrace.driver.request_copies import RequestsElsewhere
 from headrace.errors import ConfigError, HeadraceError, StorageError
 from headrace.ports import MetadataStore, System

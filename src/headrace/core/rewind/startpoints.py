@@ -11,6 +11,7 @@ from headrace.core.rewind.consistent_cuts import SubTopologyEdges
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.errors import OffsetOutOfRangeError
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.durations import time_text
 from headrace.model.startpoint import (
     PositionType,
     Resolution,
@@ -90,6 +91,13 @@ def offset_of(startpoint: Startpoint, ssp: SSP, beginning: int, end: int, for_ti
             return beginning
 
 
+BY_WORD = {
+    "earliest": PositionType.EARLIEST,
+    "latest": PositionType.LATEST,
+    "bootstrap": PositionType.BOOTSTRAP,
+}
+
+
 def start_of(given: str | int | Startpoint) -> Startpoint:
     """Where a source begins by default, whichever way a topology has it.
 
@@ -101,7 +109,21 @@ def start_of(given: str | int | Startpoint) -> Startpoint:
             return given
         case int():
             return Startpoint(PositionType.SPECIFIC_OFFSET, given)
-    return Startpoint(PositionType[given.upper()])
+    return Startpoint(BY_WORD[given])
+
+
+def startpoint_text(startpoint: Startpoint) -> str:
+    """For people.
+
+    >>> startpoint_text(Startpoint(PositionType.SPECIFIC_OFFSET, 7)), startpoint_text(Startpoint(PositionType.LATEST))
+    ('offset 7', 'latest')
+    """
+    match startpoint.position_type, startpoint.position:
+        case PositionType.SPECIFIC_OFFSET, offset:
+            return f"offset {offset}"
+        case PositionType.TIMESTAMP, int(moment_us):
+            return f"time {time_text(moment_us)}"
+    return startpoint.position_type.lower()
 
 
 def start_offset_of(start: Startpoint, ssp: SSP, beginning: int, end: int, for_time: Callable[[int], int]) -> int:

@@ -6,7 +6,7 @@ reads (of several the first by name). `has_state` is the one definition of what 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import TopologyError
@@ -63,6 +63,11 @@ def short_name_of(application: str, stream: str) -> str:
     return stream.removeprefix(f"{application}-").removesuffix(REPARTITION_SUFFIX)
 
 
+def whole_name_of(application: str, name: str, streams: Container[str]) -> str | None:
+    """Which of `streams` is meant by a name that may be a repartition's own (`by-carrier`); None for none of them."""
+    return next((one for one in (name, f"{application}-{name}{REPARTITION_SUFFIX}") if one in streams), None)
+
+
 def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
     match node:
         case t.Aggregate(store=store) | t.Table(store=store) | t.DropDuplicates(store=store) | t.Suppress(store=store):
@@ -71,6 +76,17 @@ def stores_of(node: t.Node) -> tuple[t.StoreSpec, ...]:
             return stores
         case _:
             return ()
+
+
+def output_streams(sub: SubTopology, dead_letter: str | None) -> tuple[str, ...]:
+    """The streams that a sub-topology writes to by name, and others may change; a function may name any other."""
+    named = {sink.stream for sink in sub.sinks if isinstance(sink.stream, str)}
+    return tuple(sorted(named | ({dead_letter} if dead_letter is not None else set())))
+
+
+def watched_streams(subs: Collection[SubTopology], dead_letter: str | None) -> set[str]:
+    """The streams whose numbers of partitions a plan is made from: those that are read, and those that are written."""
+    return {stream for sub in subs for stream in (*sub.reads, *sub.writes, *output_streams(sub, dead_letter))}
 
 
 def is_stateful(node: t.Node) -> bool:

@@ -16,18 +16,14 @@ _SPARED = "state-files-before-repairs"  # namespace: a repair to the state files
 
 def files_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
     """The state files that the heads of `checkpoints` build on."""
-    return frozenset(
-        file.name for checkpoint in checkpoints if checkpoint.head is not None for file in checkpoint.head.files
-    )
+    return frozenset(file.name for checkpoint in checkpoints if checkpoint.head is not None for file in checkpoint.head.files)
 
 
 def files_before_repairs(
     store: JobStore, metadata: MetadataStore, files: StateFiles, application: str, epoch: int
 ) -> frozenset[str]:
-    """The state files that were there at the first start after a repair of the system, for as long as the repair counts.
-
-    The repair may have taken an older catalog that does not know them, and the newest one may be put back.
-    """
+    """The state files that were there at the first start after a repair of the system, for as long as the repair counts. The
+    repair may have taken an older catalog that does not know them, and the newest one may be put back."""
     repairs, known = store.repairs(), metadata.all(_SPARED)
     new = [repair for repair in repairs if repair not in known]
     found = msgspec.json.encode(files.list(application)) if new else b""
@@ -74,8 +70,8 @@ class StateGarbage:
         with self._lock:
             before = self._live.get(sub_topology, frozenset())
             self._current[sub_topology], self._live[sub_topology] = current, live
-            gone = before - live - self._held
-        self.delete(gone)
+            unneeded = before - live - self._held
+        self.delete(unneeded)
 
     def current(self) -> dict[str | None, tuple[Checkpoint, ...]]:
         """The current checkpoints of each sub-topology, the same objects from one commit of it to the next."""
@@ -83,7 +79,7 @@ class StateGarbage:
             return dict(self._current)
 
     def hold(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Hold these, beside what is held already."""
+        """Hold these, with what is held already."""
         with self._lock:
             self._held |= files_of(checkpoints)
 
@@ -97,9 +93,9 @@ class StateGarbage:
         """Hold no others than these from now on, which are held already; the files that nothing names then, to be deleted."""
         held = files_of(checkpoints)
         with self._lock:
-            gone = self._held.difference(held, *self._live.values())
+            unneeded = self._held.difference(held, *self._live.values())
             self._held = held
-        return gone
+        return unneeded
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that nothing names: nothing will again. The spared ones stay."""

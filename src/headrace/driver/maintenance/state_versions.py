@@ -1,10 +1,9 @@
-"""The kept versions of the tasks' states while a job runs, and the cuts through them: taking them, storing them, and
-dropping them.
+"""The kept versions of the tasks' states while a job runs, and the cuts through them: taking, storing and dropping them.
 
-A thread of its own calls `keep` now and then: it takes versions, stores all that was taken, and drops others. Only cuts are
-also taken on the way of rounds, in between two of them. In this order, so that what is stored never names what is not there,
-whenever the process ends: hold the files, store the versions, then the cuts that name them; later store that cuts are dropped,
-then that versions are, then delete the files. What falls in between is an orphan, which the next start, or `keep`, collects.
+A thread of its own calls `keep` now and then. Only cuts are also taken on the way of rounds, in between two of them. In this
+order, so that what is stored never names what is not there, whenever the process ends: hold the files, store the versions,
+then the cuts that name them; later store that cuts are dropped, then that versions are, then delete the files. What falls in
+between is an orphan, which the next start, or `keep`, collects.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -39,16 +38,8 @@ Versions = Mapping[TaskName, tuple[StateVersion, ...]]
 
 def versions_of(metadata: MetadataStore) -> Versions:
     """The kept versions on record, by task, oldest first; also of removed tasks, until the driver has dropped them."""
-    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in _stored(metadata))
-
-
-def _stored(metadata: MetadataStore) -> list[tuple[str, bytes]]:
-    return sorted(metadata.all(STATE_VERSIONS).items())
-
-
-def to_store(versions: Iterable[StateVersion]) -> dict[str, bytes]:
-    """As values of the namespace `STATE_VERSIONS`, to be stored with something else."""
-    return {version.key: encode(version) for version in versions}
+    stored = sorted(metadata.all(STATE_VERSIONS).items())
+    return by_task(decode(StateVersion, data, f"version {key!r} of a task's state") for key, data in stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +54,20 @@ class KeptTasks:
     ends: Callable[[], Mapping[SSP, int]] | None = None
 
 
-class StateVersions:
-    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others.
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is on record when a plan begins. `rewinds`: those in force; `counting_again`: no version of these is taken until
+    their replays end (`core.rewind.replays`)."""
 
-    `subs`: the sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped. `versions`
-    and `cuts`: what is on record. `rewinds`: those in force. `counting_again`: no version is taken then
-    (`core.rewind.replays`).
-    """
+    versions: Versions
+    cuts: Iterable[ConsistentCut] = ()
+    rewinds: Sequence[Rewind] = ()
+    counting_again: Mapping[TaskPartition, Replay] = field(default_factory=dict)
+
+
+class StateVersions:
+    """The kept versions, and the cuts, of one plan. One thread keeps them; rounds report from others. `subs`: the
+    sub-topologies of which versions are kept; versions of other tasks, and cuts of others, are dropped."""
 
     def __init__(
         self,
@@ -77,48 +75,56 @@ class StateVersions:
         epoch: int,
         garbage: StateGarbage,
         subs: Mapping[str | None, KeptTasks],
-        versions: Versions,
-        cuts: Iterable[ConsistentCut],
-        rewinds: Sequence[Rewind],
+        past: Past,
         keeping: RetentionPolicy,
         clock_us: Callable[[], int],
-        counting_again: Mapping[TaskPartition, Replay] | None = None,
     ) -> None:
-        self._garbage, self._subs, self._rewinds = garbage, subs, rewinds
-        self._counting_again = counting_again or {}
+        self._garbage, self._subs, self._past = garbage, subs, past
         self._keeping, self._clock_us = keeping, clock_us
-        all_versions = {version.key: version for kept in versions.values() for version in kept}
-        all_cuts = {cut.key: cut for cut in sorted(cuts, key=lambda cut: cut.kept_us)}
+        all_versions = {version.key: version for kept in past.versions.values() for version in kept}
+        all_cuts = {cut.key: cut for cut in sorted(past.cuts, key=lambda cut: cut.kept_us)}
         self._stored_versions = DurableMap(store, epoch, STATE_VERSIONS, all_versions)
         self._stored_cuts = DurableMap(store, epoch, STATE_CUTS, all_cuts)
         garbage.hold(version.checkpoint for version in all_versions.values())
-        self._versions = {task: versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
+        self._versions = {task: past.versions.get(task, ()) for kept in subs.values() for task in kept.tasks}  # that are wanted
         self._cuts = {
             name: tuple(cut for cut in all_cuts.values() if cut.sub_topology == name)
             for name, kept in subs.items()
             if kept.ends is not None
         }
-        self._kept_us = {name: self._last_us(name) for name in subs}
+        self._kept_us: dict[str | None, int | None] = {}
+        for name, kept in subs.items():
+            times_us = [version.kept_us for task in kept.tasks for version in self._versions[task]]
+            if name in self._cuts:
+                times_us = [cut.kept_us for cut in self._cuts[name]]
+            self._kept_us[name] = max(times_us, default=None)
         self._cut_at: dict[str | None, tuple[Checkpoint, ...]] = {}  # what was current when a cut was last looked for
-        self._pauses = IdlePeriods()
+        # Per sub-topology how many rounds have begun, and which run. One that failed counts as running until the next commit:
+        # some of its containers may have committed, others may still.
+        self._begun: dict[str | None, int] = {}
+        self._running: set[str | None] = set()
+        self._rounds_lock = threading.Lock()  # of these two
         self._lock = threading.Lock()  # of what is wanted; nothing is requested or stored while it is held
-
-    def _last_us(self, name: str | None) -> int | None:
-        if name in self._cuts:
-            return max((cut.kept_us for cut in self._cuts[name]), default=None)
-        return max((version.kept_us for task in self._subs[name].tasks for version in self._versions[task]), default=None)
 
     # --- what rounds report --------------------------------------------------------------------------------------
 
     def began(self, sub_topology: str | None) -> None:
         """A round of it is about to run."""
-        self._pauses.end(sub_topology)
+        with self._rounds_lock:
+            self._begun[sub_topology] = self._begun.get(sub_topology, 0) + 1
+            self._running.add(sub_topology)
 
     def committed(self, sub_topology: str | None) -> None:
         """A round of it was committed, and the garbage knows of it: the next one has not begun. Raises nothing."""
-        self._pauses.begin(sub_topology)
+        with self._rounds_lock:
+            self._running.discard(sub_topology)
         if sub_topology in self._cuts:
             self._take(sub_topology, self._clock_us())
+
+    def _pause_of(self, sub_topology: str | None) -> int | None:
+        """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
+        with self._rounds_lock:
+            return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +190,7 @@ class StateVersions:
         if ends is None:
             with self._lock:
                 current = self._garbage.hold_current(name)
-                again = {task for task, _ in unfinished(self._counting_again, {one.task: one for one in current})}
+                again = {task for task, _ in unfinished(self._past.counting_again, {one.task: one for one in current})}
                 new = new_versions(self._versions, [one for one in current if one.task not in again], now_us)
                 if new:
                     self._versions, self._kept_us[name] = _with_new(self._versions, new), now_us
@@ -196,13 +202,13 @@ class StateVersions:
 
     def _take_cut(self, name: str | None, ends: Callable[[], Mapping[SSP, int]], now_us: int) -> None:
         """In one pause of the sub-topology: ask where what it writes ends, and take the versions of all its tasks."""
-        pause = self._pauses.number_of(name)
+        pause = self._pause_of(name)
         if pause is None or not self._may_cut(name, now_us):
             return
         written = ends()
         with self._lock:
             current = self._garbage.hold_current(name)
-            if self._pauses.number_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
+            if self._pause_of(name) != pause or not is_due(self._kept_us[name], now_us, self._keeping):
                 return  # a round has begun, or another thread took this one
             self._cut_at[name] = current
             before = {task: self._versions[task] for task in self._subs[name].tasks}
@@ -225,14 +231,16 @@ class StateVersions:
         is_known = current is self._cut_at.get(name)
         if is_known and not (self._cuts[name] and self._is_too_old(self._cuts[name][-1], now_us)):
             return False
-        if unfinished(self._counting_again, {one.task: one for one in current}):
+        if unfinished(self._past.counting_again, {one.task: one for one in current}):
             return False
         return not self._may_be_undone(name)
 
     def _may_be_undone(self, name: str | None) -> bool:
         """Whether something that tasks of it went back for may be."""
-        checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept} if self._rewinds else {}
-        return may_be_undone(self._subs[name].tasks, self._rewinds, checkpoints)
+        if not self._past.rewinds:
+            return False
+        checkpoints = {one.task: one for kept in self._garbage.current().values() for one in kept}
+        return may_be_undone(self._subs[name].tasks, self._past.rewinds, checkpoints)
 
     def _is_too_old(self, cut: ConsistentCut, now_us: int) -> bool:
         return self._keeping.span_us is not None and now_us - cut.kept_us > self._keeping.span_us
@@ -246,42 +254,13 @@ def _with_new(versions: Versions, new: Iterable[StateVersion]) -> dict[TaskName,
     return found
 
 
-class IdlePeriods:
-    """Threads may share it. A round that failed counts as running until the next commit of its sub-topology: some of its
-    containers may have committed, others may still."""
-
-    def __init__(self) -> None:
-        self._begun: dict[str | None, int] = {}  # rounds
-        self._running: set[str | None] = set()
-        self._lock = threading.Lock()
-
-    def end(self, sub_topology: str | None) -> None:
-        """A round of it begins."""
-        with self._lock:
-            self._begun[sub_topology] = self._begun.get(sub_topology, 0) + 1
-            self._running.add(sub_topology)
-
-    def begin(self, sub_topology: str | None) -> None:
-        """A round of it was committed."""
-        with self._lock:
-            self._running.discard(sub_topology)
-
-    def number_of(self, sub_topology: str | None) -> int | None:
-        """Which of its pauses it is in, None for none. As long as that stays the same, it writes nothing."""
-        with self._lock:
-            return None if sub_topology in self._running else self._begun.get(sub_topology, 0)
-
-
 WRITTEN_AT_ONCE = 200  # values in one transaction: each version of a state holds the name of every file of its head
 T = TypeVar("T")
 
 
 class DurableMap(Generic[T]):
-    """The values of a namespace, by key, that are or may be stored. Not thread-safe.
-
-    What was begun to be stored counts as stored, and is written again until that is heard to be done; what was begun to be
-    deleted counts as stored as well.
-    """
+    """The values of a namespace, by key, that are or may be stored. Not thread-safe. What was begun to be stored counts as
+    stored, and is written again until that is heard to be done; what was begun to be deleted counts as stored as well."""
 
     def __init__(self, store: JobStore, epoch: int, namespace: str, stored: Mapping[str, T]) -> None:
         self._store, self._epoch, self._namespace = store, epoch, namespace
@@ -303,11 +282,11 @@ class DurableMap(Generic[T]):
 
     def drop_others(self, wanted: Mapping[str, T]) -> bool:
         """Delete all that are not among `wanted`; whether there were any."""
-        gone = self._stored.keys() - wanted.keys()
-        self._write(dict.fromkeys(sorted(gone)))
-        self._stored = {key: value for key, value in self._stored.items() if key not in gone}
-        self._unsure -= gone
-        return bool(gone)
+        removed = self._stored.keys() - wanted.keys()
+        self._write(dict.fromkeys(sorted(removed)))
+        self._stored = {key: value for key, value in self._stored.items() if key not in removed}
+        self._unsure -= removed
+        return bool(removed)
 
     def _write(self, changes: Mapping[str, bytes | None]) -> None:
         left = iter(changes.items())

@@ -6,8 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cache, cached_property, partial
 
 from headrace.codec.job_records import HISTORY, cuts_of, rewinds_of, startpoints_of, stored_flows, stored_operators
 from headrace.config.loading import Config
@@ -66,35 +65,18 @@ class SystemOffsets:
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self._consumer: SystemConsumer | None = None
-        self._known: dict[Any, Any] = {}
+        self.beginnings = cache(system.beginning_offsets)
+        self.ends = cache(system.end_offsets)
+        self.high_watermarks = cache(system.high_watermarks)
+        self.for_time = cache(system.offsets_for_time)
+        self.register = cache(self._register)
 
-    def _asked(self, key: tuple[Any, ...], ask: Any, *arguments: Any) -> Any:
-        if key not in self._known:
-            self._known[key] = ask(*arguments)
-        return self._known[key]
+    @cached_property
+    def _consumer(self) -> SystemConsumer:
+        return self._system.consumer()
 
-    def beginnings(self, stream: str) -> Mapping[int, int]:
-        found: Mapping[int, int] = self._asked(("beginnings", stream), self._system.beginning_offsets, stream)
-        return found
-
-    def ends(self, stream: str) -> Mapping[int, int]:
-        found: Mapping[int, int] = self._asked(("ends", stream), self._system.end_offsets, stream)
-        return found
-
-    def high_watermarks(self, stream: str) -> Mapping[int, int]:
-        found: Mapping[int, int] = self._asked(("high watermarks", stream), self._system.high_watermarks, stream)
-        return found
-
-    def for_time(self, stream: str, time_us: int) -> Mapping[int, int]:
-        found: Mapping[int, int] = self._asked((time_us, stream), self._system.offsets_for_time, stream, time_us)
-        return found
-
-    def register(self, ssp: SSP, startpoint: Startpoint) -> int:
-        if self._consumer is None:
-            self._consumer = self._system.consumer()
-        found: int = self._asked((ssp, startpoint), self._consumer.register, ssp, startpoint)
-        return found
+    def _register(self, ssp: SSP, startpoint: Startpoint) -> int:
+        return self._consumer.register(ssp, startpoint)
 
 
 def observe(
@@ -107,9 +89,7 @@ def observe(
     elsewhere: Mapping[str, bytes] | None = None,
 ) -> Snapshot:
     """Read it all. Under an `epoch` that is held no other driver commits, so it is of one moment; without one it is for a look.
-
-    `elsewhere`: requests for startpoints that were read from outside of `system`.
-    """
+    `elsewhere`: requests for startpoints that were read from outside of `system`."""
     model, metadata = store.job_model(), system.metadata_store(terms.application)
     checkpoints = store.checkpoints()
     asked = startpoints_of(metadata, elsewhere)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from headrace.codec.documents import Flows, Operators, encode
 from headrace.codec.job_records import FLOWS, HISTORY, OPERATORS, REWINDS, STARTPOINTS
@@ -22,23 +21,18 @@ from headrace.core.job_plan.streams import check_inputs
 from headrace.core.topology.operator_changes import changes_between
 from headrace.core.topology.program import Program
 from headrace.core.topology.resolution import Sides
+from headrace.core.topology.sub_topologies import watched_streams
 from headrace.driver.maintenance.state_versions import STATE_VERSIONS
-from headrace.driver.planning.job_plan import JobPlan
+from headrace.driver.planning.job_plan import Backend, JobPlan, StartpointRecords
 from headrace.driver.planning.observe import observe, terms_of
-from headrace.driver.planning.partition_history import PartitionRecords
-from headrace.driver.planning.startpoint_log import StartpointRecords
-from headrace.driver.planning.stored_assignment import SystemStreamPartitionAssignmentManager
-from headrace.driver.request_copies import RequestsElsewhere
+from headrace.driver.planning.stored_assignment import PartitionRecords, SystemStreamPartitionAssignmentManager
 from headrace.driver.rounds.handover import NAMESPACE as HANDOVERS
-from headrace.driver.rounds.output_checks import watched_streams
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.exchange.fault_injection import reached
 from headrace.model.change import ChangeRequest
 from headrace.model.streams import StreamDescription
 from headrace.model.topology import Topology
 from headrace.ports import JobStore, Metadata, System
-
-Value = TypeVar("Value")
 
 
 def check_before_engine(
@@ -60,34 +54,23 @@ def check_before_engine(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlanner:
-    """Plans one application on its system: at the start, and whenever its streams or its requests have changed.
-
-    `elsewhere`: where startpoints are requested outside of `system`.
-    """
+    """Plans one application on its system: at the start, and whenever its streams or its requests have changed."""
 
     topology: Topology
     sides: Mapping[str, Sides]
     config: Config
-    system: System
-    store: JobStore
+    backend: Backend
     log: Callable[[str], None]
-    elsewhere: RequestsElsewhere | None = None
 
-    def plan(
-        self,
-        epoch: int,
-        slots: int,
-        now_us: int,
-        before: JobPlan | None = None,
-        requests: Sequence[ChangeRequest] = (),
-    ) -> JobPlan:
+    def plan(self, epoch: int, now_us: int, before: JobPlan | None = None, requests: Sequence[ChangeRequest] = ()) -> JobPlan:
         """The committed plan; raises what cannot be planned. `before`: of a job that runs already the plan that it has;
         `requests`: why it needs another one."""
-        terms = terms_of(self.topology, self.config, self.system.name, slots, before is not None, self.sides)
+        system, slots = self.backend.system, self.backend.engine.slots
+        terms = terms_of(self.topology, self.config, system.name, slots, before is not None, self.sides)
         self.config.check_sub_topologies(sub.title for sub in terms.subs)
         reached("start", 6)
-        elsewhere = None if self.elsewhere is None else self.elsewhere.requests()
-        snapshot = observe(terms, self.system, self.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
+        elsewhere = None if self.backend.elsewhere is None else self.backend.elsewhere.requests()
+        snapshot = observe(terms, system, self.backend.store, epoch=epoch, now_us=now_us, elsewhere=elsewhere)
         refused = {} if before is None else {stream: before.found_counts[stream] for stream in before.refused}
         snapshot = replace(snapshot, requests=tuple(requests), refused_before=refused)
         return self.commit(planned(terms, snapshot), snapshot)
@@ -98,14 +81,15 @@ class JobPlanner:
             self.log(line)
         draft, existing = self._with_created(draft)
         reached("start", 7)
-        programs = with_limits(self.topology, draft.programs, self.system)
+        programs = with_limits(self.topology, draft.programs, self.backend.system)
         changes = self._changes(draft, snapshot)
         reached("start", 8)
-        self.store.commit_job_model(snapshot.epoch, draft.job_model, tuple(draft.checkpoints.values()), changes)
+        store, elsewhere = self.backend.store, self.backend.elsewhere
+        store.commit_job_model(snapshot.epoch, draft.job_model, tuple(draft.checkpoints.values()), changes)
         if draft.done:
-            self.store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
-            if self.elsewhere is not None:
-                self.elsewhere.done(draft.done)
+            store.write_metadata(snapshot.epoch, STARTPOINTS, {}, done=draft.done)
+            if elsewhere is not None:
+                elsewhere.done(draft.done)
         for note in draft.applied:
             self.log(note)
         watched = watched_streams(draft.terms.subs, self.config.dead_letter_stream)
@@ -133,7 +117,7 @@ class JobPlanner:
         internal = {node.stream for node in draft.terms.topology.repartitions}
         for stream, count in draft.creates.items():
             owner = draft.terms.application if stream in internal else None
-            created[stream] = create(self.system, stream, count, owner)
+            created[stream] = create(self.backend.system, stream, count, owner)
             self.log(f"created {'repartition ' if owner else ''}stream {stream} with {count} partitions")
         ids = {name: stream.id for name, stream in created.items()}
         model = draft.job_model
@@ -143,7 +127,7 @@ class JobPlanner:
 
     def _changes(self, draft: Draft, snapshot: Snapshot) -> Metadata:
         """What is stored with the plan, as bytes."""
-        stored = SystemStreamPartitionAssignmentManager(self.system.metadata_store(self.topology.application))
+        stored = SystemStreamPartitionAssignmentManager(self.backend.system.metadata_store(self.topology.application))
         assignment = merged(draft.streams.assignment, assignment_of(draft.job_model))
         changes: dict[str, Mapping[str, bytes | None]] = {
             STARTPOINTS: _encoded(draft.changed_startpoints),
@@ -164,9 +148,7 @@ def _encoded(values: Mapping[str, object]) -> dict[str, bytes | None]:
     return {key: None if value is None else encode(value) for key, value in values.items()}
 
 
-def with_limits(
-    topology: Topology, programs: Mapping[str | None, Program], system: System
-) -> dict[str | None, Program]:
+def with_limits(topology: Topology, programs: Mapping[str | None, Program], system: System) -> dict[str | None, Program]:
     """The programs, with what the streams that they write take."""
     internal = {node.stream for node in topology.repartitions}
     limits = system.limits({stream for program in programs.values() for stream in program.partition_counts})

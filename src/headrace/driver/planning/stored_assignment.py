@@ -6,15 +6,16 @@ Both are read when a job model is made, and written in its transaction: `changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.assignment import Assignment
-from headrace.driver.planning.partition_history import PARTITION_COUNTS
-from headrace.model.expansion import PartitionRecord, SetSSPTaskMapping
+from headrace.core.rounds.partition_barrier import settled, to_settle
+from headrace.model.expansion import Expansion, PartitionRecord, SetSSPTaskMapping
 from headrace.model.streams import SystemStreamPartition
-from headrace.ports import Metadata, MetadataStore
+from headrace.ports import JobStore, Metadata, MetadataStore, System
 
+PARTITION_COUNTS = "partition-counts"  # namespace: stream to its record
 SSP_ASSIGNMENT = "ssp-assignment"  # namespace: SSP to the names of the tasks that read it
 
 
@@ -39,9 +40,7 @@ class SystemStreamPartitionAssignmentManager:
     def changes(self, assignment: Assignment, records: Mapping[str, PartitionRecord]) -> Metadata:
         """What is to be written so that these are stored: entries that differ, and None for those that are removed."""
         now: dict[str, dict[str, bytes]] = {
-            SSP_ASSIGNMENT: {
-                str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()
-            },
+            SSP_ASSIGNMENT: {str(ssp): encode(SetSSPTaskMapping(ssp, tuple(tasks))) for ssp, tasks in assignment.items()},
             PARTITION_COUNTS: {stream: encode(record) for stream, record in records.items()},
         }
         changes: dict[str, dict[str, bytes | None]] = {}
@@ -52,3 +51,32 @@ class SystemStreamPartitionAssignmentManager:
             if found:
                 changes[namespace] = dict(sorted(found.items()))
         return changes
+
+
+class PartitionRecords:
+    """The records of the streams that a job reads, by stream. One thread changes it, any may look."""
+
+    def __init__(self, records: Mapping[str, PartitionRecord] | None = None) -> None:
+        self._records = dict(records or {})
+        self._expansions = _expansions(self._records)
+
+    @property
+    def expansions(self) -> Mapping[str, tuple[Expansion, ...]]:
+        """By stream, of those that ever grew while a job read them; the same object for as long as nothing changes."""
+        return self._expansions
+
+    def settle(
+        self, system: System, store: JobStore, epoch: int, streams: Collection[str], now_us: int, settle_us: int
+    ) -> tuple[str, ...]:
+        """Store the lasting barrier of expansions that every producer knows of by now; the streams, sorted."""
+        due = to_settle(self._records, streams, now_us, settle_us)
+        for stream in due:
+            record = settled(self._records[stream], system.high_watermarks(stream), now_us, settle_us)
+            store.write_metadata(epoch, PARTITION_COUNTS, {stream: encode(record)})
+            self._records = self._records | {stream: record}
+            self._expansions = _expansions(self._records)
+        return due
+
+
+def _expansions(records: Mapping[str, PartitionRecord]) -> dict[str, tuple[Expansion, ...]]:
+    return {stream: record.expansions for stream, record in records.items() if record.expansions}

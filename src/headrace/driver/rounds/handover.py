@@ -1,5 +1,4 @@
-"""The driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before the containers
-of the round run, and keeps which id the rows have.
+"""The driver's side of `for_each_round`: it calls the users' functions with the rows of a round, before its containers run.
 
 Which id and which rows is decided in `core.rounds.handover`. They are stored first, then the functions are called: a function
 that is given an id again, after a failure or in another process, is given the same rows.
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,16 +50,16 @@ class Handovers:
         round_id: RoundId,
         task_positions: TaskPositions,
         ranges: Sequence[OffsetRange],
-        passed: Mapping[SSP, int],
+        resumes: Mapping[SSP, int],
         ends: Mapping[SSP, int],
     ) -> HandoverRound | None:
-        """What a round hands over that would read `ranges`; `passed`: positions that lie behind what is lost."""
+        """What a round hands over that would read `ranges`; `resumes`: positions that lie behind what is lost."""
         if not self._is_read:
             self._stored = stored_handover(self._system.metadata_store(self._program.application), self._sub)
             self._is_read = True
         committed = {checkpoint.round_id for checkpoint in task_positions.checkpoints.values()}
         planned = [piece for piece in ranges if piece.records]
-        return next_handover(self._stored, round_id, planned, {**task_positions.positions(), **passed}, ends, committed)
+        return next_handover(self._stored, round_id, planned, {**task_positions.positions(), **resumes}, ends, committed)
 
     def invalidate(self) -> None:
         """A round has failed, perhaps while it was recorded: the next plan reads what is stored."""
@@ -67,27 +67,22 @@ class Handovers:
 
     def hand_over(self, planned: PlannedRound) -> None:
         """Store what the round hands over, then call every function that has rows in it; raises what makes the round fail."""
-        step = planned.handover
-        if step is None:
+        if planned.handover is None:
             return
-        if step.handover != self._stored:
-            self._write(step.handover)
-        if step.handover.is_done:
-            return
-        nodes = self._nodes_reading({piece.ssp.stream for piece in step.handover.ranges})
+        handover = planned.handover.handover
+        if handover != self._stored:
+            try:
+                self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode(handover)})
+            except UnavailableError as error:  # it may be there or not: the round fails, and who tries again waits and reads
+                raise RoundFailedError(f"the id of for_each_round could not be stored: {error.message}", error.hint) from error
+            self._stored = handover
+        nodes = [] if handover.is_done else self._nodes_reading({piece.ssp.stream for piece in handover.ranges})
         if not nodes:
             return
         title, endpoints = self._sub.title, [number for number, _ in nodes]
         frames = self._engine.frames(title, str(planned.id), planned.handed, self._program, endpoints)
         for (_, node), frame in zip(nodes, frames, strict=True):
-            self._call(node, frame, step.handover.id)
-
-    def _write(self, handover: Handover) -> None:
-        try:
-            self._store.write_metadata(self._epoch, NAMESPACE, {self._sub.title: encode(handover)})
-        except UnavailableError as error:  # it may be there or not: the round fails, and who tries again waits and reads
-            raise RoundFailedError(f"the id of for_each_round could not be stored: {error.message}", error.hint) from error
-        self._stored = handover
+            self._call(node, frame, handover.id)
 
     def _nodes_reading(self, streams: set[str]) -> list[tuple[int, ForEachRound]]:
         """The operators whose rows come from one of `streams`, each with the number of the endpoint that gives them."""
@@ -130,26 +125,17 @@ def handed_works(
     `plan` must be without signals, so that nothing stops the reading; and its known failures must be all of them: a Spark
     task of the user's may read several groups.
     """
-    works = [
-        ContainerWork(
-            plan.lane,
-            encoded(msgspec.structs.replace(plan, ranges=[given])),
-            None,
-            piece.records,
-            (InputSlice(given.ssp, piece.ssp.stream, piece.ssp.partition, piece.start, piece.end),),
-        )
-        for piece, given in zip(pieces, ranges, strict=True)
-    ]
+    works = []
+    for piece, given in zip(pieces, ranges, strict=True):
+        inputs = InputSlice(given.ssp, piece.ssp.stream, piece.ssp.partition, piece.start, piece.end)
+        payload = encoded(msgspec.structs.replace(plan, ranges=[given]))
+        works.append(ContainerWork(plan.lane, payload, None, piece.records, (inputs,)))
     groups = spark_tasks_of([(number, piece.records) for number, piece in enumerate(pieces)], slots)
     return tuple(tuple(works[number] for number in group) for group in groups)
 
 
 def _user_line(error: BaseException) -> str:
     """The last line of the user's own code that led to `error`, as `file:line`."""
-    found, trace = "a place unknown", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_NOT_OF_USERS) and "-packages" not in file:
-            found = f"{PurePath(file).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in frames if not file.startswith(_NOT_OF_USERS) and "-packages" not in file]
+    return f"{PurePath(own[-1][0]).name}:{own[-1][1]}" if own else "a place unknown"

@@ -59,10 +59,8 @@ class PlannedRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """What is known of the world when a round is planned: up to where streams can be read, and how far event time is.
-
-    `limit`: where to end, for SSPs that have one. `now_us` is what wall-clock timers go by.
-    """
+    """What is known of the world when a round is planned: up to where streams can be read, and how far event time is. `limit`:
+    where to end, for SSPs that have one. `now_us` is what wall-clock timers go by."""
 
     ends: Mapping[SSP, int]
     idle: frozenset[SSP]

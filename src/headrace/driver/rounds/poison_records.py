@@ -18,7 +18,7 @@ from headrace.ports import Engine, EngineFailure
 
 LOG = logging.getLogger("headrace.job")
 CULPRITS_PER_ROUND_MAX = 10
-KnownFailures = list[tuple[SSP, int, str, str]]
+KnownFailure = tuple[SSP, int, str, str]  # offset, kind of error, message
 
 
 def find_poison_records(
@@ -37,13 +37,20 @@ def find_poison_records(
     """
     records = sum(piece.records for piece in planned.ranges)
     say(f"round {planned.id}: a Spark expression fails; looking for the record among {records:,}, reading them again")
-    known = [one for one in rounds.known_failures if _within(one, planned)]
+    ranges = {piece.ssp: piece for piece in planned.ranges}
+    within = [one for one in rounds.planner.known_failures if one[0] in ranges]
+    known = [one for one in within if ranges[one[0]].start <= one[1] < ranges[one[0]].end]
     found_any = False
     for piece in planned.ranges:
         for failed in _failing(engine, rounds, planned, piece, is_stopping):
             if len(known) >= CULPRITS_PER_ROUND_MAX:
-                raise _too_many(planned, known)
-            rounds.known_failures.append(failed)
+                ssp, offset, kind, message = known[-1]
+                raise RoundFailedError(
+                    f"round {planned.id}: more than {CULPRITS_PER_ROUND_MAX} records fail in Spark's engine, among them {ssp} "
+                    f"offset {offset}: {kind}: {message}",
+                    "the expression does not fit the data: use try_cast or a filter before it",
+                )
+            rounds.planner.known_failures.append(failed)
             known.append(failed)
             found_any = True
             ssp, offset, kind, message = failed
@@ -55,13 +62,13 @@ def find_poison_records(
 
 def _failing(
     engine: Engine, rounds: SubTopologyRunner, planned: PlannedRound, piece: OffsetRange, is_stopping: Callable[[], bool]
-) -> Iterator[tuple[SSP, int, str, str]]:
+) -> Iterator[KnownFailure]:
     """The failing records of one range, one after the other."""
 
     def failure_of(part: OffsetRange) -> EngineFailure | None:
         if is_stopping():
             raise EngineFailure("the job stops", cancelled=True)
-        failure = engine.probe(rounds.probe_work(planned, part), rounds.program)
+        failure = engine.probe(rounds.planner.probe_work(planned, part), rounds.program)
         if failure is not None and not failure.in_expression:
             raise failure
         return failure
@@ -74,16 +81,3 @@ def _failing(
         offset, failure = culprit
         yield piece.ssp, offset, failure.error_class, failure.message
         start = offset + 1
-
-
-def _within(known: tuple[SSP, int, str, str], planned: PlannedRound) -> bool:
-    return any(piece.ssp == known[0] and piece.start <= known[1] < piece.end for piece in planned.ranges)
-
-
-def _too_many(planned: PlannedRound, known: KnownFailures) -> RoundFailedError:
-    ssp, offset, kind, message = known[-1]
-    return RoundFailedError(
-        f"round {planned.id}: more than {CULPRITS_PER_ROUND_MAX} records fail in Spark's engine, among them {ssp} "
-        f"offset {offset}: {kind}: {message}",
-        "the expression does not fit the data: use try_cast or a filter before it",
-    )

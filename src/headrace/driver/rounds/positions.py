@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.rewind.skipped_ranges import SkippedRanges, skipped_between
 from headrace.core.rounds.offset_ranges import lags_of
+from headrace.core.rounds.partition_barrier import Parents, ReadBarrier, allowed_ends, born_in, held, needs_barrier, steps_of
 from headrace.core.rounds.purging import lowest_positions
 from headrace.core.rounds.watermarks import joined_reports, task_watermark
 from headrace.core.topology.sub_topologies import SubTopology
+from headrace.driver.planning.stored_assignment import PartitionRecords
 from headrace.model.checkpoint import Checkpoint
+from headrace.model.expansion import Expansion
 from headrace.model.job_model import SubTopologyModel, TaskModel
 from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
@@ -28,6 +31,11 @@ class _Claim:
     ends: Mapping[SSP, int]
 
 
+def by_ssp(system: System, streams: Iterable[str], ask: Callable[[str], Mapping[int, int]]) -> dict[SSP, int]:
+    """What `ask` says of each partition of some streams."""
+    return {SSP(system.name, stream, number): offset for stream in streams for number, offset in ask(stream).items()}
+
+
 class TaskPositions:
     """The checkpoints of a sub-topology's tasks. Only its own thread changes them; any may read."""
 
@@ -38,6 +46,7 @@ class TaskPositions:
         checkpoints: Mapping[TaskName, Checkpoint],
         system: System,
         skipped_ranges: SkippedRanges | None = None,
+        records: PartitionRecords | None = None,
     ) -> None:
         self.tasks: tuple[TaskModel, ...] = tuple(model.tasks)
         self.checkpoints: dict[TaskName, Checkpoint] = {task.name: checkpoints[task.name] for task in self.tasks}
@@ -46,6 +55,10 @@ class TaskPositions:
         self._system, self._skipped = system, skipped_ranges or {}
         self._idle_since: dict[SSP, float] = {}
         self._claims: tuple[_Claim, ...] = ()
+        self._records = records or PartitionRecords()
+        self._barriers: dict[SSP, ReadBarrier] = {}
+        self._expansions: Mapping[str, tuple[Expansion, ...]] = {}
+        self._born: dict[SSP, Parents] = {}
 
     def inherit_from(self, before: TaskPositions) -> None:
         """Carry over the idle times of partitions whose position did not change."""
@@ -53,10 +66,8 @@ class TaskPositions:
         self._idle_since = {ssp: since for ssp, since in before._idle_since.items() if now.get(ssp) == then.get(ssp)}
 
     def move_to(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Take the positions of these, which are committed; by how many offsets the sub-topology came forward, without gaps.
-
-        By positions: workers count what passed the Column prefix, and a record that several tasks read several times.
-        """
+        """Take the positions of these, which are committed; how many offsets were read, without skipped ranges. By positions:
+        workers count what passed the Column prefix, and a record that several tasks read several times."""
         before = self.positions()
         self.checkpoints.update({checkpoint.task: checkpoint for checkpoint in checkpoints})
         after = self.positions()
@@ -68,19 +79,11 @@ class TaskPositions:
 
     def ends(self) -> dict[SSP, int]:
         """Per partition up to where it can be read now."""
-        return {
-            SSP(self._system.name, stream, partition): end
-            for stream in self._reads
-            for partition, end in self._system.end_offsets(stream).items()
-        }
+        return by_ssp(self._system, self._reads, self._system.end_offsets)
 
     def beginnings(self) -> dict[SSP, int]:
         """Per partition the first offset that can be read now."""
-        return {
-            SSP(self._system.name, stream, partition): beginning
-            for stream in self._reads
-            for partition, beginning in self._system.beginning_offsets(stream).items()
-        }
+        return by_ssp(self._system, self._reads, self._system.beginning_offsets)
 
     def held_back_by(self) -> str:
         """For messages: what keeps records from being readable, empty for nothing."""
@@ -128,12 +131,8 @@ class TaskPositions:
         """
         if watermark_us is None or (self._claims and self._claims[-1].watermark_us == watermark_us):
             return
-        ends = {
-            SSP(self._system.name, stream, partition): end
-            for stream in self._reads
-            if self._kinds[stream] is SourceKind.REPARTITION
-            for partition, end in self._system.high_watermarks(stream).items()
-        }
+        internal = [stream for stream in self._reads if self._kinds[stream] is SourceKind.REPARTITION]
+        ends = by_ssp(self._system, internal, self._system.high_watermarks)
         self._claims = (*self._claims, _Claim(watermark_us, ends))[-CLAIMS_MAX:]
 
     def upstream_within(self, ends: Mapping[SSP, int]) -> dict[SSP, tuple[int, int]]:
@@ -154,3 +153,34 @@ class TaskPositions:
             before = known.get(ssp)
             known[ssp] = watermark_us if before is None else max(watermark_us, before)
         return {task.name: task_watermark(task.ssps, known, idle) for task in self.tasks}
+
+    # --- new partitions, which are held back until their parents are read ----------------------------------------------
+
+    def allowed_ends(
+        self, positions: Mapping[SSP, int], ends: Mapping[SSP, int], limit: Mapping[SSP, int] | None = None
+    ) -> Mapping[SSP, int]:
+        """Up to where each partition may be read; `ends` were taken before this is called. `limit`: beyond which nothing is
+        read anyway, so that no reader waits for it either."""
+        expansions = self._records.expansions
+        if not expansions:
+            return ends
+        if expansions is not self._expansions:
+            self._expansions, self._born = expansions, born_in(positions, expansions)
+        born = self._born
+        wanting = needs_barrier(born, self._barriers, positions, ends)
+        if wanting:
+            highs = by_ssp(self._system, sorted({ssp.stream for ssp in wanting}), self._system.high_watermarks)
+            self._barriers |= held(born, wanting, ends, highs, limit)
+        return allowed_ends(born, self._barriers, positions, ends, limit)
+
+    def targets(self) -> dict[SSP, int]:
+        """Per partition the end of all that was written so far. Of a stream that grew, the ends of the youngest partitions
+        are taken first, and those of their parents after them: what comes before a record is then within them as well."""
+        found: dict[SSP, int] = {}
+        for stream in self._reads:
+            grown = self._records.expansions.get(stream, ())
+            ages = {count for expansion in grown if expansion.settled is None for count in steps_of(expansion)}
+            for lowest in (*sorted(ages, reverse=True), 0):
+                highs = by_ssp(self._system, [stream], self._system.high_watermarks)
+                found = {ssp: high for ssp, high in highs.items() if ssp.partition >= lowest} | found
+        return found

@@ -26,7 +26,6 @@ from headrace.core.rounds.offset_ranges import (
 from headrace.core.topology.sub_topologies import SubTopology
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers, handed_works
-from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
 from headrace.errors import OffsetOutOfRangeError
@@ -42,11 +41,8 @@ BEGINNINGS_US = 10_000_000  # how old may be what is known of the streams' begin
 
 
 class RoundPlanner:
-    """Plans the rounds of one sub-topology, and numbers them.
-
-    Where no operator needs the engine, the containers of a small round read by themselves, also if the engine could read for
-    them: that is done sooner than the engine's query is planned.
-    """
+    """Plans the rounds of one sub-topology, and numbers them. Where no operator needs the engine, the containers of a small
+    round read by themselves, also if the engine could read for them: that is done sooner than the engine's query is planned."""
 
     def __init__(
         self,
@@ -55,12 +51,12 @@ class RoundPlanner:
         terms: RoundTerms,
         backend: Backend,
         task_positions: TaskPositions,
-        barrier: Barrier,
         handovers: Handovers | None,
     ) -> None:
         self._sub, self._plan, self._terms, self._task_positions = sub, plan, terms, task_positions
         self._system, self._store, self._slots = backend.system, backend.store, backend.engine.slots
-        self._barrier, self._handovers = barrier, handovers
+        self._handovers = handovers
+        self.known_failures: list[tuple[SSP, int, str, str]] = []
         self._startpoints = plan.startpoints
         self._replays = self._startpoints.replays  # as far as they are unfinished
         self._replaying: Mapping[TaskName, int] = {}
@@ -76,36 +72,29 @@ class RoundPlanner:
         """A round has failed, perhaps because records were deleted: the next plan asks for the streams' beginnings."""
         self._beginnings_us = None
 
-    def next(self, inputs: RoundInputs, known_failures: list[tuple[SSP, int, str, str]]) -> PlannedRound | None:
-        """The next round; None where there is nothing to do: no record, no due timer, nothing to renew.
-
-        `OffsetOutOfRangeError` for a position that the stream does not reach, or whose records it does not hold any more.
-        """
-        is_known = self._knows_beginnings(inputs.now_us)
+    def next(self, inputs: RoundInputs) -> PlannedRound | None:
+        """The next round; None where there is nothing to do: no record, no due timer, nothing to renew. `OffsetOutOfRangeError`
+        for a position that the stream does not reach, or whose records it does not hold any more."""
+        is_known = self._beginnings_us is not None and abs(inputs.now_us - self._beginnings_us) < BEGINNINGS_US
         try:
-            return self._planned(inputs, () if is_known else self._lost(inputs), known_failures)
+            return self._planned(inputs, () if is_known else self._lost(inputs))
         except OffsetOutOfRangeError:
             if not is_known:
                 raise
-        return self._planned(inputs, self._lost(inputs), known_failures)
+        return self._planned(inputs, self._lost(inputs))
 
-    def _planned(
-        self,
-        inputs: RoundInputs,
-        lost: tuple[OffsetRange, ...],
-        known_failures: list[tuple[SSP, int, str, str]],
-    ) -> PlannedRound | None:
+    def _planned(self, inputs: RoundInputs, lost: tuple[OffsetRange, ...]) -> PlannedRound | None:
         round_id = RoundId(self._plan.epoch, self._sub.name, self._number + 1)
         if self._replays:
             self._replays = unfinished(self._replays, self._task_positions.checkpoints)
             self._replaying = numbers_of(self._replays)
-        passed = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
-        ranges = self._ranges(inputs, passed)
+        resumes = self._beyond_skipped(inputs) | {piece.ssp: piece.end for piece in lost}
+        ranges = self._ranges(inputs, resumes)
         handover = None
         if self._handovers is not None:
-            handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), passed, inputs.ends)
+            handover = self._handovers.next(round_id, self._task_positions, tuple(ranges.values()), resumes, inputs.ends)
             handed = () if handover is None else handover.ranges
-            ranges = _empty_at(passed) | {piece.ssp: piece for piece in handed}
+            ranges = _empty_at(resumes) | {piece.ssp: piece for piece in handed}
         marks = self._task_positions.watermarks(set(inputs.idle))
         records = self._lanes(ranges, marks, inputs.now_us)
         if not records:
@@ -114,10 +103,7 @@ class RoundPlanner:
         common = self._common(round_id, inputs)
         few = SMALL_ROUND_RECORDS + READER_RECORDS * len(ranges)
         by_engine = self._engine_reads and not (self._is_plain and is_small_round(records.values(), few))
-        payloads = {
-            lane: encoded(self._filled(common, self._containers[lane], ranges, marks, known_failures, by_engine))
-            for lane in records
-        }
+        payloads = {lane: encoded(self._filled(common, self._containers[lane], ranges, marks, by_engine)) for lane in records}
         given = ranges if by_engine else {}
         works = tuple(
             tuple(self._work(self._containers[lane], payloads[lane], records[lane], given) for lane in group)
@@ -128,18 +114,13 @@ class RoundPlanner:
             for lane in records
             for task in self._containers[lane].tasks
         }
-        handed_works = () if handover is None else self._handed(common, round_id, min(records), handover, known_failures)
+        handed_works = () if handover is None else self._handed(common, round_id, min(records), handover)
         return PlannedRound(round_id, tuple(ranges.values()), bases, works, lost, handover, handed_works)
 
     def _handed(
-        self,
-        common: ContainerPlan,
-        round_id: RoundId,
-        lane: int,
-        handover: HandoverRound,
-        known_failures: list[tuple[SSP, int, str, str]],
+        self, common: ContainerPlan, round_id: RoundId, lane: int, handover: HandoverRound
     ) -> tuple[tuple[ContainerWork, ...], ...]:
-        """Work that reads what a round hands over, see `for_each.handed_works`."""
+        """Work that reads what a round hands over, see `handed_works`."""
         if handover.handover.is_done:
             return ()
         pieces = handover.handover.ranges
@@ -149,25 +130,18 @@ class RoundPlanner:
             deadline_s=UNCUT_S,
             control=None,
             terms=self._store.container_terms(round_id, lane),
-            known_failures=self._known({piece.ssp for piece in pieces}, known_failures),
+            known_failures=self._known({piece.ssp for piece in pieces}),
         )
         ranges = [self._input_range(piece, self._engine_reads) for piece in pieces]
         return handed_works(plan, pieces, ranges, self._slots)
 
-    def _known(self, ssps: Collection[SSP], known_failures: list[tuple[SSP, int, str, str]]) -> list[KnownFailure]:
-        return [
-            KnownFailure(self._numbers[ssp], offset, kind, message)
-            for ssp, offset, kind, message in known_failures
-            if ssp in ssps
-        ]
+    def _known(self, ssps: Collection[SSP]) -> list[KnownFailure]:
+        known = [failure for failure in self.known_failures if failure[0] in ssps]
+        return [KnownFailure(self._numbers[ssp], offset, kind, message) for ssp, offset, kind, message in known]
 
-    def probe_work(
-        self, planned: PlannedRound, piece: OffsetRange, known_failures: list[tuple[SSP, int, str, str]]
-    ) -> ContainerWork:
-        """Work that reads nothing but `piece`, for the search for a record that fails in the engine.
-
-        It gets no signals: the round is given up, and its workers were signalled to stop.
-        """
+    def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
+        """Work that reads nothing but `piece`, for the search for a record that fails in the engine. It gets no signals: the
+        round is given up, and its workers were signalled to stop."""
         owner = next(
             container
             for container in self._containers.values()
@@ -179,17 +153,13 @@ class RoundPlanner:
         inputs = RoundInputs({}, frozenset(), 0)
         common = msgspec.structs.replace(self._common(planned.id, inputs), control=None)
         marks = dict.fromkeys((task.name for task in owner.tasks), None)
-        payload = encoded(self._filled(common, owner, ranges, marks, known_failures, self._engine_reads))
+        payload = encoded(self._filled(common, owner, ranges, marks, self._engine_reads))
         return self._work(owner, payload, piece.records, ranges)
 
     # --- the inputs, and their readers ----------------------------------------------------------------------------------
 
-    def _knows_beginnings(self, now_us: int) -> bool:
-        return self._beginnings_us is not None and abs(now_us - self._beginnings_us) < BEGINNINGS_US
-
     def _beyond_skipped(self, inputs: RoundInputs) -> dict[SSP, int]:
-        """Where reading resumes of partitions that are in a gap, once it can be read to there: on Kafka that may take a
-        moment."""
+        """Where partitions in a skipped range resume, once they can be read to there: on Kafka that takes a moment."""
         beyond = beyond_skipped(self._task_positions.positions(), self._skipped) if self._skipped else {}
         return {ssp: position for ssp, position in beyond.items() if position <= inputs.ends.get(ssp, 0)}
 
@@ -204,48 +174,45 @@ class RoundPlanner:
         self._beginnings_us = None if lost else inputs.now_us
         return lost
 
-    def _ranges(self, inputs: RoundInputs, passed: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
-        """The input. `passed`: partitions that are read from further on than their positions, and from where."""
+    def _ranges(self, inputs: RoundInputs, resumes: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:
+        """The input. `resumes`: partitions that are read from further on than their positions, and from where."""
         positions, ends, limit = self._task_positions.positions(), inputs.ends, inputs.limit
         lags_of(positions, ends)  # against the ends themselves: a limit must not hide a position behind them
-        positions |= passed
+        positions |= resumes
         if limit is not None:
             ends = {ssp: min(end, limit.get(ssp, end)) for ssp, end in ends.items()}
         ends = held_for_bootstrap(ends, self._task_positions.checkpoints.values(), self._startpoints.bootstraps, limit)
-        ends = self._barrier.allowed_ends(positions, ends, limit)
+        ends = self._task_positions.allowed_ends(positions, ends, limit)
         if self._replays:
             ends = within_replays(ends, self._replays)
         if self._skipped:
             ends = before_skipped(positions, ends, self._skipped)
         ends = {ssp: max(positions.get(ssp, 0), end) for ssp, end in ends.items()}
-        # Where nothing is left behind a skipped range, an empty range still moves the position.
-        empty = _empty_at(passed)
         ranges = ranges_of(positions, ends, self._terms.max_records)
         if self._terms.max_bytes is not None and ranges:
             ranges = within_bytes(ranges, self._system.extents(ranges), self._terms.max_bytes, self._number)
-        return empty | {piece.ssp: piece for piece in ranges}
+        # Where nothing is left behind a skipped range, an empty range still moves the position.
+        return _empty_at(resumes) | {piece.ssp: piece for piece in ranges}
 
-    def _lanes(
-        self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int
-    ) -> dict[int, int]:
+    def _lanes(self, ranges: Mapping[SSP, OffsetRange], marks: Mapping[TaskName, int | None], now_us: int) -> dict[int, int]:
         """The lanes that have something to do, and how many records."""
         renewed = frozenset(self._store.lanes_to_renew(self._sub.name, now_us))
         checkpoints = self._task_positions.checkpoints
         lanes = {}
         for container in self._containers.values():
-            wanted = sum(ranges[ssp.whole].records for task in container.tasks for ssp in task.ssps if ssp.whole in ranges)
-            due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
-            moved = any(ssp.whole in ranges for task in container.tasks for ssp in task.ssps)
-            if moved or due or container.lane in renewed:
-                lanes[container.lane] = wanted
+            pieces = [ranges[ssp.whole] for task in container.tasks for ssp in task.ssps if ssp.whole in ranges]
+            is_due = any(_is_due(checkpoints[task.name], marks[task.name], now_us) for task in container.tasks)
+            if pieces or is_due or container.lane in renewed:
+                lanes[container.lane] = sum(piece.records for piece in pieces)
         return lanes
 
     def _weights(self, records: Mapping[int, int], ranges: Mapping[SSP, OffsetRange]) -> list[tuple[int, int]]:
         """What the work of each lane amounts to, in records: those that it reads, and what its tasks cost themselves."""
-        return [
-            (lane, count + TASK_RECORDS * sum(_reads(task, ranges) for task in self._containers[lane].tasks))
-            for lane, count in records.items()
-        ]
+        found = []
+        for lane, count in records.items():
+            reading = [task for task in self._containers[lane].tasks if any(ssp.whole in ranges for ssp in task.ssps)]
+            found.append((lane, count + TASK_RECORDS * len(reading)))
+        return found
 
     # --- payloads ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +248,6 @@ class RoundPlanner:
         container: ContainerModel,
         ranges: Mapping[SSP, OffsetRange],
         marks: Mapping[TaskName, int | None],
-        known_failures: list[tuple[SSP, int, str, str]],
         by_engine: bool,
     ) -> ContainerPlan:
         mine = _ssps_of(container, ranges)
@@ -292,7 +258,7 @@ class RoundPlanner:
             tasks=[self._task_plan(task, marks[task.name]) for task in container.tasks],
             ranges=[self._input_range(ranges[ssp], by_engine) for ssp in mine],
             terms=self._store.container_terms(round_id, container.lane),
-            known_failures=self._known(mine, known_failures),
+            known_failures=self._known(mine),
         )
 
     def _input_range(self, piece: OffsetRange, by_engine: bool) -> InputRange:
@@ -326,10 +292,6 @@ class RoundPlanner:
             for ssp in _ssps_of(container, ranges)
         )
         return ContainerWork(container.lane, payload, container.location_id, records, inputs)
-
-
-def _reads(task: TaskModel, ranges: Mapping[SSP, OffsetRange]) -> bool:
-    return any(ssp.whole in ranges for ssp in task.ssps)
 
 
 def _empty_at(positions: Mapping[SSP, int]) -> dict[SSP, OffsetRange]:

@@ -1,5 +1,5 @@
-"""What a round's plan needs to know of the other sub-topologies: how far event time has come above it, and whether
-those below it come after.
+"""When a round of a sub-topology is due, and what its plan needs to know of the others: how far event time has come above it,
+and whether those below it come after.
 
 All that run rounds ask here for the next one: a job from its threads, the test driver one after the other. Time is an
 argument.
@@ -7,13 +7,17 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.core.rounds.purging import held_back_by
 from headrace.core.rounds.watermarks import joint_watermark
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs
 from headrace.driver.rounds.sub_topology_runner import SubTopologyRunner
+from headrace.errors import WaitTimeoutError
 from headrace.model.streams import SSP
+
+WAIT_S = 2.0  # what one container has written waits at most so long for the others of its round
+HELD_BACK_S = 120.0  # how long records that are written may stay unreadable
 
 
 class RoundScheduler:
@@ -43,10 +47,8 @@ class RoundScheduler:
     def next(
         self, runner: SubTopologyRunner, now_s: float, now_us: int, limit: Mapping[SSP, int] | None = None
     ) -> PlannedRound | None:
-        """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one.
-
-        `now_s` is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by.
-        """
+        """The next round of `runner`, None where there is nothing to do. `limit`: where to end, for SSPs that have one. `now_s`
+        is of a clock that only goes forward: by it an SSP is idle. `now_us` is what wall-clock timers go by."""
         here = runner.task_positions
         here.note_upstream(self._watermark_above(runner, now_s))  # before the ends: what comes after may only be later
         ends = here.ends()
@@ -63,3 +65,88 @@ class RoundScheduler:
             marks = above.watermarks(idle)
             tasks.extend((marks[task.name], all(ssp.whole in idle for ssp in task.ssps)) for task in above.tasks)
         return joint_watermark(tasks)
+
+
+class WholeRounds:
+    """A sub-topology that reads what another writes begins behind a round of that other, not in its midst.
+
+    On Kafka each container commits by itself, so that a round's records come container by container. A round costs nearly the
+    same for few records as for many. `upstream`: each one's name to those that write what it reads.
+    """
+
+    def __init__(self, upstream: Mapping[str | None, Collection[str | None]]) -> None:
+        self._upstream = upstream
+        self._ended = dict.fromkeys(upstream, 0)  # rounds
+        self._seen = dict.fromkeys(upstream, 0)  # of those above, rounds that had ended when it last did not wait
+        self._since_s: dict[str | None, float] = {}
+
+    def ended(self, name: str | None) -> None:
+        """A round of `name` has ended, however it did."""
+        self._ended[name] += 1
+
+    def waits_s(self, name: str | None, running: Collection[str | None], now_s: float) -> float:
+        """For how long `name` still waits for those above it that are among `running`; 0: it continues now."""
+        above = self._upstream[name]
+        ended = sum(self._ended[writer] for writer in above)
+        left_s = self._since_s.setdefault(name, now_s) + WAIT_S - now_s
+        if left_s > 0 and ended == self._seen[name] and any(writer in running for writer in above):
+            return left_s
+        del self._since_s[name]
+        self._seen[name] = ended
+        return 0.0
+
+
+class CaughtUp:
+    """Where each sub-topology is done: the sources at the ends when the job started, any other at what its
+    writers had written when they were done."""
+
+    def __init__(self, sources: Iterable[SubTopologyRunner]) -> None:
+        self._targets: dict[str | None, Mapping[SSP, int]] = {r.sub.name: r.task_positions.targets() for r in sources}
+        self._held_since_s: dict[str | None, float] = {}
+        self._open_since_s: dict[str | None, float] = {}
+
+    def restart(self, sources: Iterable[SubTopologyRunner]) -> None:
+        """Positions were set again: the sources end where they ended before, and what comes of it is waited for again."""
+        names = {runner.sub.name for runner in sources}
+        self._targets = {name: targets for name, targets in self._targets.items() if name in names}
+        self._held_since_s.clear()
+        self._open_since_s.clear()
+
+    def limit_of(self, runner: SubTopologyRunner) -> Mapping[SSP, int] | None:
+        """Where the rounds of a sub-topology end, None where that is not known yet."""
+        return self._targets.get(runner.sub.name)
+
+    def writers_done(self, runner: SubTopologyRunner, now_s: float) -> None:
+        """All that write what `runner` reads are done. What they wrote last may not be readable yet, and the marker that
+        ends its transaction not be there: it is waited for, so that nothing is left that would look like a lag."""
+        name = runner.sub.name
+        if name in self._targets:
+            return
+        ends = runner.task_positions.ends()  # before the targets: where both are alike nothing was open
+        targets = runner.task_positions.targets()
+        since_s = self._open_since_s.setdefault(name, now_s)
+        if all(ends.get(ssp) == target for ssp, target in targets.items()) or now_s - since_s > HELD_BACK_S:
+            self._targets[name] = targets
+
+    def progressed(self, runner: SubTopologyRunner) -> None:
+        """A round was planned, or could have been: nothing is held back any more."""
+        self._held_since_s.pop(runner.sub.name, None)
+
+    def reached(self, runner: SubTopologyRunner, now_s: float) -> bool:
+        """Whether all that is to be read was read; to be asked when no round can be planned. Records that cannot be read yet
+        (Kafka: a transaction is open) are waited for, up to `HELD_BACK_S`."""
+        targets, name = self.limit_of(runner), runner.sub.name
+        if targets is None:
+            return False
+        positions = runner.task_positions.positions()
+        behind = {ssp: target for ssp, target in targets.items() if positions.get(ssp, target) < target}
+        if not behind:
+            return True
+        if now_s - self._held_since_s.setdefault(name, now_s) > HELD_BACK_S:
+            ssp, target = min(behind.items())
+            raise WaitTimeoutError(
+                f"stream {ssp.stream!r} partition {ssp.partition}: offsets {positions[ssp]} to {target} were written, but "
+                f"could not be read for {HELD_BACK_S:g} s; held back by {runner.task_positions.held_back_by() or 'unknown'}",
+                "end that transaction (commit or abort it), and restart the job",
+            )
+        return False

@@ -14,28 +14,25 @@ from dataclasses import dataclass, field
 
 from headrace.codec.documents import decode
 from headrace.core.rewind.rewinds import skipped_ranges_of
+from headrace.core.rounds.event_times import warning_of
 from headrace.core.rounds.lost_offsets import described
-from headrace.core.rounds.offset_ranges import OffsetRange
-from headrace.core.topology.sub_topologies import SubTopology
+from headrace.core.topology.sub_topologies import SubTopology, output_streams
 from headrace.driver.planning.job_plan import Backend, JobPlan
 from headrace.driver.rounds.handover import Handovers
-from headrace.driver.rounds.output_checks import check_outputs, output_streams
-from headrace.driver.rounds.partition_barrier import Barrier
 from headrace.driver.rounds.planned_round import PlannedRound, RoundInputs, RoundTerms
 from headrace.driver.rounds.positions import TaskPositions
-from headrace.driver.rounds.record_checks import EventTimeChecks
 from headrace.driver.rounds.round_planner import RoundPlanner
-from headrace.errors import HeadraceError, OffsetOutOfRangeError, RoundFailedError
+from headrace.errors import HeadraceError, IncompatibleChangeError, OffsetOutOfRangeError, RoundFailedError, StreamNotFoundError
 from headrace.exchange.errors import error_of, record_error
 from headrace.exchange.fault_injection import reached
 from headrace.exchange.messages import Summary, decoded_summary
 from headrace.model.checkpoint import Checkpoint
-from headrace.model.streams import SSP
 from headrace.model.tasks import TaskName
-from headrace.model.topology import ForEachRound
-from headrace.ports import ContainerCommit, ContainerWork, RoundCommit
+from headrace.model.topology import ForEachRound, Source
+from headrace.ports import ContainerCommit, RoundCommit
 
 LOG = logging.getLogger("headrace.job")
+GONE_S = 2.0  # for this long a broker that has just started may know nothing of a stream
 
 
 @dataclass(slots=True)
@@ -50,6 +47,7 @@ class Progress:
     earlier: Mapping[str, int] = field(default_factory=dict)  # the counters of earlier runs, as they were published
     notes: list[str] = field(default_factory=list)
     timings_ms: dict[str, float] = field(default_factory=dict)
+    warned_of: set[str] = field(default_factory=set)  # streams with event times that lie far from their records' own
 
     def add(self, summaries: list[Summary], commit_ms: float) -> None:
         self.rounds += 1
@@ -72,6 +70,10 @@ class Progress:
     def lose(self, offsets: int, note: str) -> None:
         """Count what was deleted before it was read."""
         self.counters["lost_offsets"] = self.counters.get("lost_offsets", 0) + offsets
+        self.note(note)
+
+    def note(self, note: str) -> None:
+        """Warn of something, in the log and the status."""
         self.notes.append(note)
         LOG.warning("%s", note)
 
@@ -82,47 +84,31 @@ class SubTopologyRunner:
     def __init__(self, sub: SubTopology, plan: JobPlan, terms: RoundTerms, backend: Backend) -> None:
         system, store, engine = backend.system, backend.store, backend.engine
         self.sub, self.model, self.program = sub, plan.model.sub_topology(sub.name), plan.programs[sub.name]
-        self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped_ranges_of(plan.rewinds))
+        skipped = skipped_ranges_of(plan.rewinds)
+        self.task_positions = TaskPositions(sub, self.model, plan.checkpoints, system, skipped, plan.records)
         self.tasks = self.task_positions.tasks
         self.progress = Progress()
-        self.known_failures: list[tuple[SSP, int, str, str]] = []
-        self._event_time_checks = EventTimeChecks(self.program)
-        self._terms, self._epoch = terms, plan.epoch
+        self.terms, self._epoch = terms, plan.epoch
         self._system, self._store, self._engine = system, store, engine
-        self._barrier = Barrier(system, plan.records)
         self._startpoints = plan.startpoints
         self._handovers = None
         if any(isinstance(node, ForEachRound) for node in sub.nodes):
             self._handovers = Handovers(sub, self.program, backend, plan.epoch)
-        self._plans = RoundPlanner(sub, plan, terms, backend, self.task_positions, self._barrier, self._handovers)
+        self.planner = RoundPlanner(sub, plan, terms, backend, self.task_positions, self._handovers)
 
     def inherit_from(self, before: SubTopologyRunner) -> None:
         """Take over what another plan's rounds of this sub-topology have counted and learned."""
-        self.progress, self.known_failures = before.progress, before.known_failures
+        self.progress, self.planner.known_failures = before.progress, before.planner.known_failures
         self.task_positions.inherit_from(before.task_positions)
-        self._event_time_checks.inherit_from(before._event_time_checks)
-
-    @property
-    def max_round_s(self) -> float:
-        """How long a container may work before it cuts its round short."""
-        return self._terms.place.max_round_s
 
     @property
     def checkpoints(self) -> Mapping[TaskName, Checkpoint]:
         return self.task_positions.checkpoints
 
-    def targets(self) -> Mapping[SSP, int]:
-        """Per partition the end of all that was written so far, readable or not yet."""
-        return self._barrier.targets(self.sub.reads)
-
     def plan(self, inputs: RoundInputs) -> PlannedRound | None:
         """The next round, or None where there is nothing to do."""
         reached("log", 1)
-        return self._plans.next(inputs, self.known_failures)
-
-    def probe_work(self, planned: PlannedRound, piece: OffsetRange) -> ContainerWork:
-        """Work that reads nothing but `piece`, for the search for a record that fails in the engine."""
-        return self._plans.probe_work(planned, piece, self.known_failures)
+        return self.planner.next(inputs)
 
     def run(self, planned: PlannedRound) -> list[Summary]:
         """Call the functions of `for_each_round`, then run the containers; one summary each, by lane. Raises what made the
@@ -139,16 +125,16 @@ class SubTopologyRunner:
         lanes = {summary.lane for summary in summaries if not summary.stopped}
         if lanes != planned.lanes or len(summaries) != len(lanes):
             raise RoundFailedError(f"round {planned.id}: containers {sorted(lanes)} answered, expected {sorted(planned.lanes)}")
-        self._terms.place.control.ended(planned.id)
+        self.terms.place.control.ended(planned.id)
         return summaries
 
     def stop_round(self, planned: PlannedRound) -> None:
         """Signal workers of a round that is given up, zombies included, to stop."""
-        self._terms.place.control.stop(planned.id)
+        self.terms.place.control.stop(planned.id)
 
     def cut_round(self, planned: PlannedRound) -> None:
         """Signal workers of a round to end soon, and to commit what they have reached."""
-        self._terms.place.control.cut(planned.id)
+        self.terms.place.control.cut(planned.id)
 
     def commit(self, planned: PlannedRound, summaries: list[Summary]) -> None:
         """Have the round committed, and take its positions; see `JobStore.commit_round` for what is raised."""
@@ -158,17 +144,46 @@ class SubTopologyRunner:
         self._move_to(commit.checkpoints)
         self._startpoints.committed(commit.checkpoints)
         self.progress.add(summaries, (time.monotonic() - began) * 1e3)
-        self._event_time_checks.look_at(summaries, self.progress)
+        self._warn_of_far_times(summaries)
         for piece in planned.lost:
-            self.progress.lose(piece.records, described(piece, self._terms.on_lost))
+            self.progress.lose(piece.records, described(piece, self.terms.on_lost))
+
+    def _warn_of_far_times(self, summaries: list[Summary]) -> None:
+        """Once for each stream, as long as this driver runs."""
+        units = {node.stream: node.timestamp_unit for node in self.program.nodes if isinstance(node, Source)}
+        for far in (far for summary in summaries for far in summary.far_times):
+            if far.stream not in self.progress.warned_of:
+                self.progress.warned_of.add(far.stream)
+                self.progress.note(warning_of(far, units.get(far.stream, "us"), self.program.far_us))
 
     def check_outputs(self) -> None:
-        """Raises where a stream that is written to was deleted, or recreated with fewer partitions."""
-        check_outputs(self._system, output_streams(self.sub, self.program.dead_letter), self.program.partition_counts)
+        """After a round that failed: `StreamNotFoundError` or `IncompatibleChangeError` where others have deleted a stream that
+        is written to, or recreated it with fewer partitions."""
+        for name in output_streams(self.sub, self.program.dead_letter):
+            count, began_s = self.program.partition_counts[name], time.monotonic()
+            while (found := self._partitions(name)) is None and time.monotonic() < began_s + GONE_S:
+                time.sleep(0.1)
+            if found is None:
+                raise StreamNotFoundError(
+                    f"output stream {name!r} was deleted while the application runs",
+                    f"recreate it with {count} partitions and restart the application: it resumes from the last commit; the "
+                    "records of the deleted stream are lost",
+                )
+            if found < count:
+                raise IncompatibleChangeError(
+                    f"output stream {name!r} has fewer partitions than when the application began: {found}, not {count}",
+                    "restart the application: it resumes from the last commit, with the partitions that exist",
+                )
+
+    def _partitions(self, stream: str) -> int | None:
+        try:
+            return len(self._system.high_watermarks(stream))
+        except StreamNotFoundError:
+            return None
 
     def reload_committed(self) -> None:
         """After a failure: what is committed is what counts, if it is still ours; `FencedError` if it is not."""
-        self._plans.invalidate()
+        self.planner.invalidate()
         if self._handovers is not None:
             self._handovers.invalidate()
         recovered = tuple(self._store.recover(self._epoch, self.sub.name).values())
@@ -178,7 +193,8 @@ class SubTopologyRunner:
     def _move_to(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         self.progress.records += self.task_positions.move_to(checkpoints)
         positions = self.task_positions.positions()
-        self.known_failures = [known for known in self.known_failures if known[1] >= positions.get(known[0], 0)]
+        known = self.planner.known_failures
+        self.planner.known_failures = [one for one in known if one[1] >= positions.get(one[0], 0)]
 
 
 def _again_if_gone(error: HeadraceError, planned: PlannedRound) -> HeadraceError:

@@ -34,11 +34,6 @@ _PAIRS_MAX = 50_000  # joined at once: of what lies together in time there may b
 _EMITTING = {t.JoinKind.INNER: (), t.JoinKind.LEFT: (_LEFT,), t.JoinKind.OUTER: (_LEFT, _RIGHT)}
 
 
-def waiting_value(serde: Any, data: bytes) -> Any:
-    """The value in what is stored of a record that waits for others."""
-    return None if data[0] & _NULL else serde.decode(data[1:])
-
-
 class _Entry:
     """A record that waits for others, one of its key and side."""
 
