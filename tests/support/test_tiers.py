@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.tiers import Need, heaviest_files_first, mark_units, need_of
+from support import tiers
+from support.tiers import Need, heaviest_files_first, keep_files_in_memory, mark_units, need_of
 from support.two_processes import FromBothEnds
 
 
@@ -80,3 +82,19 @@ def test_the_first_process_takes_from_the_front_and_the_other_from_the_end() -> 
     for node in (first, second, second, first, second):
         scheduler._assign_work_unit(node)
     assert (first.given, second.given) == ([0, 1], [4, 3, 2])
+
+
+def test_folders_of_units_are_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = "PYTEST_DEBUG_TEMPROOT"
+    monkeypatch.setenv(root, "")  # for it to be put back
+    monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1)
+    for tier, memory, expected in (("unit", tmp_path / "none", None), ("", tmp_path, None), ("unit", tmp_path, str(tmp_path))):
+        monkeypatch.delenv(root, raising=False)
+        keep_files_in_memory(tier, memory)
+        assert os.environ.get(root) == expected
+    keep_files_in_memory("unit", tmp_path.parent)
+    assert os.environ[root] == str(tmp_path), "somebody has said where"
+    monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1 << 60)
+    monkeypatch.delenv(root)
+    keep_files_in_memory("unit", tmp_path)
+    assert root not in os.environ
