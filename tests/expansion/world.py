@@ -65,8 +65,8 @@ class LogProducer:
 class GrowingWorld(World):
     """One application of `growing_job`, whose input grows."""
 
-    def __init__(self, folder: Path, children: Children, place: Place, shape: str) -> None:
-        super().__init__(folder, children, place, f"expansion.growing_job:{shape}")
+    def __init__(self, folder: Path, place: Place, children: Children, shape: str) -> None:
+        super().__init__(folder, place, children, f"expansion.growing_job:{shape}")
         self.is_stateful = shape == "stateful"
         self.system.create_stream(self.stream("in"), PARTITIONS)
         for part in OUTPUTS:

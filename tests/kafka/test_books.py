@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.kafka.compacted import CompactedTopic
 from headrace.errors import IncompatibleChangeError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -32,7 +30,7 @@ def test_a_users_own_topics_with_such_names_are_streams_like_any_other(
         app = hr.App(application, url, local_store_dir=str(tmp_path / "stores"))
         rows = app.stream(f"{user}-metadata", key=hr.Bytes(), value=hr.Bytes())
         rows.repartition(hr.Repartitioned(name="again")).to(f"{application}-out")
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(60)
+        caught_up(app)
 
     with hr.open_system(url) as system:
         for suffix in ("metadata", "checkpoints"):

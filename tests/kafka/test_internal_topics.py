@@ -11,13 +11,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver import job as jobs
 from headrace.errors import ConfigError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 from kafka.clients import QUIET
+from support.world import started
 
 
 def settings_of(server: KafkaServer, topic: str) -> dict[str, str]:
@@ -32,7 +30,7 @@ def job_of(server: KafkaServer, name: str, folder: Path, until: str | None = Non
     app = hr.App(name, f"kafka://{server.bootstrap}", **places, kafka=kafka)
     rows = app.stream(f"{name}-in", key=hr.String(), value=hr.String()).repartition(hr.Repartitioned(name="again"))
     rows.group_by_key().count(store="counts").to_stream().to(f"{name}-out")
-    return wiring.start(app, until, engine=InlineEngine(run_container))
+    return started(app, until)
 
 
 def test_settings_of_the_topics_and_those_that_users_set(kafka_server: KafkaServer, tmp_path: Path) -> None:

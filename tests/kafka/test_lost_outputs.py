@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.kafka.clients import new_producer, take_id
 from headrace.adapters.kafka.container_transaction import Lane, LaneTransaction
 from headrace.adapters.kafka.job_store import no_steps
 from headrace.errors import HeadraceError, IncompatibleChangeError, RoundFailedError, StreamNotFoundError
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 
 pytestmark = pytest.mark.timeout(200)
 SENT = 40
@@ -39,7 +37,7 @@ def running(request: pytest.FixtureRequest, kafka_server: KafkaServer, tmp_path:
     with hr.open_system(url) as system:
         system.create_stream(f"{name}-in", 4)
         send(system, name)
-        job = wiring.start(app, engine=InlineEngine(run_container))
+        job = started(app)
         deadline_s = time.monotonic() + 60
         while sum(1 for _ in system.consume(f"{name}-out")) < SENT:
             assert time.monotonic() < deadline_s and job.is_running

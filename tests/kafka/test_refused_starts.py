@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver.planning.plan_job import create
 from headrace.errors import ConfigError, StreamExistsError
 from headrace.model.streams import StreamDescription
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,7 +24,7 @@ def start(kafka_server: KafkaServer, folder: Path, **kafka: str) -> Any:
         system.create_stream(f"{name}-in", 1)
     app = hr.App(name, url, local_store_dir=str(folder), kafka=kafka)
     app.stream(f"{name}-in").to(f"{name}-out")
-    return wiring.start(app, "caught-up", engine=InlineEngine(run_container))
+    return started(app, "caught-up")
 
 
 def test_what_only_a_producer_refuses(kafka_server: KafkaServer, tmp_path: Path) -> None:

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.errors import IncompatibleChangeError
 from headrace.testing.kafka_server import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
 
 Make = Callable[[], hr.App]
 
@@ -45,7 +42,7 @@ def made(url: str, name: str, tmp_path: Path) -> Make:
 
 
 def started(app: hr.App, until: str | None = "caught-up") -> Any:
-    return wiring.start(app, until, engine=InlineEngine(run_container))
+    return started(app, until)
 
 
 def anew(url: str, stream: str, *, create: bool = True, records: int = 0) -> None:

@@ -37,7 +37,7 @@ def wait_for(what: Callable[[], Any], job: Any = None) -> Any:
 
 @pytest.fixture
 def seeded(tmp_path: Path, children: Children) -> SeededWorld:
-    return SeededWorld(tmp_path, children, Place(), 7)
+    return SeededWorld(tmp_path, Place(), children, 7)
 
 
 def caught_up(world: SeededWorld, spark: Any) -> KillReport:

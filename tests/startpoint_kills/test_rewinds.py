@@ -21,7 +21,7 @@ STEPS = (9, 10, 11)  # before the transaction, between it and the removal of the
 def test_counts_are_right_when_the_start_that_takes_them_back_is_killed(
     tmp_path: Path, children: Children, place: Place
 ) -> None:
-    world = StartpointWorld(tmp_path, children, place, len(STEPS), SEED, COUNTED)
+    world = StartpointWorld(tmp_path, place, children, len(STEPS), SEED, COUNTED)
     for _ in range(2):  # a plan begins with a state that is kept
         world.finish()
         world.write(5)

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import caught_up, started
 
 
 def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -22,7 +20,7 @@ def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.Log
     with hr.open_system(url) as log:
         log.create_stream("in", 1)
         log.produce("in", [(b"k", b"v")])
-        job = wiring.start(app, engine=InlineEngine(run_container))
+        job = started(app)
         try:
             id_ = log.metadata_store("app").request("startpoints", b"{")
             deadline_s = time.monotonic() + 30
@@ -38,5 +36,5 @@ def test_the_job_goes_on_and_says_which_it_is(tmp_path: Path, caplog: pytest.Log
                 time.sleep(0.05)
         finally:
             job.stop()
-        wiring.start(app, "caught-up", engine=InlineEngine(run_container)).wait(30)
+        caught_up(app)
         assert log.metadata_store("app").requests("startpoints") == {id_: b"{"}

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.adapters.log.job_store import LogJobStore
 from headrace.adapters.log.system import LogSystem
 from headrace.driver import job as jobs
 from headrace.driver.maintenance.state_versions import versions_of
 from headrace.errors import UnavailableError
 from headrace.testing import Driver
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 from versions.checked_cuts import FIRST, SECOND, Checker, application, cuts_on_record, named_versions, value_of
 from versions.going_back import files_named, files_on_disk
 
@@ -144,7 +142,7 @@ def test_in_the_midst_of_a_round_the_driver_for_tests_takes_none(tmp_path: Path,
 def running(log: Any, folder: Path, **settings: Any) -> Iterator[Any]:
     places = {"local_store_dir": str(folder / "stores"), "state_uri": str(folder / "state"), "trigger_interval_ms": 10}
     app = application(NAME, "in", system=f"log:{folder / 'log'}", **places, **settings)
-    job = wiring.start(app, engine=InlineEngine(run_container))
+    job = started(app)
     try:
         yield job
     finally:

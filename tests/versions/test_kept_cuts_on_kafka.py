@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace import wiring
 from headrace.driver import job as jobs
 from headrace.testing import KafkaServer
-from headrace.wiring.worker.entry import run_container
-from headrace.worker.inline_engine import InlineEngine
+from support.world import started
 from versions.checked_cuts import Checker, application, cuts_on_record, value_of
 
 
@@ -38,7 +36,7 @@ def test_between_rounds_whose_containers_commit_by_themselves_and_when_nothing_r
                 return False
             return all(cuts["first"].positions[place] >= end for place, end in cuts[None].ends.items())
 
-        job = wiring.start(app, engine=InlineEngine(run_container))
+        job = started(app)
         try:
             deadline_s = time.monotonic() + 120
             while not is_done():
