@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.planned_startpoints import entry
 from core.test_rewinds import LINE, SHAPES, Step, World, run_some
 from headrace.codec.documents import decode, encode
 from headrace.core.job_plan.apply_rewinds import StateHistory, StateRewinds
@@ -27,7 +28,6 @@ from headrace.model.startpoint import (
     StatePolicy,
 )
 from headrace.model.streams import SSP
-from runtime.planned_startpoints import entry
 
 
 class _Consumer:
