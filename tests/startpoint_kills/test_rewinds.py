@@ -10,6 +10,7 @@ import pytest
 
 from headrace.model.startpoint import PositionType, StatePolicy
 from startpoint_kills.world import COUNTED, StartpointWorld
+from support.checker import long_of
 from support.children import Children
 from support.world import Place
 
@@ -33,7 +34,7 @@ def test_counts_are_right_when_the_start_that_takes_them_back_is_killed(
     written = Counter(row["key"] for row in world.rows("in"))
     counts: dict[bytes, list[int]] = {key: [] for key in written}
     for row in world.rows("passed"):
-        counts[row["key"]].append(int.from_bytes(row["value"], "big", signed=True))
+        counts[row["key"]].append(long_of(row["value"]))
     world.close()
     assert len(written) == len(STEPS)
     for key, found in counts.items():

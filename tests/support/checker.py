@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
@@ -111,6 +112,53 @@ def _chunk_columns(path: Path, position: int, length: int, checksum: str, record
     return [{**row, "headers": [(header["name"], header["value"]) for header in row["headers"] or []]} for row in rows]
 
 
+# --- what is in a row, or in a store --------------------------------------------------------------------------------
+
+
+def long_of(value: bytes) -> int:
+    """What the serde `Long` has written."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def stored_count(value: bytes) -> int:
+    """What a store of counts holds."""
+    return int.from_bytes(value, "little", signed=True)
+
+
+def stored_fields(value: bytes) -> tuple[Any, ...]:
+    """What a store of an aggregate holds, field by field."""
+    return tuple(msgspec.msgpack.decode(value))
+
+
+def window_of(key: bytes) -> tuple[bytes, int]:
+    """Key and start in µs of a window's record."""
+    return key[:-16], long_of(key[-16:-8])
+
+
+def stored_time_us(sub_key: bytes) -> int:
+    """The start of a window, as a store has it behind the key."""
+    return int.from_bytes(sub_key, "big") - 2**63
+
+
+def key_of(row: Row) -> Any:
+    return row["key"]
+
+
+def values_by_key(
+    rows: Iterable[Row], value: Callable[[Row], Any], key: Callable[[Row], Any] = key_of
+) -> dict[Any, list[Any]]:
+    """Each key's values in their order."""
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(value(row))
+    return found
+
+
+def offsets_of(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """Per partition the offsets that hold a record; there may be holes between them."""
+    return values_by_key(rows, lambda row: row["offset"], lambda row: row["partition"])
+
+
 # --- predicates -----------------------------------------------------------------------------------------------------
 
 
@@ -122,7 +170,10 @@ def same_records(
     Both are given in offset order within each partition. Per key, the order between partitions is that of the lists.
     """
     assert by in ("partition", "key"), f"by={by!r}: expected 'partition' or 'key'"
-    found, wanted = _sequences(actual, by, fields), _sequences(expected, by, fields)
+    found, wanted = (
+        values_by_key(rows, lambda row: tuple(row[name] for name in fields), lambda row: row[by])
+        for rows in (actual, expected)
+    )
     checks = 0
     for group in _sorted(found.keys() | wanted.keys()):
         pairs = zip_longest(found.get(group, []), wanted.get(group, []), fillvalue=_MISSING)
@@ -140,7 +191,7 @@ def order_kept_per_key(
     outputs: Iterable[Row],
     *,
     identity: Callable[[Row], Hashable] = lambda row: row["value"],
-    key: Callable[[Row], Hashable] = lambda row: row["key"],
+    key: Callable[[Row], Hashable] = key_of,
 ) -> int:
     """The outputs of each key stand in the order of its inputs, each at most once, all in one partition.
 
@@ -208,13 +259,6 @@ def partitioned_by_murmur2(rows: Iterable[Row], partitions: int) -> int:
             )
             checks += 1
     return checks
-
-
-def _sequences(rows: Iterable[Row], by: str, fields: Sequence[str]) -> dict[Any, list[tuple[Any, ...]]]:
-    sequences: dict[Any, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        sequences.setdefault(row[by], []).append(tuple(row[name] for name in fields))
-    return sequences
 
 
 def _sorted(keys: Iterable[Any]) -> list[Any]:
