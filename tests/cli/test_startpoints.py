@@ -21,7 +21,7 @@ from headrace.core.keys.hashing import partition_of
 from headrace.driver.planning.startpoint_log import StartpointRecords
 from headrace.ports import DriverLease
 from headrace.testing import Driver
-from support.world import caught_up, started
+from support.world import caught_up, started, waited
 
 Run = Callable[..., Any]
 END = hr.Startpoint(hr.PositionType.LATEST)
@@ -260,10 +260,8 @@ class TestWhatBecomesOfThem:
         with running():
             done = ran("startpoint", "set", "sales", "-p", str(FULL), "--earliest", "--yes")
             assert done.stdout.splitlines()[-1] == "the job is running: it resumes from there at its next round"
-            deadline_s = time.monotonic() + 60
-            while [one["status"] for one in listed(ran)] != ["applied"] or count_of(ran, "shop-0") != 2 * SALES // SHOPS:
-                assert time.monotonic() < deadline_s, listed(ran)
-                time.sleep(0.05)
+            waited(lambda: [one["status"] for one in listed(ran)] == ["applied"])
+            waited(lambda: count_of(ran, "shop-0") == 2 * SALES // SHOPS)
 
     def test_all_are_the_partitions_that_there_are_now(self, ran: Run) -> None:
         with hr.open_system("log:./data") as system:

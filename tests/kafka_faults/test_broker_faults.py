@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from support.broker import QUIET
 from support.checker import KillReport
 from support.children import Children, log_of, report_of, told
 from support.fixtures import place_on
-from support.world import WAIT_S, Place
+from support.world import WAIT_S, Place, waited
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 SEED = 20272
@@ -64,7 +63,7 @@ def test_a_transaction_that_the_broker_has_ended_is_worked_off_again(
     world = SeededWorld(tmp_path, on_kafka, children, SEED)
     world.produce(100)
     run, pid = world.stopped(("kafka", 8), count=2, keys={"kafka.transaction.timeout.ms": "1500"})
-    wait_for(lambda: not world.is_in_transaction(), "the broker did not end the transaction")
+    waited(lambda: not world.is_in_transaction(), otherwise="the broker did not end the transaction")
     assert world.woken(pid) == 0, told(run)
     report.fault("kafka 8", "SIGSTOP", landed=True)
     world.judge(report)
@@ -106,10 +105,3 @@ def forget_groups(world: SeededWorld) -> list[str]:
     for future in admin.delete_consumer_groups(mine, request_timeout=WAIT_S).values():
         future.result()
     return mine
-
-
-def wait_for(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from support.world import caught_up, started
+from support.world import caught_up, source_of, started, waited
 
 PRODUCER = """
 import pathlib, sys
@@ -51,10 +50,7 @@ def test_producers_in_processes_of_their_own_beside_a_job(tmp_path: Path, start:
             for producer in producers:
                 producer.stdin.write("go\n")
                 producer.stdin.flush()
-            deadline_s = time.monotonic() + 60
-            while (rounds_beside := job.status()["sub_topologies"]["source"]["round"]) < ROUNDS:
-                assert time.monotonic() < deadline_s, f"{rounds_beside} rounds beside the producers within 60 s"
-                time.sleep(0.01)
+            waited(lambda: source_of(job)["round"] >= ROUNDS, job)
             assert all(producer.poll() is None for producer in producers), "they wrote until now"
             enough.touch()
             counts = [int(producer.stdout.readline()) for producer in producers]

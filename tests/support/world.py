@@ -279,11 +279,12 @@ def source_of(job: Any) -> dict[str, Any]:
     return dict(job.status()["sub_topologies"]["source"])
 
 
-def waited(what: Callable[[], Any], job: Any = None, wait_s: float = WAIT_S) -> None:
-    """Wait until something is so; raises what ended the job."""
+def waited(what: Callable[[], Any], job: Any = None, wait_s: float = WAIT_S, otherwise: str = "") -> Any:
+    """Wait until something is so, and give it; raises what ended the job."""
     deadline_s = time.monotonic() + wait_s
-    while not what():
+    while not (found := what()):
         if job is not None and not job.is_running:
             job.wait(0)
-        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {'' if job is None else job.status()}"
+        assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {otherwise or (job and job.status())}"
         time.sleep(0.02)
+    return found

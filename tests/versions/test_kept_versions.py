@@ -22,7 +22,7 @@ from headrace.state.files import StateFiles
 from headrace.testing import Driver
 from headrace.testing.driver import START
 from headrace.worker.state import task_state
-from support.world import started
+from support.world import source_of, started, waited
 from versions.going_back import files_named, files_on_disk, go_back, recorded, values_of
 
 KEYS = "abcab"
@@ -192,11 +192,8 @@ def test_a_running_job_keeps_by_itself_what_it_began_with(tmp_path: Path) -> Non
         for number in range(3):
             log.produce("in", [(b"k", b"v")])
             job = started(app, overrides=settings)
-            deadline_s = time.monotonic() + 30
-            while len(recorded(log, "kept")) <= number and time.monotonic() < deadline_s:
-                time.sleep(0.02)
-            while job.status()["sub_topologies"]["source"]["records"] < 1 and time.monotonic() < deadline_s:
-                time.sleep(0.02)
+            waited(lambda number=number: len(recorded(log, "kept")) > number, job)
+            waited(lambda job=job: source_of(job)["records"] >= 1, job)
             job.stop()
         kept = recorded(log, "kept")
         assert [sum(one.checkpoint.positions.values()) for one in kept] == [0, 1, 2]
@@ -376,9 +373,7 @@ def test_no_plan_is_made_while_versions_may_be_dropped(tmp_path: Path, monkeypat
             time.sleep(1)
             assert log.job_store("kept").job_model().partition_counts == {"in": 1}
             may_go_on.set()
-            deadline_s = time.monotonic() + 30
-            while job.status()["epoch"] == epoch and time.monotonic() < deadline_s:
-                time.sleep(0.02)
+            waited(lambda: job.status()["epoch"] != epoch, job)
             assert log.job_store("kept").job_model().partition_counts == {"in": 2}
         finally:
             may_go_on.set()
