@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,7 @@ class World:
         self.streams: dict[SSP, list[tuple[str, int]]] = {}
         self.beginnings: dict[SSP, int] = {}
         self.checkpoints: dict[TaskName, Checkpoint] = {}
-        self.states: dict[str, Counter[tuple[str, int]]] = {identity_of(None): Counter()}
+        self.deltas: dict[str, tuple[str, list[tuple[str, int]]]] = {}  # by state: the one before it, and what came to that
         self.versions: dict[TaskName, tuple[StateVersion, ...]] = {}
         self.cuts: list[ConsistentCut] = []
         self.rewinds: dict[str, Rewind] = {}
@@ -105,12 +105,11 @@ class World:
                 continue
             assert start[place] >= self.beginnings[place], "what it reads is gone"
             records = self.streams[place][start[place] : end]
-            state = self.states[identity_of(before.head)] + Counter(records)
             name = f"{task}-{self.rounds}"
             head = before.head
             if flow.has_state:
                 head = Head(self.rounds, (StateFile(name, StateFileKind.SNAPSHOT, 1, 1, "c", self.rounds),))
-                self.states[head.identity] = state
+                self.deltas[head.identity] = identity_of(before.head), records
             self.checkpoints[task] = replace(
                 before, round_id=RoundId(1, flow.name, self.rounds), positions={place: end}, head=head
             )
@@ -208,8 +207,15 @@ class World:
         fed = Counter(record for place, stream in self.streams.items() if place.stream == "in" for record in stream)
         for flow in self.flows:
             if flow.has_state:
-                states = [self.states[identity_of(self.checkpoints[task].head)] for task in self.tasks(flow)]
-                assert sum(states, Counter()) == fed, f"{flow.name}: what is counted is not what was fed"
+                held = Counter(record for task in self.tasks(flow) for record in self.state(self.checkpoints[task].head))
+                assert held == fed, f"{flow.name}: what is counted is not what was fed"
+
+    def state(self, head: Head | None) -> Iterator[tuple[str, int]]:
+        """The records that a state has seen."""
+        identity = identity_of(head)
+        while identity in self.deltas:
+            identity, records = self.deltas[identity]
+            yield from records
 
 
 def run_some(world: World) -> None:
