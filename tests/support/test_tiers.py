@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,13 +86,15 @@ def test_the_first_process_takes_from_the_front_and_the_other_from_the_end() -> 
 
 
 def test_folders_of_units_are_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = "PYTEST_DEBUG_TEMPROOT"
+    root = "TMPDIR"
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
     monkeypatch.setenv(root, "")  # for it to be put back
     monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1)
     for tier, memory, expected in (("unit", tmp_path / "none", None), ("", tmp_path, None), ("unit", tmp_path, str(tmp_path))):
         monkeypatch.delenv(root, raising=False)
         keep_files_in_memory(tier, memory)
         assert os.environ.get(root) == expected
+    assert tempfile.gettempdir() == str(tmp_path)
     keep_files_in_memory("unit", tmp_path.parent)
     assert os.environ[root] == str(tmp_path), "somebody has said where"
     monkeypatch.setattr(tiers, "MEMORY_BYTES_MIN", 1 << 60)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
@@ -77,9 +78,10 @@ def forbid_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_files_in_memory(tier: str, memory: Path = MEMORY) -> None:
-    """Have the tests of the tier `unit` make their folders in memory, if there is room and nobody has said where.
+    """Have the tests of the tier `unit` make their folders in memory, if there is room and nobody has said where (`TMPDIR`).
 
     A process that is killed loses nothing there either: it is the machine that must not go down.
     """
     if tier == "unit" and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_BYTES_MIN:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+        os.environ.setdefault("TMPDIR", str(memory))
+        tempfile.tempdir = None  # it is looked up again
