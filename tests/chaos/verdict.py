@@ -18,13 +18,11 @@ from support.checker import (
     partitioned_by_murmur2,
     same_records,
     state_equals,
-    stored_count,
-    stored_fields,
-    stored_time_us,
     subsequence_ending_in_last,
     values_by_key,
     window_of,
 )
+from support.log_states import stored_count, stored_fields, stored_time_us
 
 WINDOW_US = 10_000_000
 

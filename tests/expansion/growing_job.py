@@ -25,7 +25,8 @@ from kafka_expansion.checker import (
     partitions_by_belief,
 )
 from kafka_expansion.producers import Ledger
-from support.checker import KillReport, Row, key_of, long_of, state_equals, stored_fields, stored_time_us, window_of
+from support.checker import KillReport, Row, key_of, long_of, state_equals, window_of
+from support.log_states import stored_fields, stored_time_us
 
 VALUE = "producer string, seq long, count int, sent_ms long"
 WINDOW_MS = 2_000

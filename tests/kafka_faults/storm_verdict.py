@@ -19,17 +19,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.broker import QUIET, checkpoints_of
-from support.checker import (
-    KillReport,
-    last_of,
-    long_of,
-    partition_of,
-    state_equals,
-    stored_count,
-    stored_fields,
-    subsequence_ending_in_last,
-)
-from support.log_states import state_of
+from support.checker import KillReport, last_of, long_of, partition_of, state_equals, subsequence_ending_in_last
+from support.log_states import state_of, stored_count, stored_fields
 
 PARTITIONS = 4
 GROUPS = 997

@@ -11,7 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from support.checker import long_of, state_equals, stored_count, stored_fields
+from support.checker import long_of, state_equals
+from support.log_states import stored_count, stored_fields
 
 Row = Mapping[str, Any]
 Sum = tuple[int, int]  # how many records, the sum of their ids

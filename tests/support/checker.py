@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import pyarrow as pa
 import xxhash
 
@@ -112,7 +111,7 @@ def _chunk_columns(path: Path, position: int, length: int, checksum: str, record
     return [{**row, "headers": [(header["name"], header["value"]) for header in row["headers"] or []]} for row in rows]
 
 
-# --- what is in a row, or in a store --------------------------------------------------------------------------------
+# --- what is in a row -----------------------------------------------------------------------------------------------
 
 
 def long_of(value: bytes) -> int:
@@ -120,24 +119,9 @@ def long_of(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
 
 
-def stored_count(value: bytes) -> int:
-    """What a store of counts holds."""
-    return int.from_bytes(value, "little", signed=True)
-
-
-def stored_fields(value: bytes) -> tuple[Any, ...]:
-    """What a store of an aggregate holds, field by field."""
-    return tuple(msgspec.msgpack.decode(value))
-
-
 def window_of(key: bytes) -> tuple[bytes, int]:
     """Key and start in µs of a window's record."""
     return key[:-16], long_of(key[-16:-8])
-
-
-def stored_time_us(sub_key: bytes) -> int:
-    """The start of a window, as a store has it behind the key."""
-    return int.from_bytes(sub_key, "big") - 2**63
 
 
 def key_of(row: Row) -> Any:
