@@ -58,7 +58,7 @@ def ssp(stream: str, partition: int) -> SSP:
     return SSP("log", stream, partition)
 
 
-class World:
+class RewindModel:
     """Three sub-topologies in a row; each passes every record on. A state is the records that it has seen, as a bag."""
 
     def __init__(self, flows: tuple[SubTopologyEdges, ...] = LINE) -> None:
@@ -218,7 +218,7 @@ class World:
             yield from records
 
 
-def run_some(world: World) -> None:
+def run_some(world: RewindModel) -> None:
     for _ in range(4):
         for partition in range(PARTITIONS):
             world.feed(partition, 10)
@@ -228,7 +228,7 @@ def run_some(world: World) -> None:
 
 
 def test_what_is_behind_a_repartition_stream_goes_back_with_what_writes_it() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     task = TaskName(PartitionGroup(0))
     world.go_back({task: {ssp("in", 0): 35}})
@@ -240,14 +240,14 @@ def test_what_is_behind_a_repartition_stream_goes_back_with_what_writes_it() -> 
 
 
 def test_a_target_that_is_not_behind_the_task_takes_nothing_back() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.go_back({TaskName(PartitionGroup(0)): {ssp("in", 0): 40}})
     assert world.went == 0 and not skipped_ranges_of(world.rewinds.values())
 
 
 def test_before_all_cuts_everything_begins_anew() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings |= {ssp(stream, partition): 5 for stream in "ab" for partition in range(PARTITIONS)}  # it is written again
     world.go_back({TaskName(PartitionGroup(1)): {ssp("in", 1): 0}})
@@ -257,7 +257,7 @@ def test_before_all_cuts_everything_begins_anew() -> None:
 
 
 def test_before_all_cuts_where_the_input_is_gone_nothing_goes_back() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
     with pytest.raises(StateError, match=r"sub-topology 'source'.* there is no consistent cut at or before log\.in\.0 5"):
@@ -266,7 +266,7 @@ def test_before_all_cuts_where_the_input_is_gone_nothing_goes_back() -> None:
 
 
 def test_the_task_is_named_that_has_no_version_which_is_old_enough() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     world.beginnings[ssp("in", 1)] = 1
     first, second = world.tasks(SOURCE)
@@ -275,7 +275,7 @@ def test_the_task_is_named_that_has_no_version_which_is_old_enough() -> None:
 
 
 def test_one_that_is_undone_was_never_there() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     before = dict(world.checkpoints)
     task = TaskName(PartitionGroup(0))
@@ -286,7 +286,7 @@ def test_one_that_is_undone_was_never_there() -> None:
 
 
 def test_one_that_a_task_has_gone_on_from_is_not_undone() -> None:
-    world = World()
+    world = RewindModel()
     run_some(world)
     task = TaskName(PartitionGroup(0))
     world.go_back({task: {ssp("in", 0): 25}})
@@ -316,7 +316,7 @@ SHAPES = st.sampled_from([LINE, (SOURCE, replace(MIDDLE, has_state=False), LAST)
 @settings(max_examples=400, deadline=None)
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
-    world = World(flows)
+    world = RewindModel(flows)
     for what, *args in steps:
         match what, args:
             case "back", [int(sub), int(partition), float(share)]:
@@ -335,7 +335,7 @@ def test_whatever_goes_back_when_each_record_counts_once(flows: tuple[SubTopolog
 @given(SHAPES, st.lists(STEPS, min_size=20, max_size=80))
 def test_where_the_input_is_there_it_can_always_be_gone_back_to(flows: tuple[SubTopologyEdges, ...], steps: list[Step]) -> None:
     """No `StateError`: at last everything begins anew."""
-    world = World(flows)
+    world = RewindModel(flows)
     for what, *args in steps:
         match what, args:
             case "back", [int(_), int(partition), float(share)]:
